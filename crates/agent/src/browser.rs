@@ -1,8 +1,8 @@
 //! What we ask of a running browser: does the page answer, open an address, a picture of the page, another size.
 
-mod crowd;
+mod active_page;
 mod dialogs;
-mod front;
+mod open_pages;
 mod reopen;
 mod unstick;
 
@@ -18,7 +18,7 @@ use crate::cdp::{Cdp, CdpError, Notice};
 use crate::flags::WINDOW_FRAME;
 use casement_agent_protocol::{Region, Viewport};
 
-pub(crate) use reopen::{MARKED, Opened};
+pub(crate) use reopen::{MARKED, OpenTabs};
 
 /// Deadline of a call that does not depend on a page.
 const BROWSER: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ pub(crate) struct Browser {
     page: Mutex<Option<Page>>,
     viewport: Mutex<Viewport>,
     dialogs: dialogs::Dialogs,
-    crowd: crowd::Crowd,
+    open_pages: open_pages::OpenPages,
     /// Whether the dialogs of new pages are to be heard of.
     hears_dialogs: AtomicBool,
     /// Whether new pages are to be given the size of the viewport.
@@ -84,7 +84,7 @@ impl Browser {
             page: Mutex::new(None),
             viewport: Mutex::new(viewport),
             dialogs: dialogs::Dialogs::default(),
-            crowd: crowd::Crowd::default(),
+            open_pages: open_pages::OpenPages::default(),
             hears_dialogs: AtomicBool::new(false),
             fits_new: AtomicBool::new(false),
         };
@@ -277,7 +277,7 @@ impl Browser {
     }
 
     async fn page_opened(self: Arc<Self>, target: String) {
-        if !self.crowd.admit(&target) {
+        if !self.open_pages.admit(&target) {
             return self.close_page(&target).await;
         }
         if self.hears_dialogs.load(Ordering::Relaxed) {
@@ -458,7 +458,7 @@ async fn heed(browser: std::sync::Weak<Browser>, mut notices: mpsc::Receiver<Not
                 }
             }
             "Target.targetDestroyed" => {
-                browser.crowd.left(notice.params["targetId"].as_str().unwrap_or_default());
+                browser.open_pages.left(notice.params["targetId"].as_str().unwrap_or_default());
             }
             _ => {}
         }

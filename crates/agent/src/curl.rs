@@ -20,9 +20,9 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cdp::{Cdp, CdpError, Notice};
-use crate::core::Core;
+use crate::egress::{FailedTunnels, Fault, PROXY_STATUS};
 use crate::reply::{self, Answer, Refusal, read_within};
-use crate::way_out::{FailedTunnels, Fault, PROXY_STATUS};
+use crate::state::AgentState;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::curl::{CurlHead, CurlRequest, REQUEST, Upstream};
 
@@ -41,7 +41,7 @@ const PART_BYTES: u32 = 256 << 10;
 static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_REQUESTS)));
 
 /// What `/v1/curl/…` answers.
-pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     if head.uri.path() != REQUEST {
         return Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {}", head.uri.path())));
     }

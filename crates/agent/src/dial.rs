@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::core::Core;
+use crate::state::AgentState;
 use casement_agent_protocol::{Channel, DIAL_OK, DIAL_REFUSED};
 
 /// Callers served at once; each is gone within the deadlines.
@@ -25,7 +25,7 @@ const CALLER: Duration = Duration::from_secs(5);
 const PORT: Duration = Duration::from_secs(5);
 
 /// Serves callers until the task is dropped.
-pub(crate) async fn serve(listener: UnixListener, core: Arc<Core>) {
+pub(crate) async fn serve(listener: UnixListener, core: Arc<AgentState>) {
     let places = Arc::new(Semaphore::new(MAX_CALLERS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -47,7 +47,7 @@ pub(crate) async fn serve(listener: UnixListener, core: Arc<Core>) {
     }
 }
 
-async fn answer(mut caller: UnixStream, core: &Core) -> io::Result<()> {
+async fn answer(mut caller: UnixStream, core: &AgentState) -> io::Result<()> {
     let byte = tokio::time::timeout(CALLER, caller.read_u8()).await??;
     let connected = connect(byte, core).await;
     tokio::time::timeout(CALLER, async {
@@ -62,7 +62,7 @@ async fn answer(mut caller: UnixStream, core: &Core) -> io::Result<()> {
     .await?
 }
 
-async fn connect(byte: u8, core: &Core) -> Result<TcpStream, &'static str> {
+async fn connect(byte: u8, core: &AgentState) -> Result<TcpStream, &'static str> {
     let port = match Channel::from_byte(byte).ok_or("unknown_channel")? {
         Channel::Cdp => core.config.debugging_port,
         Channel::WebDriver => core.chromedriver.port().await?,

@@ -11,9 +11,9 @@ use casement_archive::{ArchiveError, extension};
 use http::request::Parts;
 use hyper::body::Incoming;
 
-use crate::core::Core;
 use crate::receive::{disk, receive};
 use crate::reply::{Answer, Refusal, arguments, empty};
+use crate::state::AgentState;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::extension::{ADD, ExtensionName, MAX_EXTENSION_BYTES, MAX_EXTENSIONS, is_extension_name};
 
@@ -86,14 +86,14 @@ impl Extensions {
 }
 
 /// `/v1/extension/…`.
-pub(crate) async fn serve(core: &Core, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &AgentState, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         ADD => add(core, arguments(head)?, body).await,
         other => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
     }
 }
 
-async fn add(core: &Core, ExtensionName { name }: ExtensionName, body: Incoming) -> Answer {
+async fn add(core: &AgentState, ExtensionName { name }: ExtensionName, body: Incoming) -> Answer {
     if !is_extension_name(&name) || name == WAITING {
         return Err(Refusal::new(ErrorCode::BadRequest, "an extension cannot have that name"));
     }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::way_out::{Exchange, FailedTunnels};
+use crate::egress::{Exchange, FailedTunnels};
 
 /// Connections open at once. Chromium itself stays below 256 to one proxy unless a policy raises it.
 const MAX_CONNECTIONS: usize = 512;

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::browser::{Browser, MARKED, Opened};
+use crate::browser::{Browser, MARKED, OpenTabs};
 use crate::cdp::CdpError;
 use crate::chromium::{Chromium, StartError, gone};
-use crate::core::{Core, Live};
 use crate::display::{Display, DisplayError};
 use crate::flags::{self, Plan};
 use crate::process::tree::is_stopped;
 use crate::reply::Refusal;
-use crate::restart::{Ask, Wish};
+use crate::restart::{RestartKind, RestartWaiter};
+use crate::state::{AgentState, Live};
 use crate::telemetry::Phase;
 use crate::{downloads, forward};
 use casement_agent_protocol::extension::RestartRequest;
@@ -56,7 +56,7 @@ struct Up {
 }
 
 /// Keeps the browser until it is gone or the agent is told to end.
-pub(crate) async fn keep(core: &Arc<Core>) -> End {
+pub(crate) async fn keep(core: &Arc<AgentState>) -> End {
     tokio::select! {
         end = kept(core) => end,
         // What runs ends with the keeping of it.
@@ -67,7 +67,7 @@ pub(crate) async fn keep(core: &Arc<Core>) -> End {
     }
 }
 
-async fn kept(core: &Arc<Core>) -> End {
+async fn kept(core: &Arc<AgentState>) -> End {
     let mut asked = core.restarts.asked();
     let mut waiting = None;
     let begun = async {
@@ -118,7 +118,7 @@ async fn kept(core: &Arc<Core>) -> End {
                 close(core, &mut up.chromium, CLOSING).await;
                 return stopped();
             }
-            Some(Ask { wish, answer: waiting }) = asked.recv() => {
+            Some(RestartWaiter { wish, answer: waiting }) = asked.recv() => {
                 if let Some(end) = grant(core, &mut up, (wish, waiting), &mut asked).await {
                     return end;
                 }
@@ -128,7 +128,7 @@ async fn kept(core: &Arc<Core>) -> End {
 }
 
 /// Returns when the browser hangs, and in which way.
-async fn hangs(core: &Core, pid: Option<u32>) -> String {
+async fn hangs(core: &AgentState, pid: Option<u32>) -> String {
     tokio::select! {
         () = silent(core) => format!("Chromium did not answer for {} s", HUNG.as_secs()),
         () = stood_still(pid) => format!("Chromium was stopped and did not go on for {} s", MAX_STOPPED.as_secs()),
@@ -136,7 +136,7 @@ async fn hangs(core: &Core, pid: Option<u32>) -> String {
 }
 
 /// Returns when the browser has not answered for too long. Whatever its pages do, it answers by itself.
-async fn silent(core: &Core) {
+async fn silent(core: &AgentState) {
     loop {
         tokio::time::sleep(ASK).await;
         let Some(live) = core.ready() else { continue };
@@ -165,12 +165,12 @@ async fn stood_still(pid: Option<u32>) {
 
 /// Does what somebody asked for. Answers how it ended, if it did.
 async fn grant(
-    core: &Core,
+    core: &AgentState,
     up: &mut Up,
-    (wish, waiting): (Wish, Waiting),
-    asked: &mut mpsc::Receiver<Ask>,
+    (wish, waiting): (RestartKind, Waiting),
+    asked: &mut mpsc::Receiver<RestartWaiter>,
 ) -> Option<End> {
-    let Wish::Anew(wish) = wish else {
+    let RestartKind::Anew(wish) = wish else {
         close_for_good(core, up, waiting, asked).await;
         return Some(stopped());
     };
@@ -219,11 +219,11 @@ fn refusal(error: &StartError) -> Refusal {
 }
 
 /// The first wish of whoever holds back the start.
-async fn first_wish(asked: &mut mpsc::Receiver<Ask>) -> (RestartRequest, Option<Waiting>) {
+async fn first_wish(asked: &mut mpsc::Receiver<RestartWaiter>) -> (RestartRequest, Option<Waiting>) {
     loop {
         match asked.recv().await {
-            Some(Ask { wish: Wish::Anew(wish), answer }) => return (wish, Some(answer)),
-            Some(Ask { wish: Wish::Close, answer: waiting }) => {
+            Some(RestartWaiter { wish: RestartKind::Anew(wish), answer }) => return (wish, Some(answer)),
+            Some(RestartWaiter { wish: RestartKind::Close, answer: waiting }) => {
                 answer(Some(waiting), Err(Refusal::new(ErrorCode::NotReady, "the browser is not started")));
             }
             None => std::future::pending().await,
@@ -232,7 +232,7 @@ async fn first_wish(asked: &mut mpsc::Receiver<Ask>) -> (RestartRequest, Option<
 }
 
 /// Closes the browser, says so, and waits to be told to end.
-async fn close_for_good(core: &Core, up: &mut Up, waiting: Waiting, asked: &mut mpsc::Receiver<Ask>) {
+async fn close_for_good(core: &AgentState, up: &mut Up, waiting: Waiting, asked: &mut mpsc::Receiver<RestartWaiter>) {
     let closing = async {
         core.update(|status| status.state = State::Starting);
         close_whole(core, &mut up.chromium).await;
@@ -240,12 +240,12 @@ async fn close_for_good(core: &Core, up: &mut Up, waiting: Waiting, asked: &mut 
         core.chromedriver.end().await;
         core.update(|status| status.state = State::Closed);
         answer(Some(waiting), Ok(core.status().borrow().clone()));
-        while let Some(Ask { wish, answer: waiting }) = asked.recv().await {
+        while let Some(RestartWaiter { wish, answer: waiting }) = asked.recv().await {
             answer(
                 Some(waiting),
                 match wish {
-                    Wish::Close => Ok(core.status().borrow().clone()),
-                    Wish::Anew(_) => Err(Refusal::new(ErrorCode::NotReady, "the browser is closed")),
+                    RestartKind::Close => Ok(core.status().borrow().clone()),
+                    RestartKind::Anew(_) => Err(Refusal::new(ErrorCode::NotReady, "the browser is closed")),
                 },
             );
         }
@@ -257,7 +257,7 @@ async fn close_for_good(core: &Core, up: &mut Up, waiting: Waiting, asked: &mut 
 }
 
 /// What comes before the first start: the way out and the display.
-async fn prepare(core: &Core) -> Result<Option<Arc<Display>>, StartError> {
+async fn prepare(core: &AgentState) -> Result<Option<Arc<Display>>, StartError> {
     let config = &core.config;
     check(config)?;
     let forwarder = forward::bind(config.forwarder_port)
@@ -275,7 +275,7 @@ async fn prepare(core: &Core) -> Result<Option<Arc<Display>>, StartError> {
 }
 
 /// The first start.
-async fn begin(core: &Core, display: Option<Arc<Display>>, wish: &RestartRequest) -> Result<Up, StartError> {
+async fn begin(core: &AgentState, display: Option<Arc<Display>>, wish: &RestartRequest) -> Result<Up, StartError> {
     let config = &core.config;
     take(core, wish).await?;
     let start = Start { viewport: config.viewport, before: None, restore: wish.profile };
@@ -289,13 +289,13 @@ async fn begin(core: &Core, display: Option<Arc<Display>>, wish: &RestartRequest
 }
 
 /// Ends the browser in good order and starts it anew with what it kept in its profile.
-async fn restart(core: &Core, up: &mut Up, wish: &RestartRequest) -> Result<(), StartError> {
+async fn restart(core: &AgentState, up: &mut Up, wish: &RestartRequest) -> Result<(), StartError> {
     let began = Instant::now();
     // What is being recorded goes on in a new part.
     let _paused = core.replays.pause().await;
     let before = match core.ready() {
         Some(live) if !wish.profile => live.browser.opened().await,
-        _ => Opened::default(),
+        _ => OpenTabs::default(),
     };
     core.update(|status| status.state = State::Starting);
     if wish.profile {
@@ -332,7 +332,7 @@ async fn restart(core: &Core, up: &mut Up, wish: &RestartRequest) -> Result<(), 
 }
 
 /// Puts what was brought in, and waits for this start, in its place.
-async fn take(core: &Core, wish: &RestartRequest) -> Result<(), StartError> {
+async fn take(core: &AgentState, wish: &RestartRequest) -> Result<(), StartError> {
     let config = &core.config;
     core.extensions.take(&config.extensions, &wish.extensions).map_err(not_in_place)?;
     if wish.profile {
@@ -345,12 +345,12 @@ async fn take(core: &Core, wish: &RestartRequest) -> Result<(), StartError> {
 struct Start<'a> {
     viewport: Viewport,
     /// What was open in the one before; `None`: there was none.
-    before: Option<&'a Opened>,
+    before: Option<&'a OpenTabs>,
     restore: bool,
 }
 
 /// Starts Chromium and has its page answer.
-async fn launch(core: &Core, display: Option<Arc<Display>>, start: Start<'_>) -> Result<Up, StartError> {
+async fn launch(core: &AgentState, display: Option<Arc<Display>>, start: Start<'_>) -> Result<Up, StartError> {
     let config = &core.config;
     let Start { viewport, before, restore } = start;
     let extensions = core.extensions.paths(&config.extensions);
@@ -391,12 +391,12 @@ async fn launch(core: &Core, display: Option<Arc<Display>>, start: Start<'_>) ->
     Ok(Up { chromium, display })
 }
 
-fn ready(core: &Core) {
+fn ready(core: &AgentState) {
     core.update(|status| status.state = State::Ready);
 }
 
 /// Looks whether Chromium took every extension, and forgets those it did not.
-async fn taken(core: &Core) -> Result<(), StartError> {
+async fn taken(core: &AgentState) -> Result<(), StartError> {
     let wanted = core.extensions.loaded().len();
     let Some(live) = core.live().filter(|_| wanted > 0) else { return Ok(()) };
     let deadline = Instant::now() + TAKEN;
@@ -453,13 +453,13 @@ fn unresponsive(error: &CdpError) -> StartError {
 }
 
 /// Closes a browser of which the profile is needed.
-async fn close_whole(core: &Core, chromium: &mut Chromium) {
+async fn close_whole(core: &AgentState, chromium: &mut Chromium) {
     tokio::time::sleep(STORAGE_SETTLES).await;
     close(core, chromium, CLOSING_WHOLE).await;
 }
 
 /// Lets the browser close by itself, so that its profile is whole, and kills it when it does not.
-async fn close(core: &Core, chromium: &mut Chromium, within: Duration) {
+async fn close(core: &AgentState, chromium: &mut Chromium, within: Duration) {
     let asked = match core.live() {
         Some(live) => live.browser.close().await.is_ok(),
         None => false,

@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::core::Core;
 use crate::reply::{Answer, Refusal, json};
+use crate::state::AgentState;
 use casement_agent_protocol::extension::{MAX_EXTENSIONS, RestartRequest};
 use casement_agent_protocol::{ErrorCode, MAX_SIDE, Status};
 
 /// What becomes of Chromium.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum RestartKind {
     Anew(RestartRequest),
     /// Closed for good.
     Close,
@@ -20,16 +20,16 @@ pub(crate) enum Wish {
 
 /// Somebody waits for that.
 #[derive(Debug)]
-pub(crate) struct Ask {
-    pub(crate) wish: Wish,
+pub(crate) struct RestartWaiter {
+    pub(crate) wish: RestartKind,
     pub(crate) answer: oneshot::Sender<Result<Status, Refusal>>,
 }
 
 /// The way from those who ask to the browser's keeper, who does one at a time.
 #[derive(Debug)]
 pub(crate) struct Restarts {
-    ask: mpsc::Sender<Ask>,
-    asked: Mutex<Option<mpsc::Receiver<Ask>>>,
+    ask: mpsc::Sender<RestartWaiter>,
+    asked: Mutex<Option<mpsc::Receiver<RestartWaiter>>>,
 }
 
 impl Restarts {
@@ -39,28 +39,28 @@ impl Restarts {
     }
 
     /// The keeper's end. There is one keeper; dropping this refuses whoever waits.
-    pub(crate) fn asked(&self) -> mpsc::Receiver<Ask> {
+    pub(crate) fn asked(&self) -> mpsc::Receiver<RestartWaiter> {
         let taken = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
         taken.unwrap_or_else(|| mpsc::channel(1).1)
     }
 }
 
 /// `POST /v1/restart`.
-pub(crate) async fn serve(core: &Core, wish: RestartRequest) -> Answer {
+pub(crate) async fn serve(core: &AgentState, wish: RestartRequest) -> Answer {
     check(core, &wish).await?;
-    let status = ask(core, Wish::Anew(wish)).await?;
+    let status = ask(core, RestartKind::Anew(wish)).await?;
     Ok(json(StatusCode::OK, &status))
 }
 
 /// Has the keeper do it and waits until it is done.
-pub(crate) async fn ask(core: &Core, wish: Wish) -> Result<Status, Refusal> {
+pub(crate) async fn ask(core: &AgentState, wish: RestartKind) -> Result<Status, Refusal> {
     let gone = || Refusal::new(ErrorCode::NotReady, "the browser is gone");
     let (answer, answered) = oneshot::channel();
-    core.restarts.ask.send(Ask { wish, answer }).await.map_err(|_| gone())?;
+    core.restarts.ask.send(RestartWaiter { wish, answer }).await.map_err(|_| gone())?;
     answered.await.map_err(|_| gone())?
 }
 
-async fn check(core: &Core, wish: &RestartRequest) -> Result<(), Refusal> {
+async fn check(core: &AgentState, wish: &RestartRequest) -> Result<(), Refusal> {
     if let Some(viewport) = wish.viewport
         && [viewport.width, viewport.height].iter().any(|side| !(1..=MAX_SIDE).contains(side))
     {

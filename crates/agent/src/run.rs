@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::core::Core;
+use crate::state::AgentState;
 use crate::{dial, keeper, priority, serve};
 use casement_agent_protocol::{AgentConfig, ExitReason, State};
 
@@ -104,7 +104,7 @@ async fn life(
     let mut terminate = signal(SignalKind::terminate())?;
     undo_ignored_signals()?;
     priority::step_back();
-    let core = Arc::new(Core::new(config, began));
+    let core = Arc::new(AgentState::new(config, began));
     tokio::spawn(serve::serve(agent, Arc::clone(&core)));
     let dialler = tokio::spawn(dial::serve(dial, Arc::clone(&core)));
     let keeper = {
@@ -137,7 +137,7 @@ async fn life(
 }
 
 /// Tells how it ended and gives those who listen the time to read it.
-async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
+async fn conclude(core: &AgentState, state: State, detail: String) -> ExitCode {
     // The idle end has been said already, and a browser closed for it is no news.
     let known = matches!(core.status().borrow().state, State::Exited { .. });
     if !known {
@@ -170,7 +170,7 @@ async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
 }
 
 /// Returns when nobody has read the profile or a film for a while, and no film is being made.
-async fn unread(core: &Core) {
+async fn unread(core: &AgentState) {
     let mut deadline = Instant::now() + LINGER_READ;
     while Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -181,7 +181,7 @@ async fn unread(core: &Core) {
 }
 
 /// Returns if no server speaks within the time that it has for that.
-async fn never_taken_over(core: &Core) {
+async fn never_taken_over(core: &AgentState) {
     tokio::time::sleep(TAKE_OVER).await;
     if core.is_taken_over() {
         std::future::pending().await
@@ -189,7 +189,7 @@ async fn never_taken_over(core: &Core) {
 }
 
 /// Returns when no server has spoken for the time that is in force.
-async fn forsaken(core: &Core) {
+async fn forsaken(core: &AgentState) {
     let mut limits = core.idle_end();
     loop {
         let limit = match *limits.borrow_and_update() {

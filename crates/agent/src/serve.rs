@@ -18,10 +18,10 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::cdp::CdpError;
 use crate::computer;
-use crate::core::{Core, Listener, Live};
 use crate::display::DisplayError;
 use crate::picture;
 use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
+use crate::state::{AgentState, Listener, Live};
 use crate::{curl, extension, fs, login_page, process, profile, replay, restart, script, session_log, telemetry, view};
 use casement_agent_protocol::extension::RESTART;
 use casement_agent_protocol::{
@@ -35,7 +35,7 @@ const MAX_CONNECTIONS: usize = 256;
 const MAX_HANDOUT_MS: u64 = 30_000;
 
 /// Serves callers until the task is dropped.
-pub(crate) async fn serve(listener: UnixListener, core: Arc<Core>) {
+pub(crate) async fn serve(listener: UnixListener, core: Arc<AgentState>) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -55,7 +55,7 @@ pub(crate) async fn serve(listener: UnixListener, core: Arc<Core>) {
     }
 }
 
-async fn connection(caller: UnixStream, core: Arc<Core>) {
+async fn connection(caller: UnixStream, core: Arc<AgentState>) {
     let service = service_fn(move |request| {
         let core = Arc::clone(&core);
         async move { Ok::<_, Infallible>(handle(core, request).await) }
@@ -67,14 +67,14 @@ async fn connection(caller: UnixStream, core: Arc<Core>) {
     }
 }
 
-async fn handle(core: Arc<Core>, request: Request<Incoming>) -> Response<Body> {
+async fn handle(core: Arc<AgentState>, request: Request<Incoming>) -> Response<Body> {
     core.touch();
     let answer = route(&core, request).await;
     core.touch();
     answer.unwrap_or_else(Refusal::into_response)
 }
 
-async fn route(core: &Arc<Core>, request: Request<Incoming>) -> Answer {
+async fn route(core: &Arc<AgentState>, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
     if head.method == Method::GET && head.uri.path() == "/v1/status" {
         // Answered to every version: this is how a caller learns which one is spoken here.
@@ -97,7 +97,7 @@ async fn route(core: &Arc<Core>, request: Request<Incoming>) -> Answer {
 }
 
 /// The operations of one area each: `/v1/<area>/<operation>`.
-async fn in_area(core: &Arc<Core>, head: Parts, body: Incoming) -> Answer {
+async fn in_area(core: &Arc<AgentState>, head: Parts, body: Incoming) -> Answer {
     let path = head.uri.path().to_owned();
     let (area, _operation) = path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')).unwrap_or_default();
     match area {
@@ -129,7 +129,7 @@ fn speaks_our_version(headers: &http::HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-async fn ready(core: &Core) -> Status {
+async fn ready(core: &AgentState) -> Status {
     let mut status = core.status();
     let settled = status.wait_for(|status| status.state != State::Starting);
     drop(tokio::time::timeout(Duration::from_secs(READY_WAIT_SECONDS), settled).await);
@@ -140,7 +140,7 @@ async fn ready(core: &Core) -> Status {
     status
 }
 
-async fn hand_out(core: &Core, asked: Handout) -> Answer {
+async fn hand_out(core: &AgentState, asked: Handout) -> Answer {
     let live = live(core)?;
     let hung = |error: CdpError| Refusal::new(ErrorCode::BrowserHung, error);
     let within = Duration::from_millis(asked.timeout_ms.unwrap_or(DEFAULT_HANDOUT_MS).clamp(1, MAX_HANDOUT_MS));
@@ -157,7 +157,7 @@ async fn hand_out(core: &Core, asked: Handout) -> Answer {
     Ok(empty())
 }
 
-async fn screenshot(core: &Core, asked: ScreenshotRequest) -> Answer {
+async fn screenshot(core: &AgentState, asked: ScreenshotRequest) -> Answer {
     let live = live(core)?;
     let whole = core.viewport();
     let region = asked.region.unwrap_or(Region { x: 0, y: 0, width: whole.width, height: whole.height });
@@ -187,7 +187,7 @@ fn inside(region: Region, whole: Viewport) -> Result<(), Refusal> {
     Err(Refusal::new(ErrorCode::OutOfRange, message))
 }
 
-async fn viewport(core: &Core, asked: Viewport) -> Answer {
+async fn viewport(core: &AgentState, asked: Viewport) -> Answer {
     let live = live(core)?;
     if !(1..=MAX_SIDE).contains(&asked.width) || !(1..=MAX_SIDE).contains(&asked.height) {
         let message = format!("width and height must be between 1 and {MAX_SIDE}");
@@ -203,7 +203,7 @@ async fn viewport(core: &Core, asked: Viewport) -> Answer {
     Ok(empty())
 }
 
-fn live(core: &Core) -> Result<Arc<Live>, Refusal> {
+fn live(core: &AgentState) -> Result<Arc<Live>, Refusal> {
     core.usable()
 }
 
@@ -224,7 +224,7 @@ fn browser_refusal(error: CdpError) -> Refusal {
 }
 
 /// One line per event: a greeting, what happens, a heartbeat so that either side notices a dead one, the end.
-fn events(core: &Arc<Core>) -> Response<Body> {
+fn events(core: &Arc<AgentState>) -> Response<Body> {
     let hello = Event::Hello { version: PROTOCOL_VERSION, nonce: core.config.nonce.clone() };
     let source =
         Source { core: Arc::clone(core), status: core.status(), first: Some(hello), last: None, place: String::new() };
@@ -233,7 +233,7 @@ fn events(core: &Arc<Core>) -> Response<Body> {
 }
 
 struct Source {
-    core: Arc<Core>,
+    core: Arc<AgentState>,
     status: watch::Receiver<Status>,
     first: Option<Event>,
     /// The state told last. `Starting` is not told.

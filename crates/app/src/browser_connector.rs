@@ -8,8 +8,8 @@ use casement_chromium::Engine;
 use casement_domain::BrowserId;
 use casement_domain::browser::EngineError;
 use casement_domain::storage::DiskSpace as _;
-use casement_http::relay::{BrowserConnector, Channel, DialError};
-use casement_http::{Health, Readiness, SessionDial};
+use casement_http::relay::{BrowserConnector, Channel, ConnectorError};
+use casement_http::{Health, Readiness, SessionConnector};
 use casement_postgres::Database;
 
 use crate::disk::DiskWatch;
@@ -18,7 +18,7 @@ use crate::jobs::Spares;
 /// Ways into the browsers of this node.
 pub(crate) struct EngineConnector(pub(crate) Engine);
 
-impl SessionDial for EngineConnector {
+impl SessionConnector for EngineConnector {
     fn of(&self, browser: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(BrowserDial { engine: self.0.clone(), browser })
     }
@@ -31,7 +31,7 @@ struct BrowserDial {
 
 #[async_trait]
 impl BrowserConnector for BrowserDial {
-    async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, DialError> {
+    async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, ConnectorError> {
         let channel = match channel {
             Channel::Cdp => AgentChannel::Cdp,
             Channel::WebDriver => AgentChannel::WebDriver,
@@ -39,15 +39,15 @@ impl BrowserConnector for BrowserDial {
         self.engine.dial(self.browser, channel).await.map_err(dial_error)
     }
 
-    async fn cdp_path(&self) -> Result<String, DialError> {
+    async fn cdp_path(&self) -> Result<String, ConnectorError> {
         self.engine.cdp_path(self.browser).await.map_err(dial_error)
     }
 }
 
-fn dial_error(error: EngineError) -> DialError {
+fn dial_error(error: EngineError) -> ConnectorError {
     match error {
-        EngineError::NotRunning(_) => DialError::Ended,
-        other => DialError::Unavailable(Box::new(other)),
+        EngineError::NotRunning(_) => ConnectorError::Ended,
+        other => ConnectorError::Unavailable(Box::new(other)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use casement_blobs::{Inspector, LocalBlobs};
 use casement_chromium::Engine;
-use casement_domain::extension::{ExtensionDeps, ExtensionRepository, ExtensionSource, Extensions, KeptExtensions};
+use casement_domain::extension::{ExtensionDeps, ExtensionFiles, ExtensionRepository, ExtensionSource, Extensions};
 use casement_domain::session::{Connections, Sessions};
 
 use crate::system::System;
@@ -21,7 +21,7 @@ pub(crate) fn blobs(data_dir: &Path) -> anyhow::Result<Arc<LocalBlobs>> {
 
 /// Where browsers that are started get them.
 pub(crate) fn kept(rows: Arc<dyn ExtensionRepository>, blobs: Arc<LocalBlobs>) -> Arc<dyn ExtensionSource> {
-    Arc::new(KeptExtensions::new(rows, blobs, Arc::new(System)))
+    Arc::new(ExtensionFiles::new(rows, blobs, Arc::new(System)))
 }
 
 /// The use cases.

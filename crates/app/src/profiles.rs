@@ -6,7 +6,7 @@ use casement_blobs::LocalBlobs;
 use casement_chromium::Engine;
 use casement_domain::audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy};
 use casement_domain::profile::{
-    KeptProfiles, ProfileDeps, ProfileReports, ProfileRepository, ProfileVersion, Profiles, Saved, SessionProfiles,
+    ProfileDeps, ProfileReports, ProfileRepository, ProfileVersion, ProfileVersions, Profiles, Saved, SessionProfiles,
 };
 use casement_domain::session::{PoolWake, Session};
 use casement_domain::telemetry::{Event, Recorder};
@@ -17,18 +17,18 @@ use crate::system::System;
 use casement_sealing::{MasterKeys, SealedStreams};
 
 /// The profiles and their bytes.
-pub(crate) fn kept(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> KeptProfiles {
-    KeptProfiles::new(rows, blobs, Arc::new(SealedStreams::new(keys.clone())), Arc::new(System))
+pub(crate) fn kept(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> ProfileVersions {
+    ProfileVersions::new(rows, blobs, Arc::new(SealedStreams::new(keys.clone())), Arc::new(System))
 }
 
 /// The use cases.
-pub(crate) fn use_cases(kept: KeptProfiles, most: u32) -> Profiles {
+pub(crate) fn use_cases(kept: ProfileVersions, most: u32) -> Profiles {
     Profiles::new(kept, Arc::new(System), Arc::new(System), most)
 }
 
 /// What sessions and pools do with them.
 pub(crate) fn of_sessions(
-    kept: KeptProfiles,
+    kept: ProfileVersions,
     engine: &Engine,
     (trail, recorder): (Arc<dyn AuditTrail>, Arc<dyn Recorder>),
     pools: Arc<dyn PoolWake>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use casement_blobs::LocalBlobs;
 use casement_chromium::Engine;
-use casement_domain::replay::{KeptReplays, ReplayDeps, ReplayLimits, ReplayRepository, SessionReplays};
+use casement_domain::replay::{ReplayArchive, ReplayDeps, ReplayLimits, ReplayRepository, SessionReplays};
 use casement_domain::session::CleanupWake;
 use tokio::sync::Notify;
 
@@ -35,14 +35,14 @@ pub(crate) fn kept(
     blobs: Arc<LocalBlobs>,
     settings: &ServeSettings,
     disk: DiskWatch,
-) -> KeptReplays {
+) -> ReplayArchive {
     let kept_for = time::Duration::days(settings.replay_days.into());
     let limits = ReplayLimits { most_bytes: settings.replay_storage << 20, kept_for };
-    KeptReplays::new(rows, blobs, Arc::new(System), limits, Arc::new(disk))
+    ReplayArchive::new(rows, blobs, Arc::new(System), limits, Arc::new(disk))
 }
 
 /// What is done with them when sessions end.
-pub(crate) fn of_sessions(kept: KeptReplays, engine: &Engine, pending_cleanup: CleanupSignal) -> SessionReplays {
+pub(crate) fn of_sessions(kept: ReplayArchive, engine: &Engine, pending_cleanup: CleanupSignal) -> SessionReplays {
     SessionReplays::new(ReplayDeps {
         kept,
         machine: Arc::new(engine.clone()),

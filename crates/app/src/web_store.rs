@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::{Buf as _, Bytes, BytesMut};
 use casement_domain::extension::{MAX_EXTENSION_BYTES, Platform, StoreItem, WebStore, crx_payload};
-use casement_domain::inside::{ByteStream, OperationError, UpstreamFault};
+use casement_domain::session_operation::{ByteStream, OperationError, UpstreamFault};
 use casement_egress::{Egress, FetchError};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use url::Url;

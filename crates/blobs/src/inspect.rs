@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use casement_archive::{ArchiveError, extension};
-use casement_domain::extension::{ExtensionArchives, Inspected, MAX_EXTENSION_BYTES};
-use casement_domain::field::{Bad, FieldCode, InvalidInput};
-use casement_domain::inside::{ByteStream, OperationError};
+use casement_domain::extension::{ExtensionArchives, InspectedArchive, MAX_EXTENSION_BYTES};
+use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
@@ -55,7 +55,7 @@ impl Inspector {
 
 #[async_trait]
 impl ExtensionArchives for Inspector {
-    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, OperationError> {
+    async fn inspect(&self, field: &str, content: ByteStream) -> Result<InspectedArchive, OperationError> {
         let (file, size_bytes, checksum) = self.write_down(field, content).await?;
         let file = {
             let _turn = self.turns.acquire().await;
@@ -63,10 +63,10 @@ impl ExtensionArchives for Inspector {
         };
         let file = file.map_err(|error| match error {
             ArchiveError::Io(error) => disk(error),
-            bad => InvalidInput::of(field, Bad::new(FieldCode::InvalidFormat, bad.to_string())).into(),
+            bad => InvalidInput::of(field, InvalidValue::new(FieldCode::InvalidFormat, bad.to_string())).into(),
         })?;
         let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK_BYTES).map_err(disk).boxed();
-        Ok(Inspected { size_bytes, checksum, content })
+        Ok(InspectedArchive { size_bytes, checksum, content })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::blob::{BlobError, BlobStore};
-use casement_domain::inside::{ByteStream, OperationError};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;

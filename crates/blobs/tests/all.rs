@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use casement_blobs::LocalBlobs;
 use casement_domain::blob::{BlobError, BlobStore as _};
-use casement_domain::inside::{ByteStream, OperationError};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 fn bytes(parts: impl IntoIterator<Item = Result<Vec<u8>, OperationError>>) -> ByteStream {

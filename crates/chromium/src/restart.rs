@@ -7,7 +7,7 @@ use casement_agent_protocol::extension::{ADD, ExtensionName, RestartRequest};
 use casement_agent_protocol::{ErrorBody, ErrorCode, State};
 use casement_domain::browser::{EngineError, EngineFault, Launch, Shape, Viewport};
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::OperationError;
+use casement_domain::session_operation::OperationError;
 use futures_util::TryStreamExt as _;
 
 use crate::engine::Engine;
@@ -138,7 +138,11 @@ pub(crate) fn is_held(shape: &Shape) -> bool {
 }
 
 /// Sends an archive to an agent.
-async fn add(agent: &AgentClient, name: &str, content: casement_domain::inside::ByteStream) -> Result<(), ClientError> {
+async fn add(
+    agent: &AgentClient,
+    name: &str,
+    content: casement_domain::session_operation::ByteStream,
+) -> Result<(), ClientError> {
     let content = content.map_err(|error: OperationError| std::io::Error::other(error.to_string()));
     let name = ExtensionName { name: name.to_owned() };
     agent.upload::<serde_json::Value>(ADD, &name, content, UNPACKING).await.map(drop)

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use crate::inside::{ByteStream, OperationError};
+use crate::session_operation::{ByteStream, OperationError};
 
 /// Bytes could not be kept or read.
 #[derive(Debug, thiserror::Error)]

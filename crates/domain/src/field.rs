@@ -61,7 +61,7 @@ impl FieldCode {
 /// A value was refused; the field it stood in is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Bad {
+pub struct InvalidValue {
     /// Why.
     pub code: FieldCode,
     /// For people, without the field's name: "must be from 10 to 259200".
@@ -69,10 +69,10 @@ pub struct Bad {
     /// Path below the field, when the field has members: `width` of `viewport`.
     pub below: Option<String>,
     /// What else was refused of the same value.
-    also: Vec<Bad>,
+    also: Vec<InvalidValue>,
 }
 
-impl Bad {
+impl InvalidValue {
     /// A refusal of the value itself.
     pub fn new(code: FieldCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), below: None, also: Vec::new() }
@@ -151,7 +151,7 @@ impl InvalidInput {
 
     /// All refusals of one field.
     #[must_use]
-    pub fn of(name: &str, bad: Bad) -> Self {
+    pub fn of(name: &str, bad: InvalidValue) -> Self {
         Self(bad.in_field(name))
     }
 
@@ -174,7 +174,7 @@ impl Fields {
     }
 
     /// The value, or `None` after its refusal was noted under `name`.
-    pub fn take<T>(&mut self, name: &str, value: Result<T, Bad>) -> Option<T> {
+    pub fn take<T>(&mut self, name: &str, value: Result<T, InvalidValue>) -> Option<T> {
         value.map_err(|bad| self.refuse(name, bad)).ok()
     }
 
@@ -183,7 +183,7 @@ impl Fields {
         &mut self,
         name: &str,
         value: Option<V>,
-        parse: impl FnOnce(V) -> Result<T, Bad>,
+        parse: impl FnOnce(V) -> Result<T, InvalidValue>,
     ) -> Option<T> {
         self.take(name, parse(value?))
     }
@@ -193,16 +193,16 @@ impl Fields {
         &mut self,
         name: &str,
         value: Option<V>,
-        parse: impl FnOnce(V) -> Result<T, Bad>,
+        parse: impl FnOnce(V) -> Result<T, InvalidValue>,
     ) -> Option<T> {
         match value {
             Some(value) => self.take(name, parse(value)),
-            None => self.take(name, Err(Bad::new(FieldCode::Required, "is required"))),
+            None => self.take(name, Err(InvalidValue::new(FieldCode::Required, "is required"))),
         }
     }
 
     /// Notes a refusal.
-    pub fn refuse(&mut self, name: &str, bad: Bad) {
+    pub fn refuse(&mut self, name: &str, bad: InvalidValue) {
         self.0.extend(bad.in_field(name));
     }
 
@@ -217,9 +217,9 @@ impl Fields {
 ///
 /// # Errors
 /// `out_of_range`, with the bounds.
-pub fn within(value: i64, low: u32, high: u32) -> Result<u32, Bad> {
+pub fn within(value: i64, low: u32, high: u32) -> Result<u32, InvalidValue> {
     u32::try_from(value)
         .ok()
         .filter(|n| (low..=high).contains(n))
-        .ok_or_else(|| Bad::new(FieldCode::OutOfRange, format!("must be from {low} to {high}")))
+        .ok_or_else(|| InvalidValue::new(FieldCode::OutOfRange, format!("must be from {low} to {high}")))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::field::{Bad, FieldCode};
+use crate::field::{FieldCode, InvalidValue};
 use crate::ids::is_id_shaped;
 
 /// A name that stands in paths: `^[A-Za-z0-9._-]{1,255}$`; of pools, profiles and extensions.
@@ -12,10 +12,10 @@ pub struct SlugName(String);
 impl SlugName {
     /// # Errors
     /// The rule that the text breaks.
-    pub fn parse(text: &str) -> Result<Self, Bad> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         length(text)?;
         if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
-            return Err(Bad::new(FieldCode::InvalidFormat, "may hold letters, digits, '.', '_' and '-' only"));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "may hold letters, digits, '.', '_' and '-' only"));
         }
         reserved(text)?;
         Ok(Self(text.to_owned()))
@@ -35,11 +35,11 @@ pub struct LabelName(String);
 impl LabelName {
     /// # Errors
     /// The rule that the text breaks.
-    pub fn parse(text: &str) -> Result<Self, Bad> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let text = text.trim();
         length(text)?;
         if text.chars().any(char::is_control) {
-            return Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"));
         }
         reserved(text)?;
         Ok(Self(text.to_owned()))
@@ -49,9 +49,9 @@ impl LabelName {
     ///
     /// # Errors
     /// The rule that the text breaks.
-    pub fn parse_in_path(text: &str) -> Result<Self, Bad> {
+    pub fn parse_in_path(text: &str) -> Result<Self, InvalidValue> {
         if text.contains('/') {
-            return Err(Bad::new(FieldCode::InvalidFormat, "may not hold '/'"));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold '/'"));
         }
         Self::parse(text)
     }
@@ -63,20 +63,20 @@ impl LabelName {
     }
 }
 
-fn length(text: &str) -> Result<(), Bad> {
+fn length(text: &str) -> Result<(), InvalidValue> {
     match text.chars().take(256).count() {
-        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
+        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
         1..=255 => Ok(()),
-        _ => Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
+        _ => Err(InvalidValue::new(FieldCode::TooLong, "must have at most 255 characters")),
     }
 }
 
-fn reserved(text: &str) -> Result<(), Bad> {
+fn reserved(text: &str) -> Result<(), InvalidValue> {
     if text == "." || text == ".." {
-        return Err(Bad::new(FieldCode::InvalidFormat, "may not be '.' or '..'"));
+        return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not be '.' or '..'"));
     }
     if is_id_shaped(text) {
-        return Err(Bad::new(FieldCode::InvalidFormat, "may not have the shape of an identifier"));
+        return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not have the shape of an identifier"));
     }
     Ok(())
 }

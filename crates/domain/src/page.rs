@@ -1,6 +1,6 @@
 //! Pages of lists.
 
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
 /// Which part of a list is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Page {
         let mut fields = Fields::new();
         let limit = fields.take_optional("limit", limit, |n| within(n, 1, Self::MAX_LIMIT));
         let offset = fields.take_optional("offset", offset, |n| {
-            u64::try_from(n).map_err(|_| Bad::new(FieldCode::OutOfRange, "must be at least 0"))
+            u64::try_from(n).map_err(|_| InvalidValue::new(FieldCode::OutOfRange, "must be at least 0"))
         });
         fields.finish()?;
         Ok(Self { limit: limit.unwrap_or(Self::DEFAULT_LIMIT), offset: offset.unwrap_or(0) })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use secrecy::{ExposeSecret as _, SecretSlice};
 
-use crate::inside::ByteStream;
+use crate::session_operation::ByteStream;
 
 /// Sealing or opening failed. It says nothing of what was inside.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,7 +130,7 @@ pub trait StreamSealer: Send + Sync {
     fn seal(&self, place: &str, content: ByteStream) -> Result<(Vec<u8>, ByteStream), SealError>;
 
     /// What is inside, as it is opened on its way. Content that is cut or altered, or was sealed under another key, ends the stream with
-    /// [`OperationError::Failed`](crate::inside::OperationError::Failed), and nothing of it came before that is not true.
+    /// [`OperationError::Failed`](crate::session_operation::OperationError::Failed), and nothing of it came before that is not true.
     ///
     /// # Errors
     /// See [`SealError`].

@@ -75,9 +75,9 @@ pub trait DiskSpace: Send + Sync {
 
 /// A disk that is never full: where nobody looks.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct EndlessDisk;
+pub struct UnlimitedDisk;
 
-impl DiskSpace for EndlessDisk {
+impl DiskSpace for UnlimitedDisk {
     fn is_low(&self) -> bool {
         false
     }
@@ -115,13 +115,13 @@ impl StorageBounds {
     /// No bound, on a node.
     #[must_use]
     pub fn unbounded(node: NodeId) -> Self {
-        Self { node, budgets: StorageBudgets::UNBOUNDED, disk: Arc::new(EndlessDisk) }
+        Self { node, budgets: StorageBudgets::UNBOUNDED, disk: Arc::new(UnlimitedDisk) }
     }
 
     /// What is left when so many bytes are kept of a project, and of this node.
     #[must_use]
-    pub fn room(&self, project_used: u64, node_used: u64) -> Room {
-        Room {
+    pub fn room(&self, project_used: u64, node_used: u64) -> StorageRoom {
+        StorageRoom {
             session: u64::MAX,
             project: self.budgets.project.saturating_sub(project_used),
             node: self.budgets.node.saturating_sub(node_used),
@@ -132,7 +132,7 @@ impl StorageBounds {
 
 /// How many bytes may still be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct StorageRoom {
     /// Of the session; [`u64::MAX`] for what belongs to none.
     pub session: u64,
     /// Of its project.
@@ -143,7 +143,7 @@ pub struct Room {
     pub is_disk_low: bool,
 }
 
-impl Room {
+impl StorageRoom {
     /// As much as one likes.
     #[must_use]
     pub const fn unbounded() -> Self {
@@ -185,15 +185,15 @@ impl Room {
 mod tests {
     use super::*;
 
-    const ROOM: Room = Room { session: 100, project: 200, node: 300, is_disk_low: false };
+    const ROOM: StorageRoom = StorageRoom { session: 100, project: 200, node: 300, is_disk_low: false };
 
     #[test]
     fn the_narrowest_limit_refuses_and_takes_nothing() {
         for (room, limit) in [
             (ROOM, StorageLimit::Session),
-            (Room { session: 1000, ..ROOM }, StorageLimit::Project),
-            (Room { session: 1000, project: 1000, ..ROOM }, StorageLimit::Node),
-            (Room { session: 1000, project: 1000, node: 1000, is_disk_low: true }, StorageLimit::Disk),
+            (StorageRoom { session: 1000, ..ROOM }, StorageLimit::Project),
+            (StorageRoom { session: 1000, project: 1000, ..ROOM }, StorageLimit::Node),
+            (StorageRoom { session: 1000, project: 1000, node: 1000, is_disk_low: true }, StorageLimit::Disk),
         ] {
             let mut left = room;
             assert_eq!(left.take(301), Err(limit));
@@ -205,7 +205,7 @@ mod tests {
     fn what_is_taken_is_gone_from_all_of_them() {
         let mut room = ROOM;
         assert_eq!(room.take(100), Ok(()));
-        assert_eq!(room, Room { session: 0, project: 100, node: 200, is_disk_low: false });
+        assert_eq!(room, StorageRoom { session: 0, project: 100, node: 200, is_disk_low: false });
         assert_eq!(room.take(1), Err(StorageLimit::Session));
         room.spend(150);
         assert_eq!((room.project, room.node), (0, 50));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn without_a_bound_there_is_always_room() {
-        let mut room = Room::unbounded();
+        let mut room = StorageRoom::unbounded();
         assert_eq!(room.take(u64::MAX - 1), Ok(()));
         assert_eq!(room.take(u64::MAX - 1), Ok(()));
     }

@@ -7,7 +7,7 @@ use actix_web::{
     http::header::{self, HeaderValue},
     web::{Bytes, BytesMut, Payload},
 };
-use casement_domain::inside::{ByteStream, OperationError};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};

@@ -30,7 +30,7 @@ use crate::{
     error::{ApiError, Code},
     multipart::Form,
     query::{Query, decoded},
-    relay::{CloseReason, EndSignal, Receipt},
+    relay::{CloseReason, DeliveryReceipt, EndSignal},
     state::{Api, Services},
     telemetry,
     token::Permission,
@@ -49,7 +49,7 @@ pub(crate) struct Authorized {
 }
 
 /// A caller with the organization's own key.
-pub(crate) struct OrganizationWide {
+pub(crate) struct OrganizationCaller {
     call: Call,
     caller: Caller,
 }
@@ -142,7 +142,7 @@ impl FromRequest for Authorized {
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
         let call = Call::take(request, payload);
         Box::pin(async move {
-            let Deferred(caller) = Deferred::admit(call?).await?;
+            let DeferredAudit(caller) = DeferredAudit::admit(call?).await?;
             audit::begin(&caller.call.request).await?;
             Ok(caller)
         })
@@ -150,16 +150,16 @@ impl FromRequest for Authorized {
 }
 
 /// As [`Authorized`], for a handler that sees to it by itself that its call is recorded before it changes something.
-pub(crate) struct Deferred(pub(crate) Authorized);
+pub(crate) struct DeferredAudit(pub(crate) Authorized);
 
-impl Deferred {
+impl DeferredAudit {
     async fn admit(call: Call) -> Result<Self, ApiError> {
         let (scope, user) = scope(&call.api, &call.request).await?;
         Ok(Self(Authorized { scope, user, call }))
     }
 }
 
-impl FromRequest for Deferred {
+impl FromRequest for DeferredAudit {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
@@ -169,7 +169,7 @@ impl FromRequest for Deferred {
     }
 }
 
-impl FromRequest for OrganizationWide {
+impl FromRequest for OrganizationCaller {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
@@ -252,7 +252,7 @@ fn whole(caller: &Caller) -> Result<(), ApiError> {
     }
 }
 
-impl OrganizationWide {
+impl OrganizationCaller {
     /// A segment of the path, decoded.
     ///
     /// # Errors
@@ -304,8 +304,8 @@ impl Authorized {
     }
 
     /// Says whether the answer arrives.
-    pub(crate) fn receipt(&self) -> Receipt {
-        self.call.request.conn_data::<Receipt>().cloned().unwrap_or_default()
+    pub(crate) fn receipt(&self) -> DeliveryReceipt {
+        self.call.request.conn_data::<DeliveryReceipt>().cloned().unwrap_or_default()
     }
 
     /// Notes which session the call is about.
@@ -422,7 +422,7 @@ pub(crate) fn no_session(text: &str) -> ApiError {
 }
 
 /// A caller who may use one active session directly: with the session's token, or with a key of its project.
-pub(crate) struct Holder {
+pub(crate) struct SessionHolder {
     pub(crate) session: Session,
     pub(crate) permission: Permission,
     pub(crate) request: HttpRequest,
@@ -445,7 +445,7 @@ enum Of {
 
 /// Which credentials a direct route takes besides the token in its query.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Also {
+enum AcceptedCredentials {
     Nothing,
     Key,
     KeyOrPassword,
@@ -453,18 +453,18 @@ enum Also {
 
 /// What opens a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum PresentedCredential {
     Token,
     ProjectKey,
     OrganizationKey,
 }
 
-impl Holder {
-    async fn admit(call: Call, also: Also, of: Of) -> Result<Self, ApiError> {
+impl SessionHolder {
+    async fn admit(call: Call, also: AcceptedCredentials, of: Of) -> Result<Self, ApiError> {
         let Call { api, request, payload } = call;
         let text = segment(&request, "session_id")?;
         let (id, permission, shown) = Self::credential(&api, &request, &text, also, of).await?;
-        let by_token = shown == Shown::Token;
+        let by_token = shown == PresentedCredential::Token;
         // First registered, then looked up: an end in between is told by the signal.
         let (end, registered) = api.services.connections.register(id);
         let session = match of {
@@ -477,7 +477,7 @@ impl Holder {
             Identity::token(&request, session.project);
         }
         audit::begin(&request).await?;
-        let organization_wide = shown == Shown::OrganizationKey;
+        let organization_wide = shown == PresentedCredential::OrganizationKey;
         Ok(Self { session, permission, request, payload, end, registered, organization_wide, api })
     }
 
@@ -501,36 +501,40 @@ impl Holder {
         api: &Api,
         request: &HttpRequest,
         text: &str,
-        also: Also,
+        also: AcceptedCredentials,
         of: Of,
-    ) -> Result<(SessionId, Permission, Shown), ApiError> {
+    ) -> Result<(SessionId, Permission, PresentedCredential), ApiError> {
         let services = &api.services;
         let query = Query::parse(request.query_string())?;
         let headers = request.headers();
         let token = match query.raw("jwt")? {
             Some(token) => Some(token.to_owned()),
-            None if also == Also::KeyOrPassword => password(headers),
+            None if also == AcceptedCredentials::KeyOrPassword => password(headers),
             None => None,
         };
         if let Some(token) = token {
             let (session, permission) = services.tokens.verify(&token).map_err(|_| ApiError::unauthorized(true))?;
             // The token of another session is as bad as none: it must not tell whether this one exists.
             return match text.parse::<SessionId>() {
-                Ok(id) if id == session => Ok((session, permission, Shown::Token)),
+                Ok(id) if id == session => Ok((session, permission, PresentedCredential::Token)),
                 _ => Err(ApiError::unauthorized(true)),
             };
         }
-        if also == Also::Nothing {
+        if also == AcceptedCredentials::Nothing {
             return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
         }
-        let unasked = also == Also::KeyOrPassword && !headers.contains_key(header::AUTHORIZATION);
+        let unasked = also == AcceptedCredentials::KeyOrPassword && !headers.contains_key(header::AUTHORIZATION);
         let known = scope(api, request).await;
         let (scope, _) = known.map_err(|error| match error.code() {
             Code::Unauthorized if unasked => ApiError::without_token(),
             _ => error,
         })?;
         let session = services.sessions.get(&scope, &session_id(text)?.to_string(), of == Of::Any).await?;
-        let shown = if scope.organization_wide { Shown::OrganizationKey } else { Shown::ProjectKey };
+        let shown = if scope.organization_wide {
+            PresentedCredential::OrganizationKey
+        } else {
+            PresentedCredential::ProjectKey
+        };
         Ok((session.id, Permission::Drive, shown))
     }
 
@@ -585,26 +589,26 @@ impl Holder {
 
 /// A caller of an operation inside an active session: under `/browsers/{id}` with an API key, under `/vm/{session_id}` as a
 /// [`Driver`].
-pub(crate) struct Inside(Holder);
+pub(crate) struct SessionAccess(SessionHolder);
 
-/// As [`Inside`], for what a session leaves: it may have ended.
-pub(crate) struct Lasting(pub(crate) Inside);
+/// As [`SessionAccess`], for what a session leaves: it may have ended.
+pub(crate) struct EndedSessionAccess(pub(crate) SessionAccess);
 
 /// Whoever may watch, for what a session leaves.
-pub(crate) struct LastingViewer(pub(crate) Inside);
+pub(crate) struct EndedSessionViewer(pub(crate) SessionAccess);
 
-impl Inside {
+impl SessionAccess {
     async fn admit(call: Call, of: Of) -> Result<Self, ApiError> {
         let direct = call.request.match_info().get("session_id").is_some();
         let holder = match direct {
-            true => Holder::admit(call, Also::Key, of).await?.driving()?,
-            false => Holder::by_key(call, of).await?,
+            true => SessionHolder::admit(call, AcceptedCredentials::Key, of).await?.driving()?,
+            false => SessionHolder::by_key(call, of).await?,
         };
         Ok(Self(holder))
     }
 }
 
-impl FromRequest for Inside {
+impl FromRequest for SessionAccess {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
@@ -614,35 +618,39 @@ impl FromRequest for Inside {
     }
 }
 
-impl FromRequest for Lasting {
+impl FromRequest for EndedSessionAccess {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
         let call = Call::take(request, payload);
-        Box::pin(async move { Inside::admit(call?, Of::Any).await.map(Self) })
+        Box::pin(async move { SessionAccess::admit(call?, Of::Any).await.map(Self) })
     }
 }
 
-impl FromRequest for LastingViewer {
+impl FromRequest for EndedSessionViewer {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
         let call = Call::take(request, payload);
-        Box::pin(async move { Holder::admit(call?, Also::Nothing, Of::Any).await.map(|holder| Self(Inside(holder))) })
+        Box::pin(async move {
+            SessionHolder::admit(call?, AcceptedCredentials::Nothing, Of::Any)
+                .await
+                .map(|holder| Self(SessionAccess(holder)))
+        })
     }
 }
 
-impl std::ops::Deref for Inside {
-    type Target = Holder;
+impl std::ops::Deref for SessionAccess {
+    type Target = SessionHolder;
 
-    fn deref(&self) -> &Holder {
+    fn deref(&self) -> &SessionHolder {
         &self.0
     }
 }
 
-impl Inside {
+impl SessionAccess {
     pub(crate) fn headers(&self) -> &HeaderMap {
         self.request.headers()
     }
@@ -665,7 +673,10 @@ impl Inside {
     ///
     /// # Errors
     /// `payload_too_large`, if the caller says so beforehand.
-    pub(crate) fn body(&mut self, longest: u64) -> Result<(casement_domain::inside::ByteStream, body::Rest), ApiError> {
+    pub(crate) fn body(
+        &mut self,
+        longest: u64,
+    ) -> Result<(casement_domain::session_operation::ByteStream, body::Rest), ApiError> {
         let payload = self.take_payload()?;
         body::stream(&self.0.request, payload, longest)
     }
@@ -723,7 +734,7 @@ fn password(headers: &HeaderMap) -> Option<String> {
 macro_rules! holder {
     ($(#[$doc:meta])* $name:ident, $also:expr, $check:expr) => {
         $(#[$doc])*
-        pub(crate) struct $name(pub(crate) Holder);
+        pub(crate) struct $name(pub(crate) SessionHolder);
 
         impl FromRequest for $name {
             type Error = ApiError;
@@ -731,7 +742,7 @@ macro_rules! holder {
 
             fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
                 let call = Call::take(request, payload);
-                Box::pin(async move { $check(Holder::admit(call?, $also, Of::Active).await?).map(Self) })
+                Box::pin(async move { $check(SessionHolder::admit(call?, $also, Of::Active).await?).map(Self) })
             }
         }
     };
@@ -739,17 +750,17 @@ macro_rules! holder {
 
 holder!(
     /// Of a direct route: the token, or a key of the project.
-    Driver, Also::Key, Holder::driving
+    Driver, AcceptedCredentials::Key, SessionHolder::driving
 );
 holder!(
     /// Of classic WebDriver: as a [`Driver`], or the token as a password.
-    WebDriverUser, Also::KeyOrPassword, Holder::driving
+    WebDriverUser, AcceptedCredentials::KeyOrPassword, SessionHolder::driving
 );
 holder!(
     /// Of the live view: a token, of any kind.
-    Viewer, Also::Nothing, Ok
+    Viewer, AcceptedCredentials::Nothing, Ok
 );
 holder!(
     /// Of what a person does in the live view: a token that does not only let watch.
-    Operator, Also::Nothing, Holder::interacting
+    Operator, AcceptedCredentials::Nothing, SessionHolder::interacting
 );

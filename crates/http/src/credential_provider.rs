@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer, Moment},
-    caller::OrganizationWide,
+    caller::OrganizationCaller,
     error::{ApiError, Code, ErrorBody},
 };
 
@@ -216,7 +216,7 @@ impl From<ProviderChanges> for UpdateProvider {
         (status = "5XX", description = "The database is away", body = ErrorBody),
     )
 )]
-pub(crate) async fn create_credential_provider(mut caller: OrganizationWide) -> Answer {
+pub(crate) async fn create_credential_provider(mut caller: OrganizationCaller) -> Answer {
     let wish = caller.json::<ProviderInput>().await?.into();
     let provider = caller.services().credential_providers.create(caller.organization(), wish).await?;
     let body = ProviderBody::from(provider);
@@ -241,7 +241,7 @@ pub(crate) async fn create_credential_provider(mut caller: OrganizationWide) -> 
         (status = "5XX", description = "The database is away", body = ErrorBody),
     )
 )]
-pub(crate) async fn list_credential_providers(caller: OrganizationWide) -> Answer {
+pub(crate) async fn list_credential_providers(caller: OrganizationCaller) -> Answer {
     let query = caller.query()?;
     let part = query.text("query")?.filter(|text| !text.is_empty());
     let found = caller.services().credential_providers.list(caller.organization(), part, query.page()?).await?;
@@ -258,7 +258,7 @@ pub(crate) async fn list_credential_providers(caller: OrganizationWide) -> Answe
         (status = "5XX", description = "The database is away", body = ErrorBody),
     )
 )]
-pub(crate) async fn get_credential_provider(caller: OrganizationWide) -> Answer {
+pub(crate) async fn get_credential_provider(caller: OrganizationCaller) -> Answer {
     let provider = caller.services().credential_providers.get(caller.organization(), &caller.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &ProviderBody::from(provider)))
 }
@@ -276,7 +276,7 @@ pub(crate) async fn get_credential_provider(caller: OrganizationWide) -> Answer 
         (status = "5XX", description = "The database is away", body = ErrorBody),
     )
 )]
-pub(crate) async fn update_credential_provider(mut caller: OrganizationWide) -> Answer {
+pub(crate) async fn update_credential_provider(mut caller: OrganizationCaller) -> Answer {
     let which = caller.path("id")?;
     let wish = caller.json::<ProviderChanges>().await?.into();
     let provider = caller.services().credential_providers.update(caller.organization(), &which, wish).await?;
@@ -294,7 +294,7 @@ pub(crate) async fn update_credential_provider(mut caller: OrganizationWide) -> 
         (status = "5XX", description = "The database is away", body = ErrorBody),
     )
 )]
-pub(crate) async fn delete_credential_provider(caller: OrganizationWide) -> Answer {
+pub(crate) async fn delete_credential_provider(caller: OrganizationCaller) -> Answer {
     caller.services().credential_providers.delete(caller.organization(), &caller.path("id")?).await?;
     Ok(answer::nothing())
 }
@@ -310,7 +310,7 @@ pub(crate) async fn delete_credential_provider(caller: OrganizationWide) -> Answ
         (status = "5XX", description = "The database is away", body = ErrorBody),
     )
 )]
-pub(crate) async fn list_credential_provider_items(caller: OrganizationWide) -> Answer {
+pub(crate) async fn list_credential_provider_items(caller: OrganizationCaller) -> Answer {
     let items = caller.services().credential_providers.items(caller.organization(), &caller.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &ItemsBody { items: items.iter().map(ItemBody::from).collect() }))
 }
@@ -325,7 +325,7 @@ pub(crate) async fn list_credential_provider_items(caller: OrganizationWide) -> 
         (status = "5XX", description = "The database is away", body = ErrorBody),
     )
 )]
-pub(crate) async fn test_credential_provider(caller: OrganizationWide) -> Answer {
+pub(crate) async fn test_credential_provider(caller: OrganizationCaller) -> Answer {
     let test = caller.services().credential_providers.test(caller.organization(), &caller.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &TestBody::from(test)))
 }

@@ -13,7 +13,7 @@ use casement_domain::{
     browser::EngineFault,
     credential_provider::ProviderFault,
     field::{FieldCode, FieldError, InvalidInput},
-    inside::UpstreamFault,
+    session_operation::UpstreamFault,
 };
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -6,8 +6,8 @@ use actix_web::{
 };
 use casement_domain::{
     extension::{Extension, ExtensionError, ExtensionFilter, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload},
-    field::{Bad, FieldCode, InvalidInput},
-    inside::{ByteStream, OperationError},
+    field::{FieldCode, InvalidInput, InvalidValue},
+    session_operation::{ByteStream, OperationError},
 };
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer, Moment},
-    caller::{Authorized, Inside},
+    caller::{Authorized, SessionAccess},
     error::{ApiError, ErrorBody},
     multipart::Form,
 };
@@ -114,7 +114,7 @@ pub(crate) async fn upload_extension(mut caller: Authorized) -> Answer {
 }
 
 fn missing(field: &str) -> ApiError {
-    InvalidInput::of(field, Bad::new(FieldCode::Required, "is required")).into()
+    InvalidInput::of(field, InvalidValue::new(FieldCode::Required, "is required")).into()
 }
 
 /// Lists extensions, newest first.
@@ -236,7 +236,7 @@ pub(crate) async fn extension_from_web_store(caller: Authorized) -> Answer {
         (status = "5XX", description = "The browser did not come up again", body = ErrorBody),
     )
 )]
-pub(crate) async fn load_extensions(mut inside: Inside) -> Answer {
+pub(crate) async fn load_extensions(mut inside: SessionAccess) -> Answer {
     let payload = inside.take_payload()?;
     let longest = MAX_EXTENSION_BYTES * MAX_LOADED_AT_ONCE as u64 + FORM;
     let mut form = Form::read(&inside.request, payload, longest, &[FILES]).await?;
@@ -270,7 +270,7 @@ impl From<ExtensionError> for ApiError {
             ExtensionError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
             ExtensionError::Limit(limit) => limit.into(),
             ExtensionError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
-            ExtensionError::Inside(inside) => inside.into(),
+            ExtensionError::Operation(inside) => inside.into(),
             ExtensionError::Blob(error) => {
                 Self::new(Code::Unavailable, "stored files cannot be reached; nothing was done").caused_by(error)
             }

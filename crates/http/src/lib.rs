@@ -10,32 +10,30 @@ mod audit;
 mod auth_connection;
 mod body;
 mod caller;
+mod client_timeout;
 mod computer;
 mod connections;
 mod cors;
 mod credential;
 mod credential_provider;
 mod curl;
+mod date_time;
 mod deployment;
 mod error;
 mod extension;
 mod follow;
-mod fresh;
 mod fs;
-mod heads;
 mod host;
 mod ignored_fields;
+mod image_response;
 mod invocation;
 mod json;
 pub mod live_view;
 mod login_page;
 mod middleware;
-mod moment;
 mod multipart;
 mod openapi;
 mod operational;
-mod client_timeout;
-mod picture;
 mod plain_errors;
 mod pool;
 mod process;
@@ -47,6 +45,7 @@ mod rate;
 mod refusals;
 pub mod relay;
 mod replay;
+mod request_heads;
 mod routes;
 mod script;
 mod server;
@@ -58,6 +57,7 @@ mod stream;
 mod telemetry;
 mod token;
 mod ui;
+mod undelivered;
 mod vm;
 pub mod webdriver;
 
@@ -67,7 +67,7 @@ pub use self::{
     error::{ApiError, Code},
     openapi::openapi,
     server::{Server, serve},
-    state::{Config, Health, Readiness, Services, SessionDial},
+    state::{Config, Health, Readiness, Services, SessionConnector},
     token::{BadToken, Permission, SessionTokens, redact},
-    ui::{Outlook, PoolOutlook},
+    ui::{PoolStatus, PoolStatusSource},
 };

@@ -27,7 +27,7 @@ use crate::{
     cors::{self, Cors},
     error::{ApiError, Code},
     ignored_fields,
-    plain_errors::Answering,
+    plain_errors::ActiveRequests,
     state::Api,
     telemetry::Call,
 };
@@ -47,7 +47,7 @@ const NO_ROUTE: &str = "none";
 const WORTH_PACKING: usize = 1024;
 
 /// What is known of a request before it is routed.
-struct Asked {
+struct RequestFacts {
     id: String,
     method: Method,
     path: String,
@@ -63,9 +63,9 @@ pub(crate) async fn outermost(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Err(ApiError::internal("the server was put together without its state").into());
     };
-    let asked = Asked::read(&request, api.services.ids.as_ref());
+    let asked = RequestFacts::read(&request, api.services.ids.as_ref());
     let span = tracing::info_span!("request", request_id = %asked.id, session = tracing::field::Empty);
-    let answering = request.conn_data::<Answering>().cloned().unwrap_or_default();
+    let answering = request.conn_data::<ActiveRequests>().cloned().unwrap_or_default();
     answering.set(true);
     async move {
         without_slash(&mut request);
@@ -158,7 +158,7 @@ fn without_slash(request: &mut ServiceRequest) {
     }
 }
 
-impl Asked {
+impl RequestFacts {
     fn read(request: &ServiceRequest, ids: &dyn IdSource) -> Self {
         let headers = request.headers();
         let own = || ids.next().to_string().to_ascii_lowercase();

@@ -18,7 +18,7 @@ use actix_web::{
     http::header,
     web::{Bytes, Payload},
 };
-use casement_domain::inside::{ByteStream, OperationError};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{Stream, StreamExt as _};
 use multer::{Field, Multipart};
 

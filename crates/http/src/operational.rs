@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::OrganizationWide,
+    caller::OrganizationCaller,
     error::{ApiError, Code, ErrorBody},
     openapi::openapi,
     state::{Api, Readiness},
@@ -55,7 +55,7 @@ pub(crate) async fn readyz(api: Data<Api>) -> Answer {
         (status = 403, description = "The key is not the organization's own", body = ErrorBody),
     )
 )]
-pub(crate) async fn metrics(caller: OrganizationWide) -> HttpResponse {
+pub(crate) async fn metrics(caller: OrganizationCaller) -> HttpResponse {
     let text = (caller.services().metrics)();
     HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text)
 }

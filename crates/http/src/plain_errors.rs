@@ -26,8 +26,8 @@ use tokio::{
 
 use crate::{
     error::Code,
-    heads::{HalfSent, Heads},
-    relay::{Backlog, Receipt, Writes},
+    relay::{DeliveryReceipt, SendBacklog, Writes},
+    request_heads::{Heads, PendingHead},
 };
 
 /// The parser's own answers are shorter.
@@ -39,9 +39,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether a handler is at work on a request of the connection, and how many requests there were.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answering(Rc<(Cell<bool>, Cell<u64>)>);
+pub(crate) struct ActiveRequests(Rc<(Cell<bool>, Cell<u64>)>);
 
-impl Answering {
+impl ActiveRequests {
     pub(crate) fn set(&self, at_work: bool) {
         self.0.0.set(at_work);
         if at_work {
@@ -64,12 +64,12 @@ pub(crate) struct Connection {
     ids: Arc<dyn IdSource>,
     refusal: Option<Refusal>,
     writes: Writes,
-    receipt: Receipt,
-    answering: Answering,
+    receipt: DeliveryReceipt,
+    answering: ActiveRequests,
     heads: Arc<Heads>,
     from: Option<IpAddr>,
     /// While it waits for the rest of a head.
-    half_sent: Option<HalfSent>,
+    half_sent: Option<PendingHead>,
     /// No request has come yet, or a part of the next one.
     head_begun: bool,
     /// How many there were when it was looked last.
@@ -103,8 +103,8 @@ impl Connection {
             requests: 0,
             refusal: None,
             writes: Writes::default(),
-            receipt: Receipt::of_connection(),
-            answering: Answering::default(),
+            receipt: DeliveryReceipt::of_connection(),
+            answering: ActiveRequests::default(),
             client_gone: false,
             upgraded: false,
         }
@@ -114,11 +114,11 @@ impl Connection {
         &self.stream
     }
 
-    pub(crate) fn receipt(&self) -> Receipt {
+    pub(crate) fn receipt(&self) -> DeliveryReceipt {
         self.receipt.clone()
     }
 
-    pub(crate) fn answering(&self) -> Answering {
+    pub(crate) fn answering(&self) -> ActiveRequests {
         self.answering.clone()
     }
 
@@ -156,7 +156,7 @@ impl Connection {
         half_sent.is_closed(cx)
     }
 
-    pub(crate) fn backlog(&self) -> Backlog {
+    pub(crate) fn backlog(&self) -> SendBacklog {
         self.writes.backlog()
     }
 }

@@ -6,8 +6,8 @@ use actix_web::{
 };
 use casement_domain::{
     ProfileVersionId,
-    field::{Bad, FieldCode, InvalidInput},
-    profile::{KeepError, Profile, ProfileError, ProfileFilter},
+    field::{FieldCode, InvalidInput, InvalidValue},
+    profile::{Profile, ProfileError, ProfileFilter, StoreVersionError},
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ pub(crate) async fn download_profile(caller: Authorized) -> Answer {
     let which = caller.path("id_or_name")?;
     let query = caller.query()?;
     let version = query.text("version")?.filter(|text| !text.is_empty()).map(|text| {
-        let bad = || Bad::new(FieldCode::InvalidFormat, "must be the id of a version");
+        let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be the id of a version");
         text.parse::<ProfileVersionId>().map_err(|_| InvalidInput::of("version", bad()))
     });
     let profiles = &caller.services().profiles;
@@ -198,11 +198,11 @@ impl From<ProfileError> for ApiError {
             ProfileError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
             ProfileError::Limit(limit) => limit.into(),
             ProfileError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
-            ProfileError::Kept(KeepError::Store(store)) | ProfileError::Store(store) => store.into(),
-            ProfileError::Kept(KeepError::Blob(error)) => {
+            ProfileError::Kept(StoreVersionError::Store(store)) | ProfileError::Store(store) => store.into(),
+            ProfileError::Kept(StoreVersionError::Blob(error)) => {
                 Self::new(Code::Unavailable, "what was saved cannot be reached").caused_by(error)
             }
-            ProfileError::Kept(KeepError::Seal(error)) => Self::internal(error),
+            ProfileError::Kept(StoreVersionError::Seal(error)) => Self::internal(error),
         }
     }
 }

@@ -9,8 +9,8 @@ use casement_domain::{
 use time::OffsetDateTime;
 
 use crate::{
+    date_time,
     error::{ApiError, Code},
-    moment,
 };
 
 /// The parameters of a query, decoded; unknown ones mean nothing.
@@ -99,7 +99,7 @@ impl Query {
     /// # Errors
     /// `invalid_input` unless it is one.
     pub(crate) fn moment(&self, name: &str) -> Result<Option<OffsetDateTime>, ApiError> {
-        let parsed = self.raw(name)?.map(moment::parse).transpose();
+        let parsed = self.raw(name)?.map(date_time::parse).transpose();
         parsed.map_err(|bad| InvalidInput::of(name, bad).into())
     }
 
@@ -108,7 +108,7 @@ impl Query {
     /// # Errors
     /// `invalid_input` unless it is either.
     pub(crate) fn moment_or_age(&self, name: &str, now: OffsetDateTime) -> Result<Option<OffsetDateTime>, ApiError> {
-        let parsed = self.raw(name)?.map(|text| moment::parse_or_age(text, now)).transpose();
+        let parsed = self.raw(name)?.map(|text| date_time::parse_or_age(text, now)).transpose();
         parsed.map_err(|bad| InvalidInput::of(name, bad).into())
     }
 

@@ -6,20 +6,20 @@ use casement_domain::{
     api_key::{AuthenticateError, KeyError},
     audit::ReadAuditError,
     browser::{EngineError, EngineFault},
-    field::{Bad, FieldCode, InvalidInput},
-    inside::{OperationError, UpstreamFault},
+    field::{FieldCode, InvalidInput, InvalidValue},
     organization::LimitExceeded,
     pool::{AcquireError, CreatePoolError, DeletePoolError, FlushPoolError, ReleaseError, UpdatePoolError},
     project::{CreateProjectError, DeleteProjectError, ProjectNotFound, ProjectRefused, UpdateProjectError},
     replay::ReplayError,
     session::{CreateSessionError, EndSessionError, LoginRuns, NotSupported, UpdateSessionError, UseSessionError},
+    session_operation::{OperationError, UpstreamFault},
     telemetry::ReadEventsError,
 };
 
 use crate::{
     error::{ApiError, Code},
     live_view::LiveViewError,
-    relay::{BadHandshake, DialError, RelayError},
+    relay::{BadHandshake, ConnectorError, RelayError},
     webdriver::ClassicError,
 };
 
@@ -54,10 +54,16 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::Internal, "the browser was lost in the middle of it; it may have taken effect")
                     .with_inner(fault, message)
             }
-            EngineError::OutOfRange(why) => InvalidInput::of("viewport", Bad::new(FieldCode::OutOfRange, why)).into(),
+            EngineError::OutOfRange(why) => {
+                InvalidInput::of("viewport", InvalidValue::new(FieldCode::OutOfRange, why)).into()
+            }
             EngineError::Waits(why) => Self::new(Code::InvalidState, why),
-            EngineError::Profile(why) => InvalidInput::of("profile", Bad::new(FieldCode::NotAllowed, why)).into(),
-            EngineError::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
+            EngineError::Profile(why) => {
+                InvalidInput::of("profile", InvalidValue::new(FieldCode::NotAllowed, why)).into()
+            }
+            EngineError::Extension(why) => {
+                InvalidInput::of("extensions", InvalidValue::new(FieldCode::NotAllowed, why)).into()
+            }
             EngineError::Timeout { .. } => {
                 let message = error.to_string();
                 Self::new(Code::Timeout, message.clone()).with_inner(EngineFault::BrowserHung, message)
@@ -82,7 +88,7 @@ impl From<OperationError> for ApiError {
                 return Self::new(Code::Timeout, message.clone()).with_inner(UpstreamFault::Connect, message);
             }
             OperationError::OutsideRange { size } => {
-                let outside = Bad::new(FieldCode::OutOfRange, error.to_string());
+                let outside = InvalidValue::new(FieldCode::OutOfRange, error.to_string());
                 return Self::from(InvalidInput::of("Range", outside)).for_range(size);
             }
             OperationError::NotSupported(_) => Code::NotSupported,
@@ -104,7 +110,7 @@ impl From<OperationError> for ApiError {
 impl From<ReplayError> for ApiError {
     fn from(error: ReplayError) -> Self {
         match error {
-            ReplayError::Inside(inside) => inside.into(),
+            ReplayError::Operation(inside) => inside.into(),
             ReplayError::Store(store) => store.into(),
         }
     }
@@ -357,11 +363,11 @@ impl From<ReleaseError> for ApiError {
     }
 }
 
-impl From<DialError> for ApiError {
-    fn from(error: DialError) -> Self {
+impl From<ConnectorError> for ApiError {
+    fn from(error: ConnectorError) -> Self {
         match error {
-            DialError::Ended => Self::new(Code::NotFound, "the browser session has ended"),
-            DialError::Unavailable(_) => {
+            ConnectorError::Ended => Self::new(Code::NotFound, "the browser session has ended"),
+            ConnectorError::Unavailable(_) => {
                 Self::new(Code::BrowserUnavailable, "the session's browser does not answer").caused_by(error)
             }
         }

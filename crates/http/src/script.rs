@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::Answer,
-    caller::Inside,
-    error::{ApiError, ErrorBody},
+    caller::SessionAccess,
     client_timeout::client_timeout,
+    error::{ApiError, ErrorBody},
 };
 
 /// What to run.
@@ -64,7 +64,7 @@ impl EndBody {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn execute_script(mut inside: Inside) -> Answer {
+pub(crate) async fn execute_script(mut inside: SessionAccess) -> Answer {
     let Execute { code, timeout_sec } = inside.json().await?;
     let wish = ExecuteScript { code, timeout_sec, client_timeout: client_timeout(inside.headers()) };
     let end = inside.while_served(inside.services().scripts.execute(&inside.session, wish)).await?;

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{Answer, Moment},
-    caller::Inside,
+    caller::SessionAccess,
     error::ErrorBody,
     sse,
 };
@@ -49,7 +49,7 @@ impl From<LogLine> for LogEvent {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn stream_logs(inside: Inside) -> Answer {
+pub(crate) async fn stream_logs(inside: SessionAccess) -> Answer {
     let query = inside.query()?;
     let text = |name| query.text(name).map(|value| value.map(str::to_owned));
     let input = FollowInput {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use actix_web::{HttpResponse, HttpResponseBuilder, http::header, web::Bytes};
-use casement_domain::inside::OperationError;
+use casement_domain::session_operation::OperationError;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 
-use crate::caller::Inside;
+use crate::caller::SessionAccess;
 
 /// After this much silence a comment tells both sides that the other is there.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -15,7 +15,7 @@ pub(crate) const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// The events as the body of an answer. It ends with them, with the first failure, which a comment tells, or with the session.
 pub(crate) fn answer<T: Serialize>(
-    inside: Inside,
+    inside: SessionAccess,
     events: impl Stream<Item = Result<T, OperationError>> + 'static,
 ) -> HttpResponse {
     let (end, open) = inside.into_open();
@@ -61,7 +61,7 @@ pub(crate) fn frame(event: &impl Serialize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::inside::OperationError;
+    use casement_domain::session_operation::OperationError;
 
     use super::{comment, frame};
 

@@ -40,7 +40,7 @@ use crate::{
     rate::{AddressRate, Rate},
     relay::BrowserConnector,
     token::SessionTokens,
-    ui::{PoolOutlook, SignIns},
+    ui::{PoolStatusSource, SignIns},
     webdriver::ClassicSessions,
 };
 
@@ -66,7 +66,7 @@ pub struct Config {
 }
 
 /// Finds the way into a session's browser.
-pub trait SessionDial: Send + Sync {
+pub trait SessionConnector: Send + Sync {
     /// The way into that browser. Whether it still runs shows when it is dialled.
     fn of(&self, browser: BrowserId) -> Arc<dyn BrowserConnector>;
 }
@@ -147,7 +147,7 @@ pub struct Services {
     /// Tokens in the URLs of sessions.
     pub tokens: SessionTokens,
     /// Ways into sessions.
-    pub dial: Arc<dyn SessionDial>,
+    pub dial: Arc<dyn SessionConnector>,
     /// The open connections; the same registry is the domain's port `Connections`.
     pub connections: ConnectionRegistry,
     /// Whether the server can do its work.
@@ -155,7 +155,7 @@ pub struct Services {
     /// The text of `/metrics`.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// How it goes with the pools, for the pages.
-    pub outlook: Arc<dyn PoolOutlook>,
+    pub pool_status: Arc<dyn PoolStatusSource>,
     /// Chance, for the sessions of the pages.
     pub entropy: Arc<dyn Entropy>,
     /// Time.

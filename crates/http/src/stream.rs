@@ -1,16 +1,16 @@
 //! Answers that are made while they are sent, and end with the session they come from.
 
 use actix_web::{HttpResponse, HttpResponseBuilder, web::Bytes};
-use casement_domain::inside::OperationError;
+use casement_domain::session_operation::OperationError;
 use futures_util::{Stream, StreamExt as _, stream};
 
-use crate::{caller::Inside, error::ApiError};
+use crate::{caller::SessionAccess, error::ApiError};
 
 /// `content` as the body of an answer. It is asked for more only as fast as the caller takes it. What fails in the middle breaks the
 /// connection off, and so does the end of the session: a part is never taken for the whole.
 pub(crate) fn answer(
     mut response: HttpResponseBuilder,
-    inside: Inside,
+    inside: SessionAccess,
     content: impl Stream<Item = Result<Bytes, OperationError>> + 'static,
 ) -> HttpResponse {
     let (end, open) = inside.into_open();

@@ -16,12 +16,12 @@ use url::Url;
 use crate::{
     answer::Answer,
     body,
-    caller::{Driver, Holder, Operator, Viewer, WebDriverUser},
+    caller::{Driver, Operator, SessionHolder, Viewer, WebDriverUser},
     connections::Registered,
     error::{ApiError, Code},
     fs::{MAX_UPLOAD, done},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
-    relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, Witness},
+    relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver},
     replay,
     session::Urls,
     telemetry::{Connection, Kind},
@@ -36,7 +36,7 @@ struct Open {
 }
 
 /// Everything that a connection into a session needs.
-struct Way {
+struct ConnectionContext {
     dial: std::sync::Arc<dyn BrowserConnector>,
     webdriver_url: Url,
     view_url: String,
@@ -44,13 +44,13 @@ struct Way {
     request: HttpRequest,
     payload: Payload,
     end: EndSignal,
-    witness: Option<Box<dyn Witness>>,
+    observer: Option<Box<dyn RelayObserver>>,
     guard: Box<dyn Any>,
 }
 
-impl Way {
+impl ConnectionContext {
     /// `kind`: of a connection that tells of itself.
-    fn into(holder: Holder, kind: Option<Kind>) -> Result<Self, ApiError> {
+    fn into(holder: SessionHolder, kind: Option<Kind>) -> Result<Self, ApiError> {
         let browser =
             holder.session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
         let activity = holder.services().sessions.activity();
@@ -59,7 +59,7 @@ impl Way {
         let activity = begun.ok_or_else(|| UseSessionError::NotFound(holder.session.id.to_string()))?;
         let urls = Urls::new(&holder.api().public_url, &holder.services().tokens, &holder.session);
         let connection = kind.map(|kind| Connection::new(holder.services(), holder.session.id, kind));
-        let witness = connection.map(|connection| Box::new(connection) as Box<dyn Witness>);
+        let observer = connection.map(|connection| Box::new(connection) as Box<dyn RelayObserver>);
         Ok(Self {
             dial: holder.services().dial.of(browser),
             webdriver_url: urls.webdriver().parse().map_err(ApiError::internal)?,
@@ -68,15 +68,15 @@ impl Way {
             request: holder.request,
             payload: holder.payload,
             end: holder.end,
-            witness,
+            observer,
             guard: Box::new(Open { _activity: activity, _registered: holder.registered }),
         })
     }
 
     async fn relay(self, channel: Channel, path: String, client: &ClientHandshake) -> Answer {
         let upstream = self.dial.dial(channel).await?;
-        let Self { end, witness, guard, .. } = self;
-        let relay = Relay { channel, path, end, limits: Limits::default(), witness, guard };
+        let Self { end, observer, guard, .. } = self;
+        let relay = Relay { channel, path, end, limits: Limits::default(), observer, guard };
         Ok(relay.open(client, self.payload, upstream).await?)
     }
 }
@@ -84,7 +84,7 @@ impl Way {
 /// `GET /vm/{session_id}/cdp`
 pub(crate) async fn cdp(Driver(holder): Driver) -> Answer {
     let client = ClientHandshake::read(&holder.request)?;
-    let way = Way::into(holder, Some(Kind::Cdp))?;
+    let way = ConnectionContext::into(holder, Some(Kind::Cdp))?;
     let path = way.dial.cdp_path().await?;
     way.relay(Channel::Cdp, path, &client).await
 }
@@ -92,13 +92,13 @@ pub(crate) async fn cdp(Driver(holder): Driver) -> Answer {
 /// `GET /vm/{session_id}/webdriver`
 pub(crate) async fn bidi(Driver(holder): Driver) -> Answer {
     let client = ClientHandshake::read(&holder.request)?;
-    let way = Way::into(holder, Some(Kind::WebDriver))?;
+    let way = ConnectionContext::into(holder, Some(Kind::WebDriver))?;
     let upstream = way.dial.dial(Channel::WebDriver).await?;
     let relay = BidiRelay {
         webdriver_url: way.webdriver_url,
         end: way.end,
         limits: Limits::default(),
-        witness: way.witness,
+        observer: way.observer,
         guard: way.guard,
     };
     Ok(relay.open(&client, way.payload, upstream).await?)
@@ -109,7 +109,7 @@ pub(crate) async fn bidi_of_session(Driver(holder): Driver) -> Answer {
     let client = ClientHandshake::read(&holder.request)?;
     let id = WebDriverSessionId::parse(holder.request.match_info().get("webdriver_id").unwrap_or_default())
         .map_err(|error| ApiError::new(Code::NotFound, error.to_string()))?;
-    Way::into(holder, Some(Kind::WebDriver))?.relay(Channel::WebDriver, id.upstream_path(), &client).await
+    ConnectionContext::into(holder, Some(Kind::WebDriver))?.relay(Channel::WebDriver, id.upstream_path(), &client).await
 }
 
 /// `/vm/{session_id}/wd/{tail}`
@@ -126,7 +126,7 @@ async fn command(user: Result<WebDriverUser, ApiError>) -> Answer {
     let command = ClassicRequest::check(holder.request.method(), tail, body)?;
     let kind = command.kind().clone();
     let (api, session) = (holder.shared_api(), holder.session.id);
-    let way = Way::into(holder, None)?;
+    let way = ConnectionContext::into(holder, None)?;
     let upstream = way.dial.dial(Channel::WebDriver).await?;
     let ClassicAnswer { response, made } = forward(command, upstream, &way.webdriver_url).await?;
     let (sessions, services) = (&api.classic_sessions, &api.services);
@@ -163,7 +163,7 @@ pub(crate) async fn live_asset(name: web::Path<String>) -> Answer {
 pub(crate) async fn live_upload(Operator(holder): Operator) -> Answer {
     let path = live_view::upload_path(&holder.path("name")?)?;
     let services = holder.shared_api();
-    let Holder { session, request, payload, .. } = holder;
+    let SessionHolder { session, request, payload, .. } = holder;
     if !services.services.sessions.activity().people_may_act(&session) {
         session.admits(false)?;
     }
@@ -185,7 +185,7 @@ pub(crate) async fn live_socket(Viewer(holder): Viewer) -> Answer {
     let (activity, session) = (holder.services().sessions.activity().clone(), holder.session.clone());
     let may_act = Box::new(move || activity.people_may_act(&session));
     let viewer = holder.services().ids.next().to_string().to_ascii_lowercase();
-    let way = Way::into(holder, Some(Kind::LiveView { id: viewer }))?;
+    let way = ConnectionContext::into(holder, Some(Kind::LiveView { id: viewer }))?;
     let (access, view_url) = match way.permission {
         Permission::Drive | Permission::Interact => (Access::Interact, Some(way.view_url)),
         Permission::View => (Access::View, None),
@@ -198,7 +198,7 @@ pub(crate) async fn live_socket(Viewer(holder): Viewer) -> Answer {
         dialogs,
         view_url,
         end: way.end,
-        witness: way.witness,
+        observer: way.observer,
         guard: way.guard,
     };
     Ok(view.open(&way.request, way.payload).await?)

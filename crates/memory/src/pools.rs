@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 use casement_domain::browser::{Browser, BrowserEvent, BrowserState};
-use casement_domain::organization::{Ask, Limit, LimitExceeded};
+use casement_domain::organization::{CapacityRequest, Limit, LimitExceeded};
 use casement_domain::page::{Listed, Page};
 use casement_domain::pool::{
-    Fence, Generation, Growth, IdleBrowser, Observed, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository,
+    Generation, Growth, IdleBrowser, LeaderFence, Observed, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository,
     PoolStored,
 };
 use casement_domain::session::IdOrName;
@@ -32,7 +32,7 @@ impl PoolRepository for Memory {
         if pool.name.is_some() && state.pools.values().any(|row| row.name == pool.name) {
             return Ok(PoolStored::NameTaken);
         }
-        if let Err(limit) = state.admit(&self.caps, Ask::new_pool(pool.config.size)) {
+        if let Err(limit) = state.admit(&self.caps, CapacityRequest::new_pool(pool.config.size)) {
             return Ok(PoolStored::LimitExceeded(limit));
         }
         let used = u32::try_from(state.pools.len()).unwrap_or(u32::MAX);
@@ -51,7 +51,7 @@ impl PoolRepository for Memory {
         next: &Pool,
     ) -> Result<PoolStored, StoreError> {
         let mut state = self.state();
-        let grown = Ask::resized(current.config.size, next.config.size, 0);
+        let grown = CapacityRequest::resized(current.config.size, next.config.size, 0);
         if let Err(limit) = state.admit(&self.caps, grown) {
             return Ok(PoolStored::LimitExceeded(limit));
         }
@@ -150,9 +150,9 @@ impl PoolRepository for Memory {
         Ok(flushed)
     }
 
-    async fn lead(&self, id: PoolId, _node: NodeId, _lasts: Duration) -> Result<Option<Fence>, StoreError> {
+    async fn lead(&self, id: PoolId, _node: NodeId, _lasts: Duration) -> Result<Option<LeaderFence>, StoreError> {
         // This node is the only one, so it leads every pool.
-        Ok(self.state().pools.contains_key(&id).then_some(Fence(1)))
+        Ok(self.state().pools.contains_key(&id).then_some(LeaderFence(1)))
     }
 
     async fn observe(&self, id: PoolId) -> Result<Observed, StoreError> {
@@ -165,7 +165,7 @@ impl PoolRepository for Memory {
         })
     }
 
-    async fn grow(&self, pool: &Pool, _fence: Fence, growth: Growth) -> Result<Replaced, StoreError> {
+    async fn grow(&self, pool: &Pool, _fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError> {
         match self.state().pools.get_mut(&pool.id).filter(|row| row.updated_at == pool.updated_at) {
             Some(row) => row.growth = growth,
             None => return Ok(Replaced::LostRace),
@@ -173,7 +173,12 @@ impl PoolRepository for Memory {
         Ok(Replaced::Yes)
     }
 
-    async fn warm(&self, browser: &Browser, _fence: Fence, generation: Generation) -> Result<Replaced, StoreError> {
+    async fn warm(
+        &self,
+        browser: &Browser,
+        _fence: LeaderFence,
+        generation: Generation,
+    ) -> Result<Replaced, StoreError> {
         let mut state = self.state();
         let pool = browser.pool.and_then(|pool| state.pools.get(&pool));
         if pool.is_none_or(|pool| pool.generation != generation) {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use casement_domain::browser::{Browser, BrowserEvent, Viewport};
-use casement_domain::organization::Ask;
+use casement_domain::organization::CapacityRequest;
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
 use casement_domain::session::{
@@ -48,7 +48,7 @@ impl SessionRepository for Memory {
         if state.is_taken(session) {
             return Ok(Created::NameTaken);
         }
-        if let Err(limit) = state.admit(&self.caps, Ask::Session) {
+        if let Err(limit) = state.admit(&self.caps, CapacityRequest::Session) {
             return Ok(Created::LimitExceeded(limit));
         }
         state.sessions.insert(session.id, session.clone());

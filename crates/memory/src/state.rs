@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use casement_domain::browser::{Browser, BrowserEvent, BrowserState};
-use casement_domain::organization::{Ask, Caps, LimitExceeded, Usage, admit};
-use casement_domain::pool::{LeaseRequest, Place, Pool};
+use casement_domain::organization::{CapacityRequest, Caps, LimitExceeded, Usage, admit};
+use casement_domain::pool::{LeaseRequest, Pool, QueueEntry};
 use casement_domain::session::{PoolRef, Session, SessionState};
 use casement_domain::{BrowserId, PoolId, SessionId, TicketId};
 use time::OffsetDateTime;
@@ -17,7 +17,7 @@ pub(crate) struct State {
     pub(crate) browsers: BTreeMap<BrowserId, Browser>,
     pub(crate) pools: BTreeMap<PoolId, Pool>,
     /// The waiters of all pools, first come first.
-    pub(crate) queue: VecDeque<Place>,
+    pub(crate) queue: VecDeque<QueueEntry>,
     /// Since when each ticket is in the queue.
     pub(crate) queued_at: BTreeMap<TicketId, OffsetDateTime>,
     /// Sessions that were leased to waiters and not fetched yet.
@@ -87,7 +87,7 @@ impl State {
     }
 
     /// Checks the project's limits.
-    pub(crate) fn admit(&self, caps: &Caps, ask: Ask) -> Result<(), LimitExceeded> {
+    pub(crate) fn admit(&self, caps: &Caps, ask: CapacityRequest) -> Result<(), LimitExceeded> {
         let on_demand = self.sessions.values().filter(|row| row.ended_at.is_none() && row.pool.is_none()).count();
         let pooled = self.pools.values().map(|pool| pool.config.size).sum();
         let usage = Usage { on_demand: u32::try_from(on_demand).unwrap_or(u32::MAX), pooled, ..Usage::default() };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::pool::{
-    Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, TicketNotifier, WaitQueue, Waiter, WaiterEvent,
+    ImmediateLease, LeaseFrom, LeaseRequest, QueueEntered, QueueEntry, TicketNotifier, TicketOutcome, WaitQueue,
+    Waiter, WaiterEvent,
 };
 use casement_domain::{MonotonicTime, NodeId, PoolId, StoreError, TicketId};
 use time::OffsetDateTime;
@@ -20,22 +21,24 @@ impl WaitQueue for Memory {
         from: &LeaseFrom,
         lease: &LeaseRequest,
         now: OffsetDateTime,
-    ) -> Result<TakenNow, StoreError> {
+    ) -> Result<ImmediateLease, StoreError> {
         let pool = from.pool;
         let mut state = self.state();
         if !state.pools.contains_key(&pool) {
-            return Ok(TakenNow::PoolGone);
+            return Ok(ImmediateLease::PoolGone);
         }
         if state.queue.iter().any(|place| place.pool == pool) {
-            return Ok(TakenNow::Busy);
+            return Ok(ImmediateLease::Busy);
         }
-        Ok(state.lease(pool, lease, now).map_or(TakenNow::Busy, |session| TakenNow::Leased(Box::new(session))))
+        Ok(state
+            .lease(pool, lease, now)
+            .map_or(ImmediateLease::Busy, |session| ImmediateLease::Leased(Box::new(session))))
     }
 
-    async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError> {
+    async fn enter(&self, place: &QueueEntry, now: OffsetDateTime) -> Result<QueueEntered, StoreError> {
         let mut state = self.state();
         if !state.pools.contains_key(&place.pool) {
-            return Ok(Entered::PoolGone);
+            return Ok(QueueEntered::PoolGone);
         }
         // A ticket that returns was the first of the queue before, so it is the first again.
         match place.position {
@@ -44,23 +47,26 @@ impl WaitQueue for Memory {
         }
         state.queued_at.insert(place.ticket, now);
         state.grant(place.pool, now);
-        Ok(Entered::Yes(0))
+        Ok(QueueEntered::Yes(0))
     }
 
-    async fn outcome(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+    async fn outcome(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
         let mut state = self.state();
         Ok(match state.granted.remove(&ticket) {
-            Some(session) => Outcome::Granted(Box::new(session)),
-            None if state.queue.iter().any(|place| place.ticket == ticket) => Outcome::Waiting,
-            None => Outcome::Gone,
+            Some(session) => TicketOutcome::Granted(Box::new(session)),
+            None if state.queue.iter().any(|place| place.ticket == ticket) => TicketOutcome::Waiting,
+            None => TicketOutcome::Gone,
         })
     }
 
-    async fn leave(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+    async fn leave(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
         let mut state = self.state();
         state.queue.retain(|place| place.ticket != ticket);
         state.queued_at.remove(&ticket);
-        Ok(state.granted.remove(&ticket).map_or(Outcome::Gone, |session| Outcome::Granted(Box::new(session))))
+        Ok(state
+            .granted
+            .remove(&ticket)
+            .map_or(TicketOutcome::Gone, |session| TicketOutcome::Granted(Box::new(session))))
     }
 
     async fn decided(&self, _node: NodeId) -> Result<Vec<TicketId>, StoreError> {

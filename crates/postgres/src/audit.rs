@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, NodeRun, Position,
-    Stretch,
+    AuditEntry, AuditFilter, AuditRange, AuditRecord, AuditRepository, AuditService, AuthStrategy, NodeRun, Position,
+    RangeMeasurement,
 };
 use casement_domain::node::Node;
 use casement_domain::{ApiKeyId, AuditRecordId, NodeId, OrganizationId, ProjectId, StoreError, UserId};
@@ -96,7 +96,7 @@ impl PgAudit {
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        stretch: Stretch,
+        stretch: AuditRange,
         limit: u32,
     ) -> Result<String, StoreError> {
         let query = asked(format!("EXPLAIN {PAGE}"), organization, filter, stretch, i64::from(limit));
@@ -344,22 +344,22 @@ type Asked = BoxedSqlQuery<'static, Pg, SqlQuery>;
 
 #[derive(Debug, QueryableByName)]
 #[diesel(check_for_backend(Pg))]
-struct Place {
+struct QueueEntry {
     #[diesel(sql_type = Timestamptz)]
     at: OffsetDateTime,
     #[diesel(sql_type = SqlUuid)]
     id: Uuid,
 }
 
-impl Place {
+impl QueueEntry {
     fn position(self) -> Position {
         Position { at: self.at, id: AuditRecordId::from_ulid(ulid(self.id)) }
     }
 }
 
 /// `sql` with what `matching` is about, and the limit as `$15`.
-fn asked(sql: String, organization: OrganizationId, filter: &AuditFilter, stretch: Stretch, limit: i64) -> Asked {
-    let Stretch { after, through } = stretch;
+fn asked(sql: String, organization: OrganizationId, filter: &AuditFilter, stretch: AuditRange, limit: i64) -> Asked {
+    let AuditRange { after, through } = stretch;
     let literally = |text: &String| format!("%{}%", text.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_"));
     diesel::sql_query(sql)
         .into_boxed::<Pg>()
@@ -449,7 +449,7 @@ impl AuditRepository for PgAudit {
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        stretch: Stretch,
+        stretch: AuditRange,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
         let query = asked(PAGE.to_owned(), organization, filter, stretch, i64::from(limit));
@@ -464,17 +464,17 @@ impl AuditRepository for PgAudit {
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        stretch: Stretch,
+        stretch: AuditRange,
         limit: u32,
-    ) -> Result<Measured, StoreError> {
+    ) -> Result<RangeMeasurement, StoreError> {
         let query = asked(MEASURE.to_owned(), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let found: Option<MeasuredRow> = query.get_result(connection).await.optional()?;
-            let Some(row) = found else { return Ok(Measured::default()) };
-            let first = Place { at: row.first_at, id: row.first_id }.position();
-            let last = Place { at: row.at, id: row.id }.position();
+            let Some(row) = found else { return Ok(RangeMeasurement::default()) };
+            let first = QueueEntry { at: row.first_at, id: row.first_id }.position();
+            let last = QueueEntry { at: row.at, id: row.id }.position();
             let total = u32::try_from(row.count).unwrap_or(u32::MAX);
-            Ok(Measured { count: total.min(limit), ends: Some((first, last)), more: total > limit })
+            Ok(RangeMeasurement { count: total.min(limit), ends: Some((first, last)), more: total > limit })
         };
         self.database.fetch("audit.measure", work).await
     }
@@ -494,8 +494,8 @@ impl AuditRepository for PgAudit {
             .bind::<Nullable<SqlUuid>, _>(after.map(|place| uuid(place.id.ulid())))
             .bind::<BigInt, _>(i64::from(count.max(1)) - 1);
         let work = async |connection: &mut AsyncPgConnection| {
-            let found: Option<Place> = query.get_result(connection).await.optional()?;
-            Ok(found.map(Place::position))
+            let found: Option<QueueEntry> = query.get_result(connection).await.optional()?;
+            Ok(found.map(QueueEntry::position))
         };
         self.database.fetch("audit.far_behind", work).await
     }

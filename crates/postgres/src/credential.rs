@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use casement_domain::credential::{
     Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret, CredentialStored,
-    CredentialUpdated, MOST_VALUES, SealedSecret, SealedSecrets,
+    CredentialUpdated, MAX_VALUES, SealedSecret, SealedSecrets,
 };
 use casement_domain::name::LabelName;
 use casement_domain::organization::{Limit, LimitExceeded};
@@ -188,7 +188,7 @@ pub(crate) async fn set(
     let kept = values.filter(credential_values::name.ne_all(&change.remove));
     let kept = kept.filter(credential_values::name.ne_all(change.values.keys())).count();
     let kept: i64 = kept.get_result(connection).await?;
-    if usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(change.values.len()) > MOST_VALUES {
+    if usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(change.values.len()) > MAX_VALUES {
         return Ok(CredentialUpdated::TooManyValues);
     }
     let forgotten = values.filter(credential_values::name.eq_any(&change.remove));

@@ -17,9 +17,9 @@ use tokio_postgres::{Config, NoTls};
 use casement_domain::StoreError;
 use casement_domain::page::Page;
 
-use crate::driven::Driven;
 use crate::error::{CallError, Unreachable};
-use crate::shared::{Shared, SharedConnections, Slot};
+use crate::idle_connection::IdleConnection;
+use crate::pipelined::{PipelinedConnection, PipelinedConnections, Slot};
 
 /// How long a call waits for a free connection while no other call comes to its end: then the database is gone.
 const WAIT_LIMIT: Duration = Duration::from_millis(1500);
@@ -133,8 +133,8 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
 #[derive(Clone)]
 pub struct Database {
     pool: Pool<Opener>,
-    reads: SharedConnections,
-    leases: SharedConnections,
+    reads: PipelinedConnections,
+    leases: PipelinedConnections,
     shared: Arc<Config>,
     /// How many calls came to a good end, to tell a busy database from one that is gone.
     answered: Arc<AtomicU64>,
@@ -163,7 +163,7 @@ impl Database {
             .build()
             .unwrap_or_else(|e| unreachable!("{e}"));
         let shared = Arc::new(config.planned_once());
-        let (reads, leases) = (SharedConnections::new(), SharedConnections::new());
+        let (reads, leases) = (PipelinedConnections::new(), PipelinedConnections::new());
         Self { pool, reads, leases, shared, answered: Arc::default() }
     }
 
@@ -228,7 +228,7 @@ impl Database {
 
     async fn attempt_shared<T>(
         &self,
-        connections: SharedConnections,
+        connections: PipelinedConnections,
         slot: &Slot,
         work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
@@ -237,7 +237,7 @@ impl Database {
         }
         let working = async {
             let opening = async {
-                let opened = tokio::time::timeout(CONNECT_LIMIT, Shared::open(&self.shared)).await;
+                let opened = tokio::time::timeout(CONNECT_LIMIT, PipelinedConnection::open(&self.shared)).await;
                 opened.map_err(|_elapsed| Unreachable::TooSlow(CONNECT_LIMIT))?.map_err(Unreachable::from)
             };
             let shared = slot.get_or_try_init(|| opening).await.map_err(CallError::Unreachable)?;
@@ -403,17 +403,18 @@ struct Opener {
 }
 
 impl Manager for Opener {
-    type Type = Driven;
+    type Type = IdleConnection;
     type Error = ConnectionError;
 
-    async fn create(&self) -> Result<Driven, ConnectionError> {
+    async fn create(&self) -> Result<IdleConnection, ConnectionError> {
         let connect = self.connect.clone();
         let slow = |_elapsed| ConnectionError::BadConnection("no answer to the greeting".to_owned());
-        let opening = async move { tokio::time::timeout(CONNECT_LIMIT, Driven::open(&connect)).await.map_err(slow)? };
+        let opening =
+            async move { tokio::time::timeout(CONNECT_LIMIT, IdleConnection::open(&connect)).await.map_err(slow)? };
         self.main.spawn(opening).await.map_err(|error| ConnectionError::BadConnection(error.to_string()))?
     }
 
-    async fn recycle(&self, connection: &mut Driven, _: &Metrics) -> RecycleResult<ConnectionError> {
+    async fn recycle(&self, connection: &mut IdleConnection, _: &Metrics) -> RecycleResult<ConnectionError> {
         // A connection that was lost is known to be closed without asking it, so that asking would only cost time.
         if connection.is_lost() { Err(RecycleError::message("the connection was lost")) } else { Ok(()) }
     }
@@ -426,7 +427,7 @@ type Pooled = Object<Opener>;
 struct Guard(Option<Pooled>);
 
 impl Guard {
-    fn get(&mut self) -> &mut Driven {
+    fn get(&mut self) -> &mut IdleConnection {
         match &mut self.0 {
             Some(connection) => connection,
             None => unreachable!("released only at the end"),

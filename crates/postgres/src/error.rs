@@ -6,7 +6,7 @@ use casement_domain::StoreError;
 use diesel::ConnectionError;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use crate::driven::Lost;
+use crate::idle_connection::Lost;
 
 /// What can go wrong inside a call, before it has its name.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use casement_domain::deployment::{DeploymentStatus, Subject};
 use casement_domain::invocation::{
     Invocation, InvocationFilter, InvocationRepository, InvocationStatus, InvocationStored,
 };
-use casement_domain::organization::{Ask, admit};
+use casement_domain::organization::{CapacityRequest, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::{DeploymentId, InvocationId, NodeId, OrganizationId, ProjectId, Replaced, StoreError};
 use diesel::dsl::sql;
@@ -172,7 +172,7 @@ impl InvocationRepository for PgInvocations {
             }
             let (in_project, in_all) = usage::invocations(connection, owner.id, organization).await?;
             let caps = owner.caps_in_force(&held);
-            if let Err(refused) = admit((&caps, in_project), (&held.caps, in_all), Ask::Invocation) {
+            if let Err(refused) = admit((&caps, in_project), (&held.caps, in_all), CapacityRequest::Invocation) {
                 return Ok(InvocationStored::LimitExceeded(refused));
             }
             let row = InvocationRow::from(invocation);

@@ -20,7 +20,7 @@ const PULSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a node hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum NotificationEvent {
     /// The channels are being listened to from now on; whatever was said before may have been missed, so look again.
     /// Comes first of all, and again after every lost connection.
     Listening,
@@ -36,7 +36,7 @@ pub enum Heard {
 /// Everything that is said on some channels. Dropping it ends its connection.
 #[derive(Debug)]
 pub struct Notifications {
-    events: mpsc::Receiver<Heard>,
+    events: mpsc::Receiver<NotificationEvent>,
     task: JoinHandle<()>,
 }
 
@@ -50,7 +50,7 @@ impl Notifications {
     }
 
     /// The next event; waits for as long as it takes. Safe to cancel.
-    pub async fn next(&mut self) -> Heard {
+    pub async fn next(&mut self) -> NotificationEvent {
         match self.events.recv().await {
             Some(heard) => heard,
             // The task ends only with the runtime; nothing will be said any more.
@@ -65,7 +65,7 @@ impl Drop for Notifications {
     }
 }
 
-async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, sender: mpsc::Sender<Heard>) {
+async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, sender: mpsc::Sender<NotificationEvent>) {
     let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
     loop {
         let mut listened = false;
@@ -97,7 +97,7 @@ enum Lost {
 async fn listen_once(
     config: &DatabaseConfig,
     channels: &[String],
-    sender: &mpsc::Sender<Heard>,
+    sender: &mpsc::Sender<NotificationEvent>,
     listened: &mut bool,
 ) -> Result<(), Lost> {
     let (client, mut connection) = config.connect_config().connect(NoTls).await?;
@@ -124,11 +124,11 @@ async fn listen_once(
                 biased;
                 Some(()) = heard.recv() => {
                     *listened = true;
-                    Heard::Listening
+                    NotificationEvent::Listening
                 }
                 message = messages.next() => match message {
                     Some(Ok(AsyncMessage::Notification(said))) => {
-                        Heard::Notification { channel: said.channel().to_owned(), payload: said.payload().to_owned() }
+                        NotificationEvent::Notification { channel: said.channel().to_owned(), payload: said.payload().to_owned() }
                     }
                     Some(Ok(_notice)) => continue,
                     Some(Err(error)) => return Err(Lost::Driver(error)),

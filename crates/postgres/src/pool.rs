@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 use casement_domain::browser::Browser;
-use casement_domain::organization::{Ask, Limit, LimitExceeded, admit};
+use casement_domain::organization::{CapacityRequest, Limit, LimitExceeded, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::pool::{
-    Fence, Generation, Growth, IdleBrowser, Observed, Pool, PoolConfig, PoolCounts, PoolDeleted, PoolFilter,
+    Generation, Growth, IdleBrowser, LeaderFence, Observed, Pool, PoolConfig, PoolCounts, PoolDeleted, PoolFilter,
     PoolRepository, PoolStored,
 };
 use casement_domain::session::IdOrName;
@@ -24,7 +24,7 @@ use crate::convert::{
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
 use crate::schema::{browser_pools, browsers, profiles};
-use crate::{extension, line, organization, profile, project, proxy, usage};
+use crate::{extension, organization, profile, project, proxy, usage, wait_queue};
 
 shape_columns!(PoolShape, browser_pools);
 
@@ -130,8 +130,8 @@ async fn reserve(
         return Ok(PoolStored::Gone);
     };
     let used = usage::of(connection, owner.id, organization, Some(next.id)).await?;
-    let ask = current.map_or(Ask::new_pool(next.config.size), |current| {
-        Ask::resized(current.config.size, next.config.size, used.held)
+    let ask = current.map_or(CapacityRequest::new_pool(next.config.size), |current| {
+        CapacityRequest::resized(current.config.size, next.config.size, used.held)
     });
     let caps = owner.caps_in_force(&held);
     Ok(match admit((&caps, used.project), (&held.caps, used.organization), ask) {
@@ -346,7 +346,7 @@ impl PoolRepository for PgPools {
 
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            line::hold(connection, id).await?;
+            wait_queue::hold(connection, id).await?;
             let row = browser_pools::table.find(uuid(id.ulid())).filter(browser_pools::deleted_at.is_null());
             let deleted = browser_pools::deleted_at.eq(now);
             if diesel::update(row).set(deleted).execute(connection).await? == 0 {
@@ -360,7 +360,7 @@ impl PoolRepository for PgPools {
             if leased > 0 && !force {
                 return Err(CallError::Undone { leased: count(leased) });
             }
-            line::dissolve(connection, id).await?;
+            wait_queue::dissolve(connection, id).await?;
             Ok(PoolDeleted::Yes)
         };
         let rolled_back = |error| match error {
@@ -395,7 +395,7 @@ impl PoolRepository for PgPools {
         self.database.transaction("pool.flush", work).await
     }
 
-    async fn lead(&self, id: PoolId, node: NodeId, lasts: Duration) -> Result<Option<Fence>, StoreError> {
+    async fn lead(&self, id: PoolId, node: NodeId, lasts: Duration) -> Result<Option<LeaderFence>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let leading = diesel::sql_query(
                 "UPDATE browser_pools SET lease_node_id = $2, lease_until = now() + make_interval(secs => $3),
@@ -408,7 +408,7 @@ impl PoolRepository for PgPools {
             let leading = leading.bind::<sql_types::Uuid, _>(uuid(node.ulid()));
             let leading = leading.bind::<sql_types::Double, _>(lasts.as_seconds_f64());
             let led = leading.get_result::<Led>(connection).await.optional()?;
-            Ok(led.map(|led| Fence(led.lease_fence)))
+            Ok(led.map(|led| LeaderFence(led.lease_fence)))
         };
         self.database.call("pool.lead", work).await
     }
@@ -445,7 +445,7 @@ impl PoolRepository for PgPools {
         self.database.fetch("pool.observe", work).await
     }
 
-    async fn grow(&self, pool: &Pool, fence: Fence, growth: Growth) -> Result<Replaced, StoreError> {
+    async fn grow(&self, pool: &Pool, fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = browser_pools::table.find(uuid(pool.id.ulid())).filter(browser_pools::deleted_at.is_null());
             let row = row.filter(browser_pools::lease_fence.eq(fence.0));
@@ -461,7 +461,12 @@ impl PoolRepository for PgPools {
         self.database.call("pool.grow", work).await
     }
 
-    async fn warm(&self, browser: &Browser, fence: Fence, generation: Generation) -> Result<Replaced, StoreError> {
+    async fn warm(
+        &self,
+        browser: &Browser,
+        fence: LeaderFence,
+        generation: Generation,
+    ) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let Some(pool) = browser.pool else { return Ok(Replaced::LostRace) };
             let row = browser_pools::table.find(uuid(pool.ulid())).filter(browser_pools::deleted_at.is_null());
@@ -485,13 +490,13 @@ impl PoolRepository for PgPools {
             let pool: Option<Option<Uuid>> = row.select(browsers::pool_id).get_result(connection).await.optional()?;
             let Some(Some(pool)) = pool else { return Ok(Replaced::LostRace) };
             let pool = PoolId::from_ulid(ulid(pool));
-            line::hold(connection, pool).await?;
+            wait_queue::hold(connection, pool).await?;
             let current = browser_pools::table.find(uuid(pool.ulid())).select(browser_pools::generation).single_value();
             let row = row.filter(browsers::generation.nullable().eq(current));
             if diesel::update(row).set(browsers::state.eq("idle")).execute(connection).await? == 0 {
                 return Ok(Replaced::LostRace);
             }
-            line::hand_over(connection, pool, at).await?;
+            wait_queue::hand_over(connection, pool, at).await?;
             Ok(Replaced::Yes)
         };
         self.database.transaction("pool.ready", work).await

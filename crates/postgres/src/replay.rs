@@ -147,7 +147,7 @@ impl ReplayRepository for PgReplays {
         self.database.call("replay.settle", work).await
     }
 
-    async fn settle_lost(&self, at: OffsetDateTime, why: &str) -> Result<(), StoreError> {
+    async fn reconcile_lost(&self, at: OffsetDateTime, why: &str) -> Result<(), StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let living = browsers::table.filter(browsers::id.nullable().eq(sessions::browser_id));
             let over = sessions::table.filter(sessions::state.eq("ended")).filter(not(exists(living)));

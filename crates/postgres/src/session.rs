@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use casement_domain::browser::{Browser, Viewport};
-use casement_domain::organization::{Ask, admit};
+use casement_domain::organization::{CapacityRequest, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
 use casement_domain::session::{
@@ -29,7 +29,7 @@ use crate::convert::{
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
 use crate::schema::{browser_pools, browsers, sessions};
-use crate::{invocation, line, organization, project, usage};
+use crate::{invocation, organization, project, usage, wait_queue};
 
 shape_columns!(SessionShape, sessions);
 
@@ -163,7 +163,7 @@ pub(crate) async fn store_end(
     let goes_back = next.pool.as_ref().filter(|_| next.leaves_its_browser_untouched()).map(|pool| pool.id);
     if let Some(pool) = goes_back {
         // Before any row is touched: whoever holds the line may wait for rows, and must not wait for ours.
-        line::hold(connection, pool).await?;
+        wait_queue::hold(connection, pool).await?;
     }
     let row = sessions::table.find(uuid(next.id.ulid())).filter(sessions::state.eq(state_before.as_str()));
     let ending = (
@@ -177,14 +177,14 @@ pub(crate) async fn store_end(
     let browser = browsers::table.filter(browsers::session_id.eq(uuid(next.id.ulid())));
     let browser = browser.filter(browsers::state.eq("leased"));
     match goes_back {
-        Some(pool) if line::pool_lives(connection, pool).await? => {
+        Some(pool) if wait_queue::pool_lives(connection, pool).await? => {
             let current = browser_pools::table.find(uuid(pool.ulid())).select(browser_pools::generation).single_value();
             let idle = (browsers::state.eq("idle"), browsers::session_id.eq(None::<Uuid>));
             let current = browser.filter(browsers::generation.nullable().eq(current));
             diesel::update(current).set(idle).execute(connection).await?;
             // What is left was discarded with all of its pool while it was leased.
             diesel::update(browser).set(browsers::state.eq("ending")).execute(connection).await?;
-            line::hand_over(connection, pool, at).await?;
+            wait_queue::hand_over(connection, pool, at).await?;
         }
         _ => {
             diesel::update(browser).set(browsers::state.eq("ending")).execute(connection).await?;
@@ -220,7 +220,9 @@ impl SessionRepository for PgSessions {
             }
             let used = usage::of(connection, owner.id, organization, None).await?;
             let caps = owner.caps_in_force(&held);
-            if let Err(refused) = admit((&caps, used.project), (&held.caps, used.organization), Ask::Session) {
+            if let Err(refused) =
+                admit((&caps, used.project), (&held.caps, used.organization), CapacityRequest::Session)
+            {
                 return Ok(Created::LimitExceeded(refused));
             }
             diesel::insert_into(sessions::table).values(SessionRow::from(session)).execute(connection).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use casement_domain::StoreError;
-use casement_domain::storage::{Room, StorageBounds, StorageUsage};
+use casement_domain::storage::{StorageBounds, StorageRoom, StorageUsage};
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -33,7 +33,7 @@ impl Kind {
 
 /// How much is kept of some projects and of this node, and what is added to it. The transaction is the caller's.
 #[derive(Debug)]
-pub(crate) struct Ledger<'a> {
+pub(crate) struct StorageLedger<'a> {
     bounds: &'a StorageBounds,
     kind: Kind,
     used: BTreeMap<Uuid, u64>,
@@ -43,7 +43,7 @@ pub(crate) struct Ledger<'a> {
 
 #[derive(Debug, QueryableByName)]
 #[diesel(check_for_backend(diesel::pg::Pg))]
-struct Used {
+struct StoredBytes {
     /// Nothing: of the node.
     #[diesel(sql_type = Nullable<SqlUuid>)]
     project_id: Option<Uuid>,
@@ -51,14 +51,14 @@ struct Used {
     bytes: i64,
 }
 
-impl<'a> Ledger<'a> {
+impl<'a> StorageLedger<'a> {
     pub(crate) async fn open(
         connection: &mut AsyncPgConnection,
         bounds: &'a StorageBounds,
         kind: Kind,
         projects: Vec<Uuid>,
     ) -> Result<Self, CallError> {
-        let rows: Vec<Used> = diesel::sql_query(
+        let rows: Vec<StoredBytes> = diesel::sql_query(
             "SELECT project_id, sum(bytes)::bigint AS bytes FROM stored_bytes WHERE project_id = ANY($1) GROUP BY project_id
              UNION ALL SELECT NULL, coalesce(sum(bytes), 0)::bigint FROM stored_bytes WHERE node_id = $2",
         )
@@ -67,7 +67,7 @@ impl<'a> Ledger<'a> {
         .load(connection)
         .await?;
         let mut ledger = Self { bounds, kind, used: BTreeMap::new(), node_used: 0, added: BTreeMap::new() };
-        for Used { project_id, bytes } in rows {
+        for StoredBytes { project_id, bytes } in rows {
             let bytes = u64::try_from(bytes).unwrap_or(0);
             match project_id {
                 Some(project) => drop(ledger.used.insert(project, bytes)),
@@ -78,7 +78,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// What is left for a project.
-    pub(crate) fn room(&self, project: Uuid) -> Room {
+    pub(crate) fn room(&self, project: Uuid) -> StorageRoom {
         self.bounds.room(self.used.get(&project).copied().unwrap_or(0), self.node_used)
     }
 
@@ -155,7 +155,7 @@ impl PgStorageUsage {
 impl StorageUsage for PgStorageUsage {
     async fn of_node(&self) -> Result<u64, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            Ok(Ledger::open(connection, &self.bounds, Kind::Telemetry, Vec::new()).await?.node_used)
+            Ok(StorageLedger::open(connection, &self.bounds, Kind::Telemetry, Vec::new()).await?.node_used)
         };
         self.database.fetch("storage.of_node", work).await
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use async_trait::async_trait;
 use casement_domain::storage::{ROW_BYTES, StorageBounds, StorageLimit};
 use casement_domain::telemetry::{
-    Batch, Counted, Event, EventCategory, Numbered, Order, Span, Stored, TelemetryStore, number,
+    Batch, Event, EventCategory, NumberedEvent, Order, SequenceState, Span, StoredBatch, TelemetryStore, number,
 };
 use casement_domain::{SessionId, StoreError};
 use diesel::prelude::*;
@@ -20,7 +20,7 @@ use crate::database::Database;
 use crate::error::BadRow;
 use crate::partitions::{self, Partitioned};
 use crate::schema::{sessions, telemetry_counts};
-use crate::storage::{self, Kind, Ledger};
+use crate::storage::{self, Kind, StorageLedger};
 use statements::{Advance, Append, Hold, Page, Row};
 
 const EVENTS: Partitioned = Partitioned { table: "telemetry_events", span: partitions::Span::Day };
@@ -55,12 +55,12 @@ struct CountRow {
     told_at: OffsetDateTime,
 }
 
-fn counted(row: &CountRow) -> Result<Counted, BadRow> {
+fn counted(row: &CountRow) -> Result<SequenceState, BadRow> {
     let number = |column, value| u64::try_from(value).map_err(|error| BadRow::new(column, error));
     let limit = row.storage_limit.clone();
     let limit =
         limit.map(|limit| by_text("telemetry_counts.storage_limit", &StorageLimit::ALL, StorageLimit::as_str, limit));
-    Ok(Counted {
+    Ok(SequenceState {
         last_seq: number("telemetry_counts.last_seq", row.last_seq)?,
         last_at: row.last_at,
         agent_seq: number("telemetry_counts.agent_seq", row.agent_seq)?,
@@ -72,12 +72,12 @@ fn counted(row: &CountRow) -> Result<Counted, BadRow> {
 }
 
 /// Nothing for an event that would make the page too long.
-fn numbered(Row { seq, at, category, body }: Row) -> Option<Result<Numbered, BadRow>> {
+fn numbered(Row { seq, at, category, body }: Row) -> Option<Result<NumberedEvent, BadRow>> {
     let body = body?.into();
     let numbered = || {
         let category = by_text("telemetry_events.category", &EventCategory::ALL, EventCategory::as_str, category)?;
         let seq = u64::try_from(seq).map_err(|error| BadRow::new("telemetry_events.seq", error))?;
-        Ok(Numbered { seq, at, event: Event { category, at, body } })
+        Ok(NumberedEvent { seq, at, event: Event { category, at, body } })
     };
     Some(numbered())
 }
@@ -88,7 +88,7 @@ fn int(value: u64) -> i64 {
 
 #[async_trait]
 impl TelemetryStore for PgTelemetry {
-    async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<Stored>, StoreError> {
+    async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<StoredBatch>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let sessions: Vec<Uuid> = batches.iter().map(|batch| uuid(batch.session.ulid())).collect();
             let held: Vec<CountRow> = Hold { sessions: sessions.clone() }.load(connection).await?;
@@ -98,7 +98,7 @@ impl TelemetryStore for PgTelemetry {
             let projects: HashMap<Uuid, Uuid> = projects.load(connection).await?.into_iter().collect();
             let asked: BTreeSet<Uuid> = projects.values().copied().collect();
             let mut ledger =
-                Ledger::open(connection, &self.bounds, Kind::Telemetry, asked.into_iter().collect()).await?;
+                StorageLedger::open(connection, &self.bounds, Kind::Telemetry, asked.into_iter().collect()).await?;
             let (mut append, mut advance, mut stored) = (Append::default(), Advance::default(), Vec::new());
             for batch in batches {
                 let id = uuid(batch.session.ulid());
@@ -114,7 +114,7 @@ impl TelemetryStore for PgTelemetry {
                     append.add(id, &events);
                     advance.add(id, &counted, uuid(batch.id));
                 }
-                stored.push(Stored { session: batch.session, before: before.last_seq, counted, events });
+                stored.push(StoredBatch { session: batch.session, before: before.last_seq, counted, events });
             }
             if !append.is_empty() {
                 append.execute(connection).await?;
@@ -128,7 +128,7 @@ impl TelemetryStore for PgTelemetry {
         self.database.transaction("telemetry.append", work).await
     }
 
-    async fn page(&self, session: SessionId, span: &Span) -> Result<(Vec<Numbered>, bool), StoreError> {
+    async fn page(&self, session: SessionId, span: &Span) -> Result<(Vec<NumberedEvent>, bool), StoreError> {
         let page = Page {
             session: uuid(session.ulid()),
             since: span.since,
@@ -142,18 +142,18 @@ impl TelemetryStore for PgTelemetry {
             let rows: Vec<Row> = page.load(connection).await?;
             let found = rows.len();
             let rows = rows.into_iter().take(span.limit as usize).map_while(numbered);
-            let events: Vec<Numbered> = rows.collect::<Result<_, _>>()?;
+            let events: Vec<NumberedEvent> = rows.collect::<Result<_, _>>()?;
             let more = found > events.len();
             Ok((events, more))
         };
         self.database.fetch("telemetry.page", work).await
     }
 
-    async fn counted(&self, session: SessionId) -> Result<Counted, StoreError> {
+    async fn counted(&self, session: SessionId) -> Result<SequenceState, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = telemetry_counts::table.find(uuid(session.ulid()));
             let row: Option<CountRow> = row.get_result(connection).await.optional()?;
-            Ok(row.as_ref().map(counted).transpose()?.unwrap_or(Counted::NOTHING))
+            Ok(row.as_ref().map(counted).transpose()?.unwrap_or(SequenceState::NOTHING))
         };
         self.database.fetch("telemetry.counted", work).await
     }
@@ -187,8 +187,8 @@ impl TelemetryStore for PgTelemetry {
 }
 
 impl Append {
-    fn add(&mut self, session: Uuid, events: &[Numbered]) {
-        for Numbered { seq, at, event } in events {
+    fn add(&mut self, session: Uuid, events: &[NumberedEvent]) {
+        for NumberedEvent { seq, at, event } in events {
             self.push(session, int(*seq), *at, event.category.as_str(), &event.body);
         }
     }

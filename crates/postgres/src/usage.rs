@@ -16,7 +16,7 @@ use crate::schema::{
 };
 
 /// What counts before something is made.
-pub(crate) struct Used {
+pub(crate) struct CurrentUsage {
     /// In one project.
     pub(crate) project: Usage,
     /// In all projects of its organization.
@@ -84,7 +84,7 @@ pub(crate) async fn of(
     project: ProjectId,
     organization: OrganizationId,
     pool: Option<PoolId>,
-) -> Result<Used, CallError> {
+) -> Result<CurrentUsage, CallError> {
     let query = diesel::sql_query(USED).bind::<SqlUuid, _>(uuid(organization.ulid()));
     let query = query.bind::<SqlUuid, _>(uuid(project.ulid()));
     let query = query.bind::<Nullable<SqlUuid>, _>(pool.map(|id| uuid(id.ulid())));
@@ -95,7 +95,7 @@ pub(crate) async fn of(
         beyond: count(beyond),
         invocations: count(invocations),
     };
-    Ok(Used {
+    Ok(CurrentUsage {
         project: usage(row.on_demand_mine, row.pooled_mine, row.beyond_mine, row.running_mine),
         organization: usage(row.on_demand_total, row.pooled_total, row.beyond_total, row.running_total),
         held: count(row.held),

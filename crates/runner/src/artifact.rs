@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use casement_domain::blob::{BlobError, BlobStore};
-use casement_domain::inside::OperationError;
+use casement_domain::session_operation::OperationError;
 use futures_util::TryStreamExt as _;
 use tar::{Archive, EntryType};
 use time::OffsetDateTime;
@@ -134,7 +134,10 @@ impl Artifacts {
         Ok(self.blobs.delete(&key(name)).await?)
     }
 
-    async fn spooled(&self, mut content: casement_domain::inside::ByteStream) -> Result<File, ArtifactError> {
+    async fn spooled(
+        &self,
+        mut content: casement_domain::session_operation::ByteStream,
+    ) -> Result<File, ArtifactError> {
         let mut file = tokio::fs::File::from_std(self.spool()?);
         while let Some(part) = content.try_next().await.map_err(BlobError::from)? {
             file.write_all(&part).await?;
@@ -267,7 +270,7 @@ fn plain_path(path: &Path) -> io::Result<&Path> {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::inside::ByteStream;
+    use casement_domain::session_operation::ByteStream;
 
     use super::*;
 

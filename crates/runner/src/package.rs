@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use casement_archive::{ArchiveError, package};
 use casement_domain::deployment::{InspectedPackage, PackageArchives, PackagePath};
-use casement_domain::field::{Bad, FieldCode, InvalidInput};
-use casement_domain::inside::{ByteStream, OperationError};
+use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
@@ -76,10 +76,10 @@ impl PackageArchives for Packages {
         };
         let (file, found) = looked.map_err(|error| match error {
             ArchiveError::Io(error) => disk(error),
-            bad => InvalidInput::of("file", Bad::new(FieldCode::InvalidFormat, bad.to_string())).into(),
+            bad => InvalidInput::of("file", InvalidValue::new(FieldCode::InvalidFormat, bad.to_string())).into(),
         })?;
         if !found {
-            let missing = Bad::new(FieldCode::ReferenceNotFound, "there is no such file in the package");
+            let missing = InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such file in the package");
             return Err(InvalidInput::of("entrypoint_rel_path", missing).into());
         }
         let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PART).map_err(disk).boxed();

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use casement_domain::clock::{Clock, IdSource};
 use casement_domain::deployment::Lines;
 use casement_domain::ids::{DeploymentId, InvocationId};
-use casement_domain::invocation::{Call, Fallen, RunFailure, Runnable, Runner};
+use casement_domain::invocation::{Call, FailedDeployment, RunFailure, Runnable, Runner};
 use casement_sandbox::Sandbox;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -41,8 +41,8 @@ struct Inner {
     calls: Mutex<HashMap<InvocationId, RunningCall>>,
     /// Sandboxes of calls of an earlier life, and what was noted of them.
     adopted: Mutex<HashMap<InvocationId, call::AdoptedCall>>,
-    fall: mpsc::UnboundedSender<Fallen>,
-    fallen: tokio::sync::Mutex<mpsc::UnboundedReceiver<Fallen>>,
+    fall: mpsc::UnboundedSender<FailedDeployment>,
+    failed_deployment: tokio::sync::Mutex<mpsc::UnboundedReceiver<FailedDeployment>>,
 }
 
 /// How a call ended, once it has.
@@ -72,7 +72,7 @@ impl AppRunnerPool {
         let call_records =
             CallRecords::new(path.clone()).map_err(|source| AppRunnerSetupError::Directory { path, source })?;
         let rooms = Arc::new(AppSandboxes::new(config, "processes", egress, ids)?);
-        let (fall, fallen) = mpsc::unbounded_channel();
+        let (fall, failed_deployment) = mpsc::unbounded_channel();
         Ok(Self(Arc::new(Inner {
             rooms,
             artifacts,
@@ -83,7 +83,7 @@ impl AppRunnerPool {
             calls: Mutex::default(),
             adopted: Mutex::default(),
             fall,
-            fallen: tokio::sync::Mutex::new(fallen),
+            failed_deployment: tokio::sync::Mutex::new(failed_deployment),
         })))
     }
 }
@@ -189,9 +189,9 @@ impl Runner for AppRunnerPool {
         }
     }
 
-    async fn fallen(&self) -> Fallen {
-        match self.0.fallen.lock().await.recv().await {
-            Some(fallen) => fallen,
+    async fn failed_deployment(&self) -> FailedDeployment {
+        match self.0.failed_deployment.lock().await.recv().await {
+            Some(failed_deployment) => failed_deployment,
             None => std::future::pending().await,
         }
     }

@@ -146,8 +146,7 @@ pub async fn version(program: &Path) -> Result<String, String> {
 async fn run(mut command: Command) -> Result<String, String> {
     command.stdin(Stdio::null()).kill_on_drop(true);
     let done = tokio::time::timeout(TIMEOUT, command.output()).await;
-    let output =
-        done.map_err(|_| format!("no answer in {} seconds", TIMEOUT.as_secs()))?.map_err(|e| e.to_string())?;
+    let output = done.map_err(|_| format!("no answer in {} seconds", TIMEOUT.as_secs()))?.map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }

@@ -4,8 +4,8 @@
 //! missing, exchanged or repeated chunks are detected before any false content is returned.
 
 use bytes::{Bytes, BytesMut};
-use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::sealing::{SealError, Sealer as _, StreamSealer};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use chacha20poly1305::XChaCha20Poly1305;
 use chacha20poly1305::aead::stream::{DecryptorBE32, EncryptorBE32};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};

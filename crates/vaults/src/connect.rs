@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::answers::{AtMost, Field, Item, Vault, WholeItem, read};
-use crate::bounds::{MAX_URL, MAX_VALUE, MAX_ITEMS, MAX_VALUES, cut};
+use crate::bounds::{MAX_ITEMS, MAX_URL, MAX_VALUE, MAX_VALUES, cut};
 use crate::web::{NoAnswer, Web, WebAnswer};
 
 /// How long one answer may take.

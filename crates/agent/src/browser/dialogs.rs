@@ -20,7 +20,7 @@ const MAX_TEXT: usize = 2000;
 
 /// What one session with a page has heard.
 #[derive(Debug)]
-struct Heard {
+struct DialogState {
     target: String,
     open: Option<OpenDialog>,
 }
@@ -28,7 +28,7 @@ struct Heard {
 /// The open dialogs, by the session that heard of them and can answer.
 #[derive(Debug)]
 pub(super) struct Dialogs {
-    heard: Mutex<HashMap<String, Heard>>,
+    heard: Mutex<HashMap<String, DialogState>>,
     /// Counts the changes.
     changes: watch::Sender<u64>,
 }
@@ -40,14 +40,16 @@ impl Default for Dialogs {
 }
 
 impl Dialogs {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Heard>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, DialogState>> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn listens(&self, page: &Page) {
         let mut heard = self.lock();
         if heard.len() < MAX_SESSIONS {
-            heard.entry(page.session.clone()).or_insert_with(|| Heard { target: page.target.clone(), open: None });
+            heard
+                .entry(page.session.clone())
+                .or_insert_with(|| DialogState { target: page.target.clone(), open: None });
         }
     }
 

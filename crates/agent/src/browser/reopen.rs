@@ -16,20 +16,20 @@ const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
 /// What was open.
 #[derive(Debug, Default)]
-pub(crate) struct Opened {
+pub(crate) struct OpenTabs {
     pages: usize,
     front: Option<String>,
 }
 
 impl Browser {
     /// What is open now, as far as the browser tells.
-    pub(crate) async fn opened(&self) -> Opened {
+    pub(crate) async fn opened(&self) -> OpenTabs {
         let pages = self.page_addresses().await.unwrap_or_default();
         let front = match tokio::time::timeout(Duration::from_secs(2), self.front_target()).await {
             Ok(Ok(target)) => pages.iter().find(|(id, _)| *id == target).map(|(_, url)| url.clone()),
             _ => None,
         };
-        Opened { pages: pages.len(), front }
+        OpenTabs { pages: pages.len(), front }
     }
 
     /// Waits for the page that the restart itself opens, and keeps it.
@@ -52,7 +52,7 @@ impl Browser {
 
     /// Gives way to the pages that are there again: the one of the restart closes, the one that was in front comes to the front.
     /// Where none came back, that of the restart stays, blank.
-    pub(crate) async fn give_way(&self, before: &Opened) -> Result<(), CdpError> {
+    pub(crate) async fn give_way(&self, before: &OpenTabs) -> Result<(), CdpError> {
         let wanted = before.pages.min(MAX_PAGES);
         let deadline = Instant::now() + RESTORED;
         let restored = loop {

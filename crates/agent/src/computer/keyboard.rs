@@ -42,7 +42,7 @@ pub(super) struct Keyboard {
 
 /// A key, and whether Shift is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stroke {
+pub(super) struct Keystroke {
     pub(super) code: u8,
     pub(super) shift: bool,
 }
@@ -81,31 +81,32 @@ impl Keyboard {
     }
 
     /// The key with that symbol on it.
-    pub(super) fn find(&self, key: KeySym) -> Option<Stroke> {
+    pub(super) fn find(&self, key: KeySym) -> Option<Keystroke> {
         let group = self.group * 2;
         let on = |column: usize| self.keys.iter().position(|symbols| symbols[column] == key);
-        let stroke = |at: usize, shift| Some(Stroke { code: u8::try_from(at).ok()?.checked_add(self.first)?, shift });
+        let keystroke =
+            |at: usize, shift| Some(Keystroke { code: u8::try_from(at).ok()?.checked_add(self.first)?, shift });
         let found =
-            on(group).and_then(|at| stroke(at, false)).or_else(|| on(group + 1).and_then(|at| stroke(at, true)));
+            on(group).and_then(|at| keystroke(at, false)).or_else(|| on(group + 1).and_then(|at| keystroke(at, true)));
         // A group without symbols of its own has those of the first.
         match found {
             None if group > 0 => {
-                on(0).and_then(|at| stroke(at, false)).or_else(|| on(1).and_then(|at| stroke(at, true)))
+                on(0).and_then(|at| keystroke(at, false)).or_else(|| on(1).and_then(|at| keystroke(at, true)))
             }
             found => found,
         }
     }
 
     /// The key with that symbol on it; one without any gets it, if there is one that is not `used`. Tells whether it did.
-    fn place(&mut self, x11: &X11, key: KeySym, used: &HashSet<u8>) -> Result<Option<(Stroke, bool)>, DisplayError> {
+    fn place(&mut self, x11: &X11, key: KeySym, used: &HashSet<u8>) -> Result<Option<(Keystroke, bool)>, DisplayError> {
         match self.find(key) {
-            Some(stroke) => Ok(Some((stroke, false))),
+            Some(keystroke) => Ok(Some((keystroke, false))),
             None => self.give(x11, key, used),
         }
     }
 
     /// A key with nothing but that symbol on it, that is not `used`. Tells whether it is a new one.
-    fn give(&mut self, x11: &X11, key: KeySym, used: &HashSet<u8>) -> Result<Option<(Stroke, bool)>, DisplayError> {
+    fn give(&mut self, x11: &X11, key: KeySym, used: &HashSet<u8>) -> Result<Option<(Keystroke, bool)>, DisplayError> {
         let free = |code: &u8| !used.contains(code) && !self.held.values().any(|held| held == code);
         let Some(at) = self.spare.iter().position(free) else { return Ok(None) };
         let code = self.spare.remove(at);
@@ -118,17 +119,17 @@ impl Keyboard {
         if let Some(symbols) = self.keys.get_mut(usize::from(code - self.first)) {
             *symbols = [key; COLUMNS];
         }
-        Ok(Some((Stroke { code, shift: false }, true)))
+        Ok(Some((Keystroke { code, shift: false }, true)))
     }
 
     /// The key for one symbol, which stays on it until others need the key.
-    pub(super) fn stroke(&mut self, x11: &X11, key: KeySym) -> Result<Stroke, DisplayError> {
+    pub(super) fn keystroke(&mut self, x11: &X11, key: KeySym) -> Result<Keystroke, DisplayError> {
         let none = || DisplayError::x("the keyboard has no key left");
-        let (stroke, new) = self.place(x11, key, &HashSet::new())?.ok_or_else(none)?;
+        let (keystroke, new) = self.place(x11, key, &HashSet::new())?.ok_or_else(none)?;
         if new {
             learnt(x11)?;
         }
-        Ok(stroke)
+        Ok(keystroke)
     }
 
     /// The key that goes down for a symbol, and stays the one for it until it is let go. With a command key held it is the key that
@@ -139,11 +140,11 @@ impl Keyboard {
         }
         let holds = |keys: &std::ops::RangeInclusive<KeySym>| self.held.keys().any(|held| keys.contains(held));
         let (shift, command) = (holds(&SHIFTS), COMMANDS.iter().any(holds));
-        let exact = |stroke: &Stroke| command || !is_written(key) || stroke.shift == shift;
+        let exact = |keystroke: &Keystroke| command || !is_written(key) || keystroke.shift == shift;
         let code = match self.find(key).filter(exact) {
-            Some(stroke) => stroke.code,
+            Some(keystroke) => keystroke.code,
             None if is_written(key) => self.own(x11, key)?,
-            None => self.stroke(x11, key)?.code,
+            None => self.keystroke(x11, key)?.code,
         };
         self.held.insert(key, code);
         Ok((code, false))
@@ -153,7 +154,7 @@ impl Keyboard {
     pub(super) fn let_go(&mut self, x11: &X11, key: KeySym) -> Result<u8, DisplayError> {
         match self.held.remove(&key) {
             Some(code) => Ok(code),
-            None => Ok(self.stroke(x11, key)?.code),
+            None => Ok(self.keystroke(x11, key)?.code),
         }
     }
 
@@ -164,9 +165,9 @@ impl Keyboard {
             return Ok(*code);
         }
         let none = || DisplayError::x("the keyboard has no key left");
-        let (stroke, _) = self.give(x11, key, &HashSet::new())?.ok_or_else(none)?;
+        let (keystroke, _) = self.give(x11, key, &HashSet::new())?.ok_or_else(none)?;
         learnt(x11)?;
-        Ok(stroke.code)
+        Ok(keystroke.code)
     }
 
     /// Types symbols one after the other.
@@ -195,26 +196,26 @@ impl Keyboard {
     }
 
     /// As many strokes as the spare keys allow at once.
-    fn plan(&mut self, x11: &X11, keys: &[KeySym]) -> Result<(Vec<Stroke>, bool), DisplayError> {
+    fn plan(&mut self, x11: &X11, keys: &[KeySym]) -> Result<(Vec<Keystroke>, bool), DisplayError> {
         let (mut strokes, mut used, mut changed) = (Vec::new(), HashSet::new(), false);
         for key in keys {
-            let Some((stroke, new)) = self.place(x11, *key, &used)? else { break };
-            used.insert(stroke.code);
+            let Some((keystroke, new)) = self.place(x11, *key, &used)? else { break };
+            used.insert(keystroke.code);
             changed |= new;
-            strokes.push(stroke);
+            strokes.push(keystroke);
         }
         Ok((strokes, changed))
     }
 
-    fn strike(&self, x11: &X11, strokes: &[Stroke]) -> Result<(), DisplayError> {
-        let shift = self.find(SHIFT).map(|stroke| stroke.code);
+    fn strike(&self, x11: &X11, strokes: &[Keystroke]) -> Result<(), DisplayError> {
+        let shift = self.find(SHIFT).map(|keystroke| keystroke.code);
         let mut shifted = false;
-        for stroke in strokes {
-            if let Some(shift) = shift.filter(|_| stroke.shift != shifted) {
-                send(x11, shift, stroke.shift)?;
-                shifted = stroke.shift;
+        for keystroke in strokes {
+            if let Some(shift) = shift.filter(|_| keystroke.shift != shifted) {
+                send(x11, shift, keystroke.shift)?;
+                shifted = keystroke.shift;
             }
-            tap(x11, stroke.code)?;
+            tap(x11, keystroke.code)?;
         }
         match shift {
             Some(shift) if shifted => send(x11, shift, false),
@@ -253,11 +254,11 @@ mod tests {
     fn a_symbol_is_found_on_its_key_in_the_group_in_force() {
         let keys = vec![[0x61, 0x41, 0x0100_0430, 0x0100_0410], [0xff0d, 0, 0, 0]];
         let mut keyboard = Keyboard { first: 8, keys, ..Keyboard::default() };
-        assert_eq!(keyboard.find(0x61), Some(Stroke { code: 8, shift: false }));
-        assert_eq!(keyboard.find(0x41), Some(Stroke { code: 8, shift: true }));
+        assert_eq!(keyboard.find(0x61), Some(Keystroke { code: 8, shift: false }));
+        assert_eq!(keyboard.find(0x41), Some(Keystroke { code: 8, shift: true }));
         assert_eq!(keyboard.find(0x0100_0430), None);
         keyboard.group = 1;
-        assert_eq!(keyboard.find(0x0100_0410), Some(Stroke { code: 8, shift: true }));
-        assert_eq!(keyboard.find(0xff0d), Some(Stroke { code: 9, shift: false }));
+        assert_eq!(keyboard.find(0x0100_0410), Some(Keystroke { code: 8, shift: true }));
+        assert_eq!(keyboard.find(0xff0d), Some(Keystroke { code: 9, shift: false }));
     }
 }

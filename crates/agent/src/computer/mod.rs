@@ -5,10 +5,10 @@
 
 mod announce;
 mod clipboard;
-mod display_hands;
-mod hands;
+mod display_input;
+mod input_devices;
 mod keyboard;
-mod page_hands;
+mod page_input;
 mod path;
 mod perform;
 mod signs;
@@ -25,13 +25,13 @@ use hyper::body::Incoming;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::core::{Core, Live};
 use crate::reply::{self, Answer, Body, Refusal};
+use crate::state::{AgentState, Live};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::computer::{Action, MAX_CLIPBOARD_BYTES, Perform};
 
 use clipboard::{Clipboard, ClipboardError};
-use hands::{Hands, HandsError};
+use input_devices::{InputDevices, InputError};
 use perform::{Work, let_go};
 
 /// A key, by the number of the X11 symbol on it.
@@ -48,20 +48,20 @@ const CLIPBOARD_STAYS: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Computer {
     callers: Arc<Semaphore>,
-    hands: Arc<Mutex<Option<Kept<Hands>>>>,
-    clipboard: Arc<Mutex<Option<Kept<Clipboard>>>>,
+    hands: Arc<Mutex<Option<BrowserScoped<InputDevices>>>>,
+    clipboard: Arc<Mutex<Option<BrowserScoped<Clipboard>>>>,
 }
 
 /// Something that belongs to one browser, and is worth nothing for the next.
 #[derive(Debug)]
-struct Kept<T> {
+struct BrowserScoped<T> {
     of: Weak<Live>,
     what: T,
     /// How often it was used.
     uses: u64,
 }
 
-impl<T> Kept<T> {
+impl<T> BrowserScoped<T> {
     fn new(live: &Arc<Live>, what: T) -> Self {
         Self { of: Arc::downgrade(live), what, uses: 0 }
     }
@@ -77,12 +77,12 @@ impl Default for Computer {
     }
 }
 
-fn live(core: &Core) -> Result<Arc<Live>, Refusal> {
+fn live(core: &AgentState) -> Result<Arc<Live>, Refusal> {
     core.usable()
 }
 
 /// `POST /v1/computer/…`.
-pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         "/v1/computer/perform" => perform(core, reply::read_within(body, MAX_ACTIONS_BYTES).await?).await,
         "/v1/computer/mouse" => mouse(core).await,
@@ -92,7 +92,7 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
     }
 }
 
-async fn perform(core: &Arc<Core>, asked: Perform) -> Answer {
+async fn perform(core: &Arc<AgentState>, asked: Perform) -> Answer {
     let busy = |_| Refusal::new(ErrorCode::LimitReached, format_args!("{} callers wait already", MAX_CALLERS - 1));
     let place = Arc::clone(&core.computer.callers).try_acquire_owned().map_err(busy)?;
     let gone = CancellationToken::new();
@@ -109,15 +109,15 @@ async fn perform(core: &Arc<Core>, asked: Perform) -> Answer {
 }
 
 /// Waits for the turn, does all of it, and lets go where it broke off.
-async fn in_turn(core: &Core, actions: Vec<Action>, gone: &CancellationToken) -> Result<(), Refusal> {
+async fn in_turn(core: &AgentState, actions: Vec<Action>, gone: &CancellationToken) -> Result<(), Refusal> {
     let turn = tokio::select! {
         turn = core.computer.hands.lock() => turn,
-        () = gone.cancelled() => return Err(HandsError::Gone.into()),
+        () = gone.cancelled() => return Err(InputError::Gone.into()),
     };
     let mut turn = turn;
     let live = live(core)?;
     if !turn.as_ref().is_some_and(|kept| kept.belongs_to(&live)) {
-        *turn = Some(Kept::new(&live, Hands::of(&live)));
+        *turn = Some(BrowserScoped::new(&live, InputDevices::of(&live)));
     }
     let Some(kept) = turn.as_mut() else { return Ok(()) };
     let hands = &mut kept.what;
@@ -132,11 +132,11 @@ async fn in_turn(core: &Core, actions: Vec<Action>, gone: &CancellationToken) ->
     Ok(())
 }
 
-async fn mouse(core: &Core) -> Answer {
+async fn mouse(core: &AgentState) -> Answer {
     let live = live(core)?;
     let mut turn = core.computer.hands.lock().await;
     if !turn.as_ref().is_some_and(|kept| kept.belongs_to(&live)) {
-        *turn = Some(Kept::new(&live, Hands::of(&live)));
+        *turn = Some(BrowserScoped::new(&live, InputDevices::of(&live)));
     }
     let Some(kept) = turn.as_ref() else { return Ok(reply::empty()) };
     reply::ok(&kept.what.mouse().await?)
@@ -149,7 +149,7 @@ async fn text(body: Incoming) -> Result<String, Refusal> {
     String::from_utf8(bytes.into()).map_err(|error| Refusal::new(ErrorCode::BadRequest, error))
 }
 
-async fn write_clipboard(core: &Arc<Core>, text: String) -> Answer {
+async fn write_clipboard(core: &Arc<AgentState>, text: String) -> Answer {
     let mut kept = core.computer.clipboard.lock().await;
     let clipboard = clipboard(core, &mut kept).await?;
     let written = clipboard.write(&text).await;
@@ -158,7 +158,7 @@ async fn write_clipboard(core: &Arc<Core>, text: String) -> Answer {
     Ok(reply::empty())
 }
 
-async fn read_clipboard(core: &Arc<Core>) -> Answer {
+async fn read_clipboard(core: &Arc<AgentState>) -> Answer {
     let mut kept = core.computer.clipboard.lock().await;
     let clipboard = clipboard(core, &mut kept).await?;
     let read = clipboard.read().await;
@@ -169,14 +169,17 @@ async fn read_clipboard(core: &Arc<Core>) -> Answer {
 }
 
 /// A WebDriver client has the clipboard's page among its windows: while there may be one, the page goes at once.
-fn close_before_clients_see(core: &Core, kept: &mut Option<Kept<Clipboard>>) {
+fn close_before_clients_see(core: &AgentState, kept: &mut Option<BrowserScoped<Clipboard>>) {
     if core.chromedriver.is_running() {
         *kept = None;
     }
 }
 
 /// The clipboard's page: the one that is there, or a new one. It goes when nobody has used it for a while.
-async fn clipboard<'k>(core: &Arc<Core>, kept: &'k mut Option<Kept<Clipboard>>) -> Result<&'k Clipboard, Refusal> {
+async fn clipboard<'k>(
+    core: &Arc<AgentState>,
+    kept: &'k mut Option<BrowserScoped<Clipboard>>,
+) -> Result<&'k Clipboard, Refusal> {
     let live = live(core)?;
     let usable = match kept.as_ref() {
         Some(page) => page.belongs_to(&live) && page.what.is_there().await,
@@ -185,7 +188,7 @@ async fn clipboard<'k>(core: &Arc<Core>, kept: &'k mut Option<Kept<Clipboard>>) 
     if !usable {
         *kept = None;
         let path = core.status().borrow().browser_ws_path.clone();
-        *kept = Some(Kept::new(&live, Clipboard::open(core.config.debugging_port, &path).await?));
+        *kept = Some(BrowserScoped::new(&live, Clipboard::open(core.config.debugging_port, &path).await?));
     }
     let page = kept.as_mut().ok_or_else(|| Refusal::new(ErrorCode::Internal, "the clipboard has no page"))?;
     page.uses += 1;

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::KeySym;
-use super::hands::{Hands, HandsError};
+use super::input_devices::{InputDevices, InputError};
 use super::path;
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Point};
 
@@ -24,18 +24,18 @@ pub(super) enum Pressed {
     Button(Button),
 }
 
-type Done = Result<(), HandsError>;
+type Done = Result<(), InputError>;
 
 /// Hands at work. What they press is noted, so that it can be let go when the work breaks off.
 pub(super) struct Work<'h> {
-    pub(super) hands: &'h mut Hands,
+    pub(super) hands: &'h mut InputDevices,
     pub(super) pressed: &'h mut Vec<Pressed>,
     /// Cancelled when nobody waits any more. Looked at in every pause: what is being sent is sent whole, and known to be.
     pub(super) gone: &'h CancellationToken,
 }
 
 /// Lets go of everything, in the reverse order. What cannot be let go is gone: its page or its display.
-pub(super) async fn let_go(hands: &mut Hands, pressed: &mut Vec<Pressed>) {
+pub(super) async fn let_go(hands: &mut InputDevices, pressed: &mut Vec<Pressed>) {
     while let Some(held) = pressed.pop() {
         let gone = match held {
             Pressed::Key(key) => hands.key(key, false).await,
@@ -104,7 +104,7 @@ impl Work<'_> {
     async fn until(&self, moment: Instant) -> Done {
         tokio::select! {
             biased;
-            () = self.gone.cancelled() => Err(HandsError::Gone),
+            () = self.gone.cancelled() => Err(InputError::Gone),
             () = sleep_until(moment) => Ok(()),
         }
     }
@@ -115,7 +115,7 @@ impl Work<'_> {
     }
 
     /// Presses keys; answers how many things were pressed before.
-    async fn hold(&mut self, keys: &[KeySym]) -> Result<usize, HandsError> {
+    async fn hold(&mut self, keys: &[KeySym]) -> Result<usize, InputError> {
         let before = self.pressed.len();
         for key in keys {
             self.press(*key).await?;

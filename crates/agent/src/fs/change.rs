@@ -12,7 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::draft::{Made, unnamed, unused_name};
+use super::draft::{CreatedDirectories, unnamed, unused_name};
 use super::fault::{Fault, Field};
 use super::names::{MAX_DEPTH, Names, open_directory};
 use super::path::{Place, Spot};
@@ -20,7 +20,7 @@ use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{MakeDirectory, Move, Permissions};
 
 pub(super) fn make_directory(asked: &MakeDirectory) -> Result<(), Fault> {
-    let mut made = Made::default();
+    let mut made = CreatedDirectories::default();
     made.directories(&asked.path, asked.mode, Field::Path)?;
     made.keep();
     Ok(())

@@ -94,9 +94,9 @@ pub(super) fn is_unused_name(name: &[u8]) -> bool {
 
 /// Directories that were made on the way; removed again, if they are empty, unless they are kept.
 #[derive(Default)]
-pub(super) struct Made(Vec<(OwnedFd, CString)>);
+pub(super) struct CreatedDirectories(Vec<(OwnedFd, CString)>);
 
-impl Made {
+impl CreatedDirectories {
     /// Keeps them.
     pub(super) fn keep(mut self) {
         self.0.clear();
@@ -137,7 +137,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for CreatedDirectories {
     fn drop(&mut self) {
         for (directory, name) in self.0.iter().rev() {
             // What somebody else has put something into stays.

@@ -27,8 +27,8 @@ pub(crate) use self::names::{Found, Walk};
 use self::receive::blocking;
 pub(crate) use self::watch::Watches;
 use self::zip::pack::Archive;
-use crate::core::Core;
 use crate::reply::{self, Answer, Refusal, arguments, empty, ok, read};
+use crate::state::AgentState;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{
     DELETE_DIRECTORY, DELETE_FILE, INFO, LIST, MAKE_DIRECTORY, MOVE, PERMISSIONS, Path, READ, UNWATCH, UNZIP, UPLOAD,
@@ -39,7 +39,7 @@ const BYTES: &str = "application/octet-stream";
 const LINES: &str = "application/x-ndjson";
 
 /// Does what the caller asks for.
-pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         LIST => {
             let Path { path } = read(body).await?;

@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::task::spawn_blocking;
 
-use super::draft::{Draft, Made, above, unnamed};
+use super::draft::{CreatedDirectories, Draft, above, unnamed};
 use super::fault::{Fault, Field};
 use super::path::Place;
 use super::zip::unpack;
@@ -82,7 +82,7 @@ pub(super) async fn write(asked: Write, mut body: Incoming) -> Result<(), Fault>
 /// Several files: all of them or, as far as the kernel lets us, none.
 pub(super) async fn upload(mut body: Incoming) -> Result<(), Fault> {
     let mut frames = Frames { buffer: BytesMut::new() };
-    let mut made = Made::default();
+    let mut made = CreatedDirectories::default();
     let mut whole: Vec<Draft> = Vec::new();
     let mut filling: Option<Filling> = None;
     loop {
@@ -155,7 +155,7 @@ impl Frames {
 /// An archive: it is kept without a name until it is whole, then unpacked.
 pub(super) async fn unzip(path: String, mut body: Incoming) -> Result<(), Fault> {
     let (made, file, path) = blocking(move || {
-        let mut made = Made::default();
+        let mut made = CreatedDirectories::default();
         made.directories(&path, DIRECTORY_MODE, Field::Unpacked).map_err(|fault| fault.into_no_directory(&path))?;
         let (directory, _) = Place::directory(&path, Field::Unpacked)?;
         let file = unnamed(&directory).map_err(|error| Fault::io(Field::Unpacked, &path, error.into()))?;

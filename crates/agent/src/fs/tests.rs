@@ -15,7 +15,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 
 use super::change::{delete_directory, delete_file, make_directory, permissions, relocate};
-use super::draft::{Draft, Made};
+use super::draft::{CreatedDirectories, Draft};
 use super::fault::{Fault, Field};
 use super::look::{Content, Listing, Make};
 use super::zip::pack::Archive;
@@ -390,13 +390,13 @@ fn a_file_is_there_when_it_is_whole_and_a_link_to_one_stays_a_link() {
 fn directories_made_on_the_way_go_again_unless_they_are_kept() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("a/b/c");
-    let mut made = Made::default();
+    let mut made = CreatedDirectories::default();
     made.directories(text(&path), 0o700, Field::Path).expect("made");
     assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o7777, 0o700);
     fs::write(dir.path().join("a/kept"), "").expect("a file");
     drop(made);
     assert!(!dir.path().join("a/b").exists() && dir.path().join("a/kept").exists());
-    let mut made = Made::default();
+    let mut made = CreatedDirectories::default();
     let fault = made.directories(text(&dir.path().join("a/kept")), 0o700, Field::Path).expect_err("a file");
     assert_eq!(fault.code(), ErrorCode::Exists);
     let fault = made.directories(text(&dir.path().join("a/kept/x")), 0o700, Field::Path).expect_err("a file");
@@ -467,13 +467,13 @@ fn deleting_never_follows_a_link() {
 }
 
 /// Puts a link to what is inside and one that leads out in each other's place, at once and without a pause, and counts.
-struct Exchange {
+struct LinkSwapper {
     over: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Exchange {
+impl LinkSwapper {
     fn of(one: PathBuf, other: PathBuf) -> Self {
         let (over, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (ends, counts) = (Arc::clone(&over), Arc::clone(&count));
@@ -487,7 +487,7 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for LinkSwapper {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         drop(self.thread.take().map(JoinHandle::join));
@@ -537,7 +537,7 @@ fn links_that_are_exchanged_all_the_time_never_let_a_change_out() {
         ("delete_file", &|| delete_file(&path("a/moved"))),
         ("delete_directory", &|| delete_directory(&path("a/d"))),
     ];
-    let exchange = Exchange::of(inside("a"), inside("b"));
+    let exchange = LinkSwapper::of(inside("a"), inside("b"));
     let mut counts = [(0_u32, 0_u32); 9];
     for round in 0.. {
         for ((what, change), (done, refused)) in changes.iter().zip(&mut counts) {

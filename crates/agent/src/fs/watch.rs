@@ -46,15 +46,15 @@ const STOPPED: &str = "it was stopped";
 
 /// All watches of the session.
 #[derive(Debug, Default)]
-pub(crate) struct Watches(Mutex<Known>);
+pub(crate) struct Watches(Mutex<KnownEntry>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownEntry {
     running: HashMap<String, Arc<Running>>,
     ended: VecDeque<(String, &'static str)>,
 }
 
-impl Known {
+impl KnownEntry {
     /// Remembers why a watch is over, unless that was said before.
     fn end(&mut self, id: &str, why: &'static str) {
         if self.running.remove(id).is_none() {
@@ -77,7 +77,7 @@ struct Running {
 }
 
 impl Watches {
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> std::sync::MutexGuard<'_, KnownEntry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,7 +101,7 @@ impl Watches {
         }
         let (watches, name) = (Arc::clone(self), id.clone());
         tokio::spawn(async move {
-            let told = Told { sender, waiting: Arc::clone(&running.waiting) };
+            let told = ChangeSink { sender, waiting: Arc::clone(&running.waiting) };
             let why = tokio::select! {
                 () = running.stop.cancelled() => STOPPED,
                 why = eyes.watch(&told) => why,
@@ -187,12 +187,12 @@ fn weight(change: &Change) -> usize {
 }
 
 /// Where changes go.
-struct Told {
+struct ChangeSink {
     sender: mpsc::UnboundedSender<Change>,
     waiting: Arc<AtomicUsize>,
 }
 
-impl Told {
+impl ChangeSink {
     fn tell(&self, kind: ChangeKind, path: &Path, is_dir: bool) -> Result<(), &'static str> {
         let change = Change { kind, path: path.to_string_lossy().into_owned(), is_dir };
         let weight = weight(&change);
@@ -239,7 +239,7 @@ impl Eyes {
     }
 
     /// Looks at all directories below one that is looked at, and tells what is in them to who is given.
-    fn below(&mut self, directory: OwnedFd, at: &Path, told: Option<&Told>) -> Result<(), &'static str> {
+    fn below(&mut self, directory: OwnedFd, at: &Path, told: Option<&ChangeSink>) -> Result<(), &'static str> {
         let Ok(mut walk) = Walk::new(directory, at.to_owned()) else { return Ok(()) };
         while let Some(found) = walk.next() {
             let is_dir = FileType::from_raw_mode(found.stat.st_mode) == FileType::Directory;
@@ -270,7 +270,7 @@ impl Eyes {
     }
 
     /// Tells what happens until the watch is over. Answers why it is.
-    async fn watch(mut self, told: &Told) -> &'static str {
+    async fn watch(mut self, told: &ChangeSink) -> &'static str {
         loop {
             let batch = match self.inotify.readable().await {
                 Ok(mut ready) => match ready.try_io(|inotify| events(inotify.get_ref())) {
@@ -291,7 +291,7 @@ impl Eyes {
         }
     }
 
-    fn event(&mut self, event: Event, told: &Told) -> Result<(), &'static str> {
+    fn event(&mut self, event: Event, told: &ChangeSink) -> Result<(), &'static str> {
         let Event { number, flags, name } = event;
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             return Err(BEHIND);
@@ -338,7 +338,7 @@ impl Eyes {
     }
 
     /// A directory came to be. What was put into it before we looked is told now.
-    fn came(&mut self, place: &Path, told: &Told) -> Result<(), &'static str> {
+    fn came(&mut self, place: &Path, told: &ChangeSink) -> Result<(), &'static str> {
         let Some(parent) = place.parent().and_then(|parent| parent.to_str()) else { return Ok(()) };
         let Ok((parent, _)) = Place::directory(parent, Field::Path) else { return Ok(()) };
         let Some(name) = place.file_name() else { return Ok(()) };
@@ -415,7 +415,7 @@ mod tests {
         fs::write(place("new/below").join(&ours), "").expect("written");
 
         let (sender, mut changes) = mpsc::unbounded_channel();
-        let told = Told { sender, waiting: Arc::default() };
+        let told = ChangeSink { sender, waiting: Arc::default() };
         let watching = async {
             tokio::select! {
                 why = eyes.watch(&told) => panic!("it has ended: {why}"),

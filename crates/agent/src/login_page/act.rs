@@ -16,21 +16,21 @@ const MAX_DEPTH: usize = 8;
 
 /// Why something was not done.
 #[derive(Debug)]
-pub(super) enum Undone {
+pub(super) enum ActionError {
     /// The page's doing.
     Page(Fault),
     /// The browser's.
     Browser(CdpError),
 }
 
-impl From<CdpError> for Undone {
+impl From<CdpError> for ActionError {
     fn from(error: CdpError) -> Self {
         Self::Browser(error)
     }
 }
 
-fn not_usable<T>(reason: impl Into<String>) -> Result<T, Undone> {
-    Err(Undone::Page(Fault::NotUsable { reason: reason.into() }))
+fn not_usable<T>(reason: impl Into<String>) -> Result<T, ActionError> {
+    Err(ActionError::Page(Fault::NotUsable { reason: reason.into() }))
 }
 
 /// An element, found again.
@@ -40,7 +40,7 @@ struct Found {
 }
 
 /// The page and its documents, as long as nothing navigates.
-struct Hands<'a> {
+struct DocumentInput<'a> {
     tab: &'a Tab,
     page: &'a Attached,
     documents: Vec<Document>,
@@ -48,16 +48,16 @@ struct Hands<'a> {
 
 impl Tab {
     /// Does these things, in order.
-    pub(super) async fn act(&self, acts: Vec<Act>) -> Result<(), Undone> {
+    pub(super) async fn act(&self, acts: Vec<Act>) -> Result<(), ActionError> {
         let page = self.page()?;
         self.cdp.tell(Some(&page.session), "Page.bringToFront", json!({})).await?;
         let typed = acts.iter().rposition(|act| matches!(act, Act::Fill { .. } | Act::FillCode { .. }));
         for (at, act) in acts.into_iter().enumerate() {
             // Each act may have changed everything.
             let documents = self.documents(&page, DO).await?;
-            match (Hands { tab: self, page: &page, documents }).act(act).await {
+            match (DocumentInput { tab: self, page: &page, documents }).act(act).await {
                 // Everything was typed, and the page has sent it by itself.
-                Err(Undone::Page(Fault::Stale { handle }))
+                Err(ActionError::Page(Fault::Stale { handle }))
                     if typed.is_some_and(|typed| typed < at) && self.is_replaced(&page, &handle).await? =>
                 {
                     return Ok(());
@@ -83,8 +83,8 @@ impl Document {
     }
 }
 
-impl Hands<'_> {
-    async fn act(&self, act: Act) -> Result<(), Undone> {
+impl DocumentInput<'_> {
+    async fn act(&self, act: Act) -> Result<(), ActionError> {
         match act {
             Act::Fill { into, text, origin } => {
                 self.fill(&into, &text.0, &origin).await?;
@@ -110,29 +110,29 @@ impl Hands<'_> {
         }
     }
 
-    fn find(&self, handle: &str) -> Result<Found, Undone> {
-        let stale = || Undone::Page(Fault::Stale { handle: handle.to_owned() });
+    fn find(&self, handle: &str) -> Result<Found, ActionError> {
+        let stale = || ActionError::Page(Fault::Stale { handle: handle.to_owned() });
         let number = handle.splitn(3, ':').nth(2).and_then(|number| number.parse().ok()).ok_or_else(stale)?;
         let document = self.documents.iter().position(|document| document.holds(handle)).ok_or_else(stale)?;
         Ok(Found { document, number })
     }
 
     /// Calls a function of ours with the element's number, and heeds what it complains of.
-    async fn ask(&self, handle: &str, name: &str, rest: &[Value]) -> Result<Value, Undone> {
+    async fn ask(&self, handle: &str, name: &str, rest: &[Value]) -> Result<Value, ActionError> {
         let found = self.find(handle)?;
         let document = self.documents.get(found.document).ok_or(CdpError::Closed)?;
         let arguments: Vec<Value> = std::iter::once(json!(found.number)).chain(rest.iter().cloned()).collect();
         let answer = match self.tab.ask(document, name, &arguments, DO).await {
             // The document was replaced in the middle of it.
-            Err(CdpError::Refused { .. }) => return Err(Undone::Page(Fault::Stale { handle: handle.to_owned() })),
+            Err(CdpError::Refused { .. }) => return Err(ActionError::Page(Fault::Stale { handle: handle.to_owned() })),
             other => other?,
         };
         if let Some(found) = answer["found"].as_str() {
             let wanted = rest.get(1).and_then(Value::as_str).unwrap_or_default().to_owned();
-            return Err(Undone::Page(Fault::WrongOrigin { wanted, found: found.chars().take(300).collect() }));
+            return Err(ActionError::Page(Fault::WrongOrigin { wanted, found: found.chars().take(300).collect() }));
         }
         if answer["stale"] == true {
-            return Err(Undone::Page(Fault::Stale { handle: handle.to_owned() }));
+            return Err(ActionError::Page(Fault::Stale { handle: handle.to_owned() }));
         }
         match answer["reason"].as_str() {
             Some(reason) => not_usable(reason.chars().take(200).collect::<String>()),
@@ -141,11 +141,11 @@ impl Hands<'_> {
     }
 
     /// Types into one element. The page's document itself looks whose it is, in the same breath in which the text goes in.
-    async fn fill(&self, handle: &str, text: &str, origin: &str) -> Result<(), Undone> {
+    async fn fill(&self, handle: &str, text: &str, origin: &str) -> Result<(), ActionError> {
         self.ask(handle, "fill", &[json!(text), json!(origin)]).await.map(drop)
     }
 
-    async fn fill_code(&self, handles: &[String], code: &str, origin: &str) -> Result<(), Undone> {
+    async fn fill_code(&self, handles: &[String], code: &str, origin: &str) -> Result<(), ActionError> {
         let [_, _, ..] = handles else {
             let [one] = handles else { return not_usable("no box was named") };
             self.fill(one, code, origin).await?;
@@ -161,14 +161,14 @@ impl Hands<'_> {
             match typed {
                 Ok(()) => self.stir().await?,
                 // The last one sends itself.
-                Err(Undone::Page(Fault::Stale { .. })) if at + 1 == handles.len() => {}
+                Err(ActionError::Page(Fault::Stale { .. })) if at + 1 == handles.len() => {}
                 Err(other) => return Err(other),
             }
         }
         Ok(())
     }
 
-    async fn check(&self, handle: &str, on: bool) -> Result<(), Undone> {
+    async fn check(&self, handle: &str, on: bool) -> Result<(), ActionError> {
         if self.ask(handle, "isTicked", &[]).await?["on"] == on {
             return Ok(());
         }
@@ -181,18 +181,18 @@ impl Hands<'_> {
 
     /// Presses and lets go of a key that types nothing, for pages that look at a field only then. Nothing that was typed is in it: the
     /// focus may be anywhere by now.
-    async fn stir(&self) -> Result<(), Undone> {
+    async fn stir(&self) -> Result<(), ActionError> {
         self.key("End", "End", 35, None).await
     }
 
-    async fn press(&self, key: Key) -> Result<(), Undone> {
+    async fn press(&self, key: Key) -> Result<(), ActionError> {
         match key {
             Key::Enter => self.key("Enter", "Enter", 13, Some("\r")).await,
             Key::Escape => self.key("Escape", "Escape", 27, None).await,
         }
     }
 
-    async fn key(&self, key: &str, code: &str, number: u32, text: Option<&str>) -> Result<(), Undone> {
+    async fn key(&self, key: &str, code: &str, number: u32, text: Option<&str>) -> Result<(), ActionError> {
         let session = Some(self.page.session.as_str());
         let mut down = json!({
             "type": if text.is_some() { "keyDown" } else { "rawKeyDown" }, "key": key, "code": code, "windowsVirtualKeyCode": number,
@@ -206,12 +206,12 @@ impl Hands<'_> {
         Ok(())
     }
 
-    async fn click(&self, handle: &str) -> Result<(), Undone> {
+    async fn click(&self, handle: &str) -> Result<(), ActionError> {
         let target = self.ask(handle, "aim", &[]).await?["target"].as_u64().unwrap_or_default();
         let found = self.find(handle)?;
         let document = self.documents.get(found.document).ok_or(CdpError::Closed)?;
         let object = self.tab.object(document, "at", &[json!(target)], DO).await?;
-        let object = object.ok_or_else(|| Undone::Page(Fault::Stale { handle: handle.to_owned() }))?;
+        let object = object.ok_or_else(|| ActionError::Page(Fault::Stale { handle: handle.to_owned() }))?;
         let (x, y) = self.middle(document, &object).await?;
         let (dx, dy) = self.offset(found.document).await?;
         let (x, y) = (x + dx, y + dy);
@@ -227,7 +227,7 @@ impl Hands<'_> {
     }
 
     /// The middle of an element, as its process counts.
-    async fn middle(&self, document: &Document, object: &str) -> Result<(f64, f64), Undone> {
+    async fn middle(&self, document: &Document, object: &str) -> Result<(f64, f64), ActionError> {
         let session = Some(document.session.as_str());
         let asked = json!({ "objectId": object });
         drop(self.tab.cdp.call(session, "DOM.scrollIntoViewIfNeeded", asked.clone(), DO).await);
@@ -243,7 +243,7 @@ impl Hands<'_> {
     }
 
     /// Where the process of a frame begins to count, as the page counts.
-    async fn offset(&self, of: usize) -> Result<(f64, f64), Undone> {
+    async fn offset(&self, of: usize) -> Result<(f64, f64), ActionError> {
         let (mut x, mut y) = (0.0, 0.0);
         let mut at = of;
         for _ in 0..MAX_DEPTH {

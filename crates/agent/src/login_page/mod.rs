@@ -20,11 +20,11 @@ use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use self::act::Undone;
+use self::act::ActionError;
 use self::tab::{CALL, Tab};
 use crate::cdp::CdpError;
-use crate::core::Core;
 use crate::reply::{self, Answer, Refusal, ok, read};
+use crate::state::AgentState;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::login_page::{
     ACT, Act, ActRequest, Done, Fault, MAX_ACTS, MAX_TYPED, MAX_WAIT_MS, OPEN, OpenPage, PICTURE, READ, ReadPage,
@@ -48,7 +48,7 @@ pub(crate) struct LoginPage {
 }
 
 /// Answers one request.
-pub(crate) async fn serve(core: &Core, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &AgentState, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         OPEN => ok(&open(core, read(body).await?).await?),
         READ => ok(&read_page(core, read(body).await?).await?),
@@ -59,16 +59,16 @@ pub(crate) async fn serve(core: &Core, head: &Parts, body: Incoming) -> Answer {
 }
 
 /// One caller at a time.
-struct Held<'a>(MutexGuard<'a, Option<Tab>>);
+struct ReaderLock<'a>(MutexGuard<'a, Option<Tab>>);
 
-impl Held<'_> {
+impl ReaderLock<'_> {
     fn tab(&self) -> Result<&Tab, Refusal> {
         self.0.as_ref().ok_or_else(|| refusal(CdpError::Closed))
     }
 }
 
 /// The tab; that of before as long as its page is there, unless it is to be another one.
-async fn held(core: &Core, anew: bool) -> Result<Held<'_>, Refusal> {
+async fn held(core: &AgentState, anew: bool) -> Result<ReaderLock<'_>, Refusal> {
     let live = core.usable()?;
     let mut tab = core.login_page.tab.lock().await;
     if anew || tab.as_ref().is_none_or(Tab::gone) {
@@ -77,7 +77,7 @@ async fn held(core: &Core, anew: bool) -> Result<Held<'_>, Refusal> {
         let path = core.status().borrow().browser_ws_path.clone();
         *tab = Some(Tab::attach(core.config.debugging_port, &path, &target).await.map_err(refusal)?);
     }
-    Ok(Held(tab))
+    Ok(ReaderLock(tab))
 }
 
 fn refusal(error: CdpError) -> Refusal {
@@ -89,18 +89,18 @@ fn refusal(error: CdpError) -> Refusal {
     Refusal::new(code, error)
 }
 
-fn done(result: Result<(), Undone>) -> Result<Done, Refusal> {
+fn done(result: Result<(), ActionError>) -> Result<Done, Refusal> {
     match result {
         Ok(()) => Ok(Done::default()),
-        Err(Undone::Page(fault)) => Ok(Done { fault: Some(fault) }),
-        Err(Undone::Browser(CdpError::Timeout { after, .. })) => {
+        Err(ActionError::Page(fault)) => Ok(Done { fault: Some(fault) }),
+        Err(ActionError::Browser(CdpError::Timeout { after, .. })) => {
             Ok(Done { fault: Some(Fault::Hangs { seconds: u32::try_from(after.as_secs()).unwrap_or(u32::MAX) }) })
         }
-        Err(Undone::Browser(error)) => Err(refusal(error)),
+        Err(ActionError::Browser(error)) => Err(refusal(error)),
     }
 }
 
-async fn open(core: &Core, asked: OpenPage) -> Result<Done, Refusal> {
+async fn open(core: &AgentState, asked: OpenPage) -> Result<Done, Refusal> {
     if !asked.url.starts_with("http://") && !asked.url.starts_with("https://") {
         return Err(Refusal::new(ErrorCode::NotAllowed, "must be an address of http or https").of_field("url"));
     }
@@ -121,7 +121,7 @@ async fn open(core: &Core, asked: OpenPage) -> Result<Done, Refusal> {
     Ok(Done { fault: reason.map(|reason| Fault::Navigation { reason: reason.chars().take(200).collect() }) })
 }
 
-async fn read_page(core: &Core, asked: ReadPage) -> Result<Reading, Refusal> {
+async fn read_page(core: &AgentState, asked: ReadPage) -> Result<Reading, Refusal> {
     let held = held(core, false).await?;
     let tab = held.tab()?;
     let until = Instant::now() + Duration::from_millis(asked.within_ms.min(MAX_WAIT_MS));
@@ -157,7 +157,7 @@ async fn look(tab: &Tab, settled: bool) -> Result<Reading, Refusal> {
     }
 }
 
-async fn act(core: &Core, asked: ActRequest) -> Result<Done, Refusal> {
+async fn act(core: &AgentState, asked: ActRequest) -> Result<Done, Refusal> {
     if asked.acts.len() > MAX_ACTS {
         return Err(Refusal::new(ErrorCode::OutOfRange, format_args!("at most {MAX_ACTS}")).of_field("acts"));
     }
@@ -173,7 +173,7 @@ async fn act(core: &Core, asked: ActRequest) -> Result<Done, Refusal> {
     done(held.tab()?.act(asked.acts).await)
 }
 
-async fn picture(core: &Core) -> Result<Vec<u8>, Refusal> {
+async fn picture(core: &AgentState) -> Result<Vec<u8>, Refusal> {
     let held = held(core, false).await?;
     let tab = held.tab()?;
     let page = tab.page().map_err(refusal)?;

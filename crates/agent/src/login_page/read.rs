@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::frames::{Document, Owner};
 use super::tab::{Attached, Tab};
 use crate::cdp::CdpError;
+use crate::egress;
 use crate::telemetry::captcha_kind;
-use crate::way_out;
 use casement_agent_protocol::login_page::{Button, Captcha, Frame, Input, Layer, Reading, Text};
 
 /// How long a document may take to be read.
@@ -33,7 +33,7 @@ const LARGE: f64 = 0.12;
 /// A document as it tells of itself.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Told {
+struct ReportedDocument {
     url: String,
     origin: String,
     title: String,
@@ -112,7 +112,7 @@ impl Tab {
         Ok(reading)
     }
 
-    async fn tell(&self, document: &Document) -> Result<Told, CdpError> {
+    async fn tell(&self, document: &Document) -> Result<ReportedDocument, CdpError> {
         let limits = json!({
             "nodes": 12_000, "size": MAX_SIZE, "inputs": MAX_INPUTS, "buttons": MAX_BUTTONS, "texts": MAX_TEXTS,
             "layers": MAX_LAYERS, "label": 160, "text": 400, "options": 60, "suspects": 40,
@@ -120,7 +120,7 @@ impl Tab {
         let mut looked = 0;
         loop {
             let value = self.ask(document, "read", std::slice::from_ref(&limits), DOCUMENT).await?;
-            let told: Told = serde_json::from_value(value)
+            let told: ReportedDocument = serde_json::from_value(value)
                 .map_err(|error| CdpError::Refused { method: "read", message: error.to_string() })?;
             looked += 1;
             if told.suspects == 0 || looked > DEPTH || !self.open_shadows(document, told.suspects).await {
@@ -160,18 +160,18 @@ struct Merged {
     /// Forms so far.
     forms: usize,
     /// For each document that is shown: where its layers begin, and in which it stands itself.
-    shown: Vec<Option<Shown>>,
+    shown: Vec<Option<VisibleState>>,
 }
 
 #[derive(Clone, Copy)]
-struct Shown {
+struct VisibleState {
     layers: usize,
     within: Option<usize>,
     covered: bool,
 }
 
 impl Merged {
-    fn add(&mut self, document: &Document, told: Told, at: usize, places: &[Option<Place>]) {
+    fn add(&mut self, document: &Document, told: ReportedDocument, at: usize, places: &[Option<Place>]) {
         self.shown.resize(at, None);
         let Some(shown) = self.placed(document, &told, at, places) else { return };
         self.shown.push(Some(shown));
@@ -237,10 +237,16 @@ impl Merged {
     }
 
     /// How a document stands in the page; `None` for one that is not seen. Captchas are noted on the way: they are frames.
-    fn placed(&mut self, document: &Document, told: &Told, at: usize, places: &[Option<Place>]) -> Option<Shown> {
+    fn placed(
+        &mut self,
+        document: &Document,
+        told: &ReportedDocument,
+        at: usize,
+        places: &[Option<Place>],
+    ) -> Option<VisibleState> {
         let layers = self.reading.layers.len();
         let Some(place) = places.get(at).and_then(Option::as_ref) else {
-            return (at == 0).then_some(Shown { layers, within: None, covered: false });
+            return (at == 0).then_some(VisibleState { layers, within: None, covered: false });
         };
         let around = self.shown.get(place.document).copied().flatten()?;
         if !place.visible {
@@ -256,7 +262,7 @@ impl Merged {
         }
         let within = place.layer.map(|own| own + around.layers).or(around.within);
         let nothing = told.inputs.is_empty() && told.buttons.is_empty() && told.texts.is_empty();
-        (!nothing).then_some(Shown { layers, within, covered: around.covered || place.covered })
+        (!nothing).then_some(VisibleState { layers, within, covered: around.covered || place.covered })
     }
 }
 
@@ -264,7 +270,7 @@ impl Merged {
 fn of_the_way_out(reading: &Reading) -> Option<&str> {
     let bare = reading.title.is_empty() && reading.inputs.is_empty() && reading.buttons.is_empty();
     match &reading.texts[..] {
-        [only] if bare && reading.url.starts_with("http://") && way_out::is_shown(&only.text) => Some(&only.text),
+        [only] if bare && reading.url.starts_with("http://") && egress::is_shown(&only.text) => Some(&only.text),
         _ => None,
     }
 }

@@ -50,7 +50,7 @@ struct Request {
 
 /// What was heard.
 #[derive(Debug, Default)]
-struct Heard {
+struct TabEvent {
     /// The page that was opened.
     main: Option<Attached>,
     /// Windows that it opened as a part of the login, oldest first.
@@ -75,7 +75,7 @@ struct Heard {
 #[derive(Debug)]
 pub(super) struct Tab {
     pub(super) cdp: Arc<Cdp>,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<TabEvent>>,
     changed: watch::Sender<u64>,
     _heeds: AbortOnDropHandle<()>,
 }
@@ -87,7 +87,7 @@ impl Tab {
             .await
             .map_err(|_| CdpError::Timeout { method: "connect", after: CALL })??;
         let cdp = Arc::new(cdp);
-        let heard = Arc::new(Mutex::new(Heard::default()));
+        let heard = Arc::new(Mutex::new(TabEvent::default()));
         let changed = watch::Sender::new(0);
         let heeds = tokio::spawn(heed(Arc::downgrade(&cdp), Arc::clone(&heard), changed.clone(), notices));
         let tab = Self { cdp, heard, changed, _heeds: AbortOnDropHandle::new(heeds) };
@@ -98,7 +98,7 @@ impl Tab {
         Ok(tab)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Heard> {
+    fn lock(&self) -> MutexGuard<'_, TabEvent> {
         lock(&self.heard)
     }
 
@@ -171,7 +171,7 @@ impl Tab {
     }
 }
 
-fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+fn lock(heard: &Mutex<TabEvent>) -> MutexGuard<'_, TabEvent> {
     heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -200,7 +200,7 @@ async fn set_up(cdp: &Cdp, session: &str) -> Result<(), CdpError> {
 
 async fn heed(
     cdp: Weak<Cdp>,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<TabEvent>>,
     changed: watch::Sender<u64>,
     mut notices: mpsc::Receiver<Notice>,
 ) {
@@ -242,7 +242,7 @@ enum Todo {
     Adopt(String),
 }
 
-impl Heard {
+impl TabEvent {
     fn heed(&mut self, notice: &Notice) -> Option<Todo> {
         let (params, session) = (&notice.params, notice.session.clone().unwrap_or_default());
         match notice.method.as_str() {

@@ -26,12 +26,12 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// One output of the program, up to its bound.
 #[derive(Debug, Default)]
-struct Kept {
+struct BoundedOutput {
     data: Vec<u8>,
     dropped: u64,
 }
 
-impl Kept {
+impl BoundedOutput {
     fn take(&mut self, data: &[u8]) {
         let (kept, dropped) = data.split_at(data.len().min(MAX_EXEC_OUTPUT - self.data.len()));
         self.data.extend_from_slice(kept);
@@ -65,7 +65,7 @@ pub(crate) async fn exec(
     let within = Duration::from_millis(asked.timeout_ms);
     let mut launched = launch(name, &asked.program, Input::Nothing, environment)?;
     let mut waited = Waited { pid: launched.pid, name, over: false };
-    let (mut out, mut err) = (Kept::default(), Kept::default());
+    let (mut out, mut err) = (BoundedOutput::default(), BoundedOutput::default());
     let ends: Vec<Receiver> = launched.outputs.into_iter().map(|(_, end)| end).collect();
     let [stdout, stderr] = ends.as_slice() else {
         return Err(Refusal::new(ErrorCode::Internal, "a program without its two outputs"));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_output_is_kept_up_to_its_bound_and_the_rest_is_counted() {
-        let mut kept = Kept::default();
+        let mut kept = BoundedOutput::default();
         for _ in 0..11 {
             kept.take(&[1; 1 << 20]);
         }

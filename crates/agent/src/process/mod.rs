@@ -24,8 +24,8 @@ use tokio::sync::Semaphore;
 
 use self::launch::{Input, launch};
 use self::running::Running;
-use crate::core::Core;
 use crate::reply::{self, Answer, Refusal, empty, ok, read, read_within};
+use crate::state::AgentState;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::process::{
     EXEC, Exec, KILL, Kill, MAX_PROCESSES, OUTPUT, ProcessName, RESIZE, Resize, SPAWN, STATUS, STDIN, Spawn, Spawned,
@@ -107,7 +107,7 @@ impl Processes {
 }
 
 /// What `/v1/process/…` answers.
-pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         EXEC => exec(core, read_within(body, MAX_REQUEST).await?).await,
         SPAWN => spawn(core, read_within(body, MAX_REQUEST).await?),
@@ -135,12 +135,12 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
     }
 }
 
-async fn named(core: &Core, body: Incoming) -> Result<Arc<Running>, Refusal> {
+async fn named(core: &AgentState, body: Incoming) -> Result<Arc<Running>, Refusal> {
     let ProcessName { process_id } = read(body).await?;
     core.processes.find(&process_id)
 }
 
-async fn exec(core: &Core, asked: Exec) -> Answer {
+async fn exec(core: &AgentState, asked: Exec) -> Answer {
     let processes = &core.processes;
     let _place = processes.execs.try_acquire().map_err(|_| {
         let message = format!("{MAX_EXECS} commands of this session are being waited for already");
@@ -150,7 +150,7 @@ async fn exec(core: &Core, asked: Exec) -> Answer {
     exec::exec(&name, &asked, &environment(core), &processes.leftovers).await
 }
 
-fn spawn(core: &Arc<Core>, asked: Spawn) -> Answer {
+fn spawn(core: &Arc<AgentState>, asked: Spawn) -> Answer {
     let Spawn { process_id, program, terminal, timeout_ms } = asked;
     let word = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_lowercase();
     if !(1..=MAX_NAME).contains(&process_id.len()) || !process_id.bytes().all(word) {
@@ -165,7 +165,7 @@ fn spawn(core: &Arc<Core>, asked: Spawn) -> Answer {
     ok(&spawned)
 }
 
-async fn write(core: &Core, asked: Stdin) -> Answer {
+async fn write(core: &AgentState, asked: Stdin) -> Answer {
     let running = core.processes.find(&asked.process_id)?;
     let data = STANDARD.decode(asked.data_b64).map_err(|error| Refusal::new(ErrorCode::BadRequest, error))?;
     let written = running.write(&data).await?;
@@ -173,7 +173,7 @@ async fn write(core: &Core, asked: Stdin) -> Answer {
 }
 
 /// The sandbox's environment: ours without what is meant for us, and with the display.
-fn environment(core: &Core) -> Vec<(OsString, OsString)> {
+fn environment(core: &AgentState) -> Vec<(OsString, OsString)> {
     let ours = |name: &str| name.starts_with("LISTEN_") || name.starts_with("CASEMENT_") || name == "DISPLAY";
     let mut all: Vec<_> = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(ours)).collect();
     if let Some(display) = core.live().as_ref().and_then(|live| live.display.as_ref()) {

@@ -20,11 +20,11 @@ use tokio::task::spawn_blocking;
 
 use self::pack::Archive;
 use self::unpack::{Limits, Unusable, unpack};
-use crate::core::Core;
 use crate::fs::pieces;
 use crate::receive::{disk, receive};
 use crate::reply::{self, Answer, Refusal, empty};
-use crate::restart::{self, Wish};
+use crate::restart::{self, RestartKind};
+use crate::state::AgentState;
 use casement_agent_protocol::profile::{CAPTURE, LOAD, MAX_PROFILE_BYTES};
 use casement_agent_protocol::{ErrorCode, State};
 
@@ -75,10 +75,10 @@ impl Profiles {
 }
 
 /// Counts a reader for as long as it lives.
-struct Reader(Arc<Core>);
+struct Reader(Arc<AgentState>);
 
 impl Reader {
-    fn new(core: &Arc<Core>) -> Self {
+    fn new(core: &Arc<AgentState>) -> Self {
         core.profiles.captures.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(core))
     }
@@ -91,7 +91,7 @@ impl Drop for Reader {
 }
 
 /// `/v1/profile/…`.
-pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         LOAD => load(core, body).await,
         CAPTURE => capture(core).await,
@@ -99,7 +99,7 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
     }
 }
 
-async fn load(core: &Core, body: Incoming) -> Answer {
+async fn load(core: &AgentState, body: Incoming) -> Answer {
     let place = waiting_at(&core.config.profile);
     let directory = place.parent().unwrap_or(Path::new("/"));
     let archive = receive(directory, body, MAX_PROFILE_BYTES, WHAT).await?;
@@ -117,10 +117,10 @@ async fn load(core: &Core, body: Incoming) -> Answer {
     Ok(empty())
 }
 
-async fn capture(core: &Arc<Core>) -> Answer {
+async fn capture(core: &Arc<AgentState>) -> Answer {
     let reader = Reader::new(core);
     if !is_closed(core)? {
-        let closed = restart::ask(core, Wish::Close).await;
+        let closed = restart::ask(core, RestartKind::Close).await;
         // It may have ended by itself just now.
         if !is_closed(core)? {
             closed?;
@@ -137,7 +137,7 @@ async fn capture(core: &Arc<Core>) -> Answer {
 }
 
 /// Whether Chromium has ended for good after it was up.
-fn is_closed(core: &Core) -> Result<bool, Refusal> {
+fn is_closed(core: &AgentState) -> Result<bool, Refusal> {
     match core.status().borrow().state {
         State::Starting | State::Ready => Ok(false),
         State::Closed | State::Exited { .. } => Ok(true),

@@ -49,7 +49,7 @@ pub(super) enum Source {
 
 /// How a film is made.
 #[derive(Debug)]
-pub(super) struct Film {
+pub(super) struct Video {
     pub(super) program: PathBuf,
     pub(super) source: Source,
     pub(super) framerate: u32,
@@ -68,10 +68,10 @@ pub(super) struct Ffmpeg {
 
 impl Ffmpeg {
     /// Begins to film.
-    pub(super) fn film(film: &Film) -> Result<Self, String> {
-        let mut command = quiet(&film.program);
-        let rate = film.framerate.to_string();
-        match &film.source {
+    pub(super) fn video(video: &Video) -> Result<Self, String> {
+        let mut command = quiet(&video.program);
+        let rate = video.framerate.to_string();
+        match &video.source {
             Source::Display { name, width, height } => {
                 command.args(["-f", "x11grab", "-draw_mouse", "1", "-framerate", &rate]);
                 command.args(["-video_size", &format!("{width}x{height}"), "-i", name]);
@@ -81,16 +81,16 @@ impl Ffmpeg {
                 command.args(["-probesize", "32", "-analyzeduration", "0", "-f", "matroska", "-i", "pipe:0"]);
             }
         }
-        let Size { width, height } = film.size;
+        let Size { width, height } = video.size;
         let fit = format!(
             "scale={width}:{height}:force_original_aspect_ratio=decrease,pad={width}:{height}:(ow-iw)/2:(oh-ih)/2,\
              setsar=1,format=yuv420p"
         );
         command.args(["-vf", &fit, "-fps_mode", "cfr", "-r", &rate, "-an", "-c:v", "libx264", "-preset", "ultrafast"]);
-        command.args(["-threads", "1", "-crf", "26", "-g", &(film.framerate * 2).to_string()]);
+        command.args(["-threads", "1", "-crf", "26", "-g", &(video.framerate * 2).to_string()]);
         // A piece every two seconds at most: whatever ends this program, what was written before can be played.
         command.args(["-f", "mp4", "-movflags", "+frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]);
-        command.arg("-y").arg(&film.to).stdin(Stdio::piped());
+        command.arg("-y").arg(&video.to).stdin(Stdio::piped());
         Self::spawn(command)
     }
 

@@ -15,7 +15,7 @@ const CHUNK_BYTES: u64 = 256 << 10;
 
 /// The file is not what was recorded any more.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FilmError {
+pub(super) enum VideoError {
     #[error("the recording's file was removed by the session's own programs, or cannot be read: {0}")]
     Gone(#[source] io::Error),
     #[error("the recording's file was changed by the session's own programs")]
@@ -24,7 +24,7 @@ pub(super) enum FilmError {
 
 /// A whole file, and how to know it again.
 #[derive(Debug, Clone)]
-pub(super) struct Film {
+pub(super) struct Video {
     path: PathBuf,
     pub(super) size: u64,
     identity: Identity,
@@ -50,7 +50,7 @@ impl Identity {
     }
 }
 
-impl Film {
+impl Video {
     /// The file at `path` as it is now.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
         let metadata = open(path)?.metadata()?;
@@ -58,15 +58,15 @@ impl Film {
     }
 
     /// The same file, unchanged.
-    pub(super) fn open(&self) -> Result<File, FilmError> {
-        let file = open(&self.path).map_err(FilmError::Gone)?;
+    pub(super) fn open(&self) -> Result<File, VideoError> {
+        let file = open(&self.path).map_err(VideoError::Gone)?;
         self.unchanged(&file)?;
         Ok(file)
     }
 
-    fn unchanged(&self, file: &File) -> Result<(), FilmError> {
-        let now = Identity::of(&file.metadata().map_err(FilmError::Gone)?);
-        if now == self.identity { Ok(()) } else { Err(FilmError::Changed) }
+    fn unchanged(&self, file: &File) -> Result<(), VideoError> {
+        let now = Identity::of(&file.metadata().map_err(VideoError::Gone)?);
+        if now == self.identity { Ok(()) } else { Err(VideoError::Changed) }
     }
 
     /// `length` bytes from `offset` on. Ends with an error when the file was changed meanwhile.
@@ -83,10 +83,10 @@ impl Film {
             }
             let reading = Arc::clone(&place);
             let piece = tokio::task::spawn_blocking(move || {
-                let (film, file) = &*reading;
+                let (video, file) = &*reading;
                 let mut piece = vec![0; usize::try_from(left.min(CHUNK_BYTES)).unwrap_or(0)];
                 file.read_exact_at(&mut piece, offset)?;
-                film.unchanged(file)?;
+                video.unchanged(file)?;
                 Ok::<_, io::Error>(Bytes::from(piece))
             });
             let piece = piece.await.map_err(io::Error::other)??;
@@ -110,15 +110,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.mp4");
         std::fs::write(&path, "film").expect("written");
-        let film = Film::at(&path).expect("there");
-        assert!(film.open().is_ok());
+        let video = Video::at(&path).expect("there");
+        assert!(video.open().is_ok());
         // Kernels count changes by the tick.
         std::thread::sleep(std::time::Duration::from_millis(20));
         std::fs::write(&path, "FILM").expect("written");
-        assert!(matches!(film.open(), Err(FilmError::Changed)));
+        assert!(matches!(video.open(), Err(VideoError::Changed)));
         std::fs::remove_file(&path).expect("removed");
-        assert!(matches!(film.open(), Err(FilmError::Gone(_))));
+        assert!(matches!(video.open(), Err(VideoError::Gone(_))));
         std::os::unix::fs::symlink("/etc/passwd", &path).expect("linked");
-        assert!(matches!(film.open(), Err(FilmError::Gone(_))));
+        assert!(matches!(video.open(), Err(VideoError::Gone(_))));
     }
 }

@@ -20,10 +20,10 @@ use hyper::body::Incoming;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::file::{Film, FilmError};
+use self::file::{Video, VideoError};
 use self::recorder::Plan;
-use crate::core::Core;
 use crate::reply::{self, Answer, Refusal, ok, read};
+use crate::state::AgentState;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::replay::{
     LIST, MAX_DURATION_SECONDS, MAX_FRAMERATE, READ, ReadReplay, Replay, ReplayName, ReplayState,
@@ -75,7 +75,7 @@ struct Progress {
     finished: Option<SystemTime>,
     size: u64,
     detail: Option<String>,
-    film: Option<Film>,
+    video: Option<Video>,
 }
 
 impl Progress {
@@ -93,7 +93,7 @@ impl Recording {
             finished: None,
             size: 0,
             detail: None,
-            film: None,
+            video: None,
         };
         Self { id, stop: CancellationToken::new(), progress: watch::Sender::new(progress) }
     }
@@ -206,7 +206,7 @@ impl Drop for Paused<'_> {
 }
 
 /// The operations of `/v1/replay/…`.
-pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         START => start(core, read(body).await?).await,
         LIST => {
@@ -219,7 +219,7 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
     }
 }
 
-async fn start(core: &Arc<Core>, asked: StartReplay) -> Answer {
+async fn start(core: &Arc<AgentState>, asked: StartReplay) -> Answer {
     let plan = plan(core, &asked)?;
     let recording = core.replays.begin(asked.replay_id)?;
     let mut progress = recording.progress.subscribe();
@@ -238,7 +238,7 @@ async fn start(core: &Arc<Core>, asked: StartReplay) -> Answer {
     ok(&recording.described())
 }
 
-fn plan(core: &Core, asked: &StartReplay) -> Result<Plan, Refusal> {
+fn plan(core: &AgentState, asked: &StartReplay) -> Result<Plan, Refusal> {
     core.usable()?;
     let bounded = |field: &str, value: u32, most: u32| {
         if (1..=most).contains(&value) {
@@ -270,7 +270,7 @@ fn folder() -> PathBuf {
 }
 
 /// How large a new recording may become, in bytes. It lies there twice while it is made whole.
-fn room(core: &Core, folder: &Path) -> Result<u64, Refusal> {
+fn room(core: &AgentState, folder: &Path) -> Result<u64, Refusal> {
     let failed =
         |error: std::io::Error| Refusal::new(ErrorCode::DiskFull, format_args!("the recordings' folder: {error}"));
     std::fs::create_dir_all(folder).map_err(failed)?;
@@ -289,7 +289,7 @@ fn room(core: &Core, folder: &Path) -> Result<u64, Refusal> {
     Ok(room)
 }
 
-async fn stop(core: &Core, asked: ReplayName) -> Answer {
+async fn stop(core: &AgentState, asked: ReplayName) -> Answer {
     let recording = core.replays.find(&asked.replay_id)?;
     recording.stop.cancel();
     let mut progress = recording.progress.subscribe();
@@ -298,23 +298,23 @@ async fn stop(core: &Core, asked: ReplayName) -> Answer {
     ok(&recording.described())
 }
 
-fn content(core: &Core, asked: &ReadReplay) -> Answer {
+fn content(core: &AgentState, asked: &ReadReplay) -> Answer {
     let recording = core.replays.find(&asked.replay_id)?;
-    let film = {
+    let video = {
         let progress = recording.progress.borrow();
         if !progress.is_over() {
             return Err(Refusal::new(ErrorCode::InvalidState, "the recording is running"));
         }
         let why = || progress.detail.clone().unwrap_or_default();
         progress
-            .film
+            .video
             .clone()
             .ok_or_else(|| Refusal::new(ErrorCode::InvalidState, format_args!("the recording failed: {}", why())))?
     };
-    let open = film.open().map_err(|error| Refusal::new(ErrorCode::InvalidState, error))?;
-    let length = asked.length.unwrap_or(u64::MAX).min(film.size.saturating_sub(asked.offset));
+    let open = video.open().map_err(|error| Refusal::new(ErrorCode::InvalidState, error))?;
+    let length = asked.length.unwrap_or(u64::MAX).min(video.size.saturating_sub(asked.offset));
     let reading = Arc::clone(&core.replays.read);
-    let content = film.read(open, asked.offset, length).inspect(move |_| {
+    let content = video.read(open, asked.offset, length).inspect(move |_| {
         let _held = &reading;
     });
     let mut response = reply::stream("video/mp4", content);
@@ -322,8 +322,8 @@ fn content(core: &Core, asked: &ReadReplay) -> Answer {
     Ok(response)
 }
 
-impl From<FilmError> for std::io::Error {
-    fn from(error: FilmError) -> Self {
+impl From<VideoError> for std::io::Error {
+    fn from(error: VideoError) -> Self {
         Self::other(error)
     }
 }

@@ -8,10 +8,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::ffmpeg::{self, Ffmpeg, Film as Filming, Size, Source};
-use super::file::Film;
+use super::ffmpeg::{self, Ffmpeg, Size, Source, Video as Filming};
+use super::file::Video;
 use super::{Progress, Recording, now, screencast};
-use crate::core::Core;
+use crate::state::AgentState;
 use crate::telemetry::Phase;
 use casement_agent_protocol::replay::ReplayState;
 
@@ -45,7 +45,7 @@ enum End {
 }
 
 /// Records until it is stopped, long or large enough, or cannot go on, and makes the file.
-pub(super) async fn record(core: Arc<Core>, recording: Arc<Recording>, plan: Plan) {
+pub(super) async fn record(core: Arc<AgentState>, recording: Arc<Recording>, plan: Plan) {
     let began = Instant::now();
     let mut recorder = Recorder {
         core,
@@ -56,7 +56,7 @@ pub(super) async fn record(core: Arc<Core>, recording: Arc<Recording>, plan: Pla
         parts: Vec::new(),
         crashed: None,
     };
-    let end = recorder.film().await;
+    let end = recorder.video().await;
     recorder.core.replays.rolling.send_replace(false);
     recorder.recording.progress.send_modify(|progress| {
         progress.state = ReplayState::Finishing;
@@ -66,7 +66,7 @@ pub(super) async fn record(core: Arc<Core>, recording: Arc<Recording>, plan: Pla
 }
 
 struct Recorder {
-    core: Arc<Core>,
+    core: Arc<AgentState>,
     recording: Arc<Recording>,
     plan: Plan,
     deadline: Instant,
@@ -78,7 +78,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    async fn film(&mut self) -> End {
+    async fn video(&mut self) -> End {
         loop {
             let mut paused = self.core.replays.paused.subscribe();
             let free = timeout(MAX_BACKOFF, paused.wait_for(|count| *count == 0)).await.is_ok();
@@ -131,7 +131,7 @@ impl Recorder {
         };
         let program = self.core.config.ffmpeg.clone();
         let filming = Filming { program, source, framerate: self.plan.framerate, size, to: to.clone() };
-        let mut ffmpeg = Ffmpeg::film(&filming)?;
+        let mut ffmpeg = Ffmpeg::video(&filming)?;
         let pid = ffmpeg.pid();
         self.parts.push(to);
         let over = CancellationToken::new();
@@ -209,16 +209,16 @@ impl Recorder {
         }
         self.recording.progress.send_modify(|progress: &mut Progress| {
             progress.state = state;
-            progress.size = made.as_ref().map_or(0, |film| film.size);
+            progress.size = made.as_ref().map_or(0, |video| video.size);
             progress.detail = match (&made, detail) {
                 (Err(why), None) => Some(why.clone()),
                 (_, detail) => detail,
             };
-            progress.film = made.ok();
+            progress.video = made.ok();
         });
     }
 
-    async fn join(&self) -> Result<Film, String> {
+    async fn join(&self) -> Result<Video, String> {
         let with_something = |part: &&PathBuf| std::fs::metadata(part).is_ok_and(|found| found.len() > 0);
         let parts: Vec<PathBuf> = self.parts.iter().filter(with_something).cloned().collect();
         if parts.is_empty() {
@@ -226,10 +226,10 @@ impl Recorder {
         }
         let to = self.plan.folder.join(format!("{}.mp4", self.recording.id));
         let joined = ffmpeg::join(&self.core.config.ffmpeg, &parts, &to).await;
-        let film = match (joined, parts.as_slice()) {
-            (Ok(()), _) => Film::at(&to),
+        let video = match (joined, parts.as_slice()) {
+            (Ok(()), _) => Video::at(&to),
             // One part is a film by itself; only its beginning does not tell where everything is.
-            (Err(_), [part]) => std::fs::rename(part, &to).and_then(|()| Film::at(&to)),
+            (Err(_), [part]) => std::fs::rename(part, &to).and_then(|()| Video::at(&to)),
             (Err(why), _) => {
                 drop(std::fs::remove_file(&to));
                 Err(std::io::Error::other(why))
@@ -238,7 +238,7 @@ impl Recorder {
         for part in &self.parts {
             drop(std::fs::remove_file(part));
         }
-        film.map_err(|error| error.to_string())
+        video.map_err(|error| error.to_string())
     }
 }
 

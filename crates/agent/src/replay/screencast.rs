@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::matroska;
 use crate::cdp::{Cdp, CdpError, Notice};
-use crate::core::Core;
+use crate::state::AgentState;
 
 /// Quality of the pictures, of 100. They are compressed once more.
 const QUALITY: u8 = 85;
@@ -31,7 +31,7 @@ const STALL: Duration = Duration::from_secs(20);
 
 /// Writes the pictures of the page in front to `to` until `end`, at most `framerate` each second and none larger than `size`.
 pub(super) async fn pump(
-    core: Arc<Core>,
+    core: Arc<AgentState>,
     framerate: u32,
     size: (u32, u32),
     to: ChildStdin,
@@ -41,8 +41,8 @@ pub(super) async fn pump(
     let opened = timeout(TIMEOUT, Cdp::connect(core.config.debugging_port, &path)).await;
     let (cdp, notices) = opened.map_err(|_| "the browser does not answer".to_owned())?.map_err(text)?;
     cdp.call(None, "Target.setDiscoverTargets", json!({ "discover": true }), TIMEOUT).await.map_err(text)?;
-    let film = Film { to, framerate, began: Instant::now(), last: Vec::new(), fresh: false, written: None };
-    let mut cast = Cast { core, cdp, size, current: None, unanswered: None, heard: Instant::now(), film };
+    let video = Video { to, framerate, began: Instant::now(), last: Vec::new(), fresh: false, written: None };
+    let mut cast = Cast { core, cdp, size, current: None, unanswered: None, heard: Instant::now(), video };
     cast.run(notices, framerate, end).await
 }
 
@@ -57,14 +57,14 @@ struct Current {
 }
 
 struct Cast {
-    core: Arc<Core>,
+    core: Arc<AgentState>,
     cdp: Cdp,
     size: (u32, u32),
     current: Option<Current>,
     /// The picture that is answered at the next tick: the browser makes the next one then.
     unanswered: Option<Value>,
     heard: Instant,
-    film: Film,
+    video: Video,
 }
 
 impl Cast {
@@ -80,7 +80,7 @@ impl Cast {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = end.cancelled() => return self.film.finish().await,
+                () = end.cancelled() => return self.video.finish().await,
                 notice = notices.recv() => match notice {
                     Some(notice) => self.heed(notice).await?,
                     None => return Err(text(CdpError::Closed)),
@@ -96,7 +96,7 @@ impl Cast {
         match notice.method.as_str() {
             "Page.screencastFrame" if notice.session.as_deref() == current.map(|current| current.session.as_str()) => {
                 if let Some(jpeg) = notice.params["data"].as_str().and_then(|data| STANDARD.decode(data).ok()) {
-                    self.film.take(jpeg);
+                    self.video.take(jpeg);
                 }
                 self.heard = Instant::now();
                 self.unanswered = Some(notice.params["sessionId"].clone());
@@ -113,8 +113,8 @@ impl Cast {
     }
 
     async fn tick(&mut self) -> Result<(), String> {
-        if self.film.fresh || self.film.written.is_some_and(|written| written.elapsed() >= REPEAT) {
-            self.film.write().await?;
+        if self.video.fresh || self.video.written.is_some_and(|written| written.elapsed() >= REPEAT) {
+            self.video.write().await?;
         }
         let (Some(current), Some(number)) = (&self.current, self.unanswered.take()) else { return Ok(()) };
         let answer = json!({ "sessionId": number });
@@ -163,7 +163,7 @@ impl Cast {
 }
 
 /// The pipe, and the last picture.
-struct Film {
+struct Video {
     to: ChildStdin,
     framerate: u32,
     began: Instant,
@@ -172,7 +172,7 @@ struct Film {
     written: Option<Instant>,
 }
 
-impl Film {
+impl Video {
     fn take(&mut self, jpeg: Vec<u8>) {
         self.last = jpeg;
         self.fresh = true;

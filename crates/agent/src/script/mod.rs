@@ -19,9 +19,9 @@ use tokio::sync::{Mutex as Turnstile, OwnedMutexGuard, Semaphore};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::process::{Process, SNAPSHOT, Said, Word};
-use crate::core::Core;
+use self::process::{Process, RunnerMessage, SNAPSHOT, Word};
 use crate::reply::{Answer, Refusal, ok, read_within};
+use crate::state::AgentState;
 use crate::telemetry::Phase;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::script::{EXECUTE, ExecuteScript, MAX_WAITING, ScriptEnd};
@@ -93,7 +93,7 @@ impl Scripts {
 /// What every process is told.
 #[derive(Clone)]
 struct Setting {
-    core: Arc<Core>,
+    core: Arc<AgentState>,
     folder: PathBuf,
 }
 
@@ -137,7 +137,7 @@ impl Setting {
             }
         };
         match timeout(START, warm).await {
-            Ok(Ok(Some(Said { is: Word::Ready, .. }))) => Ok(process),
+            Ok(Ok(Some(RunnerMessage { is: Word::Ready, .. }))) => Ok(process),
             Ok(_) => {
                 let (_, complaint) = process.printed();
                 Err(NotReady::Ended(complaint.trim().chars().take(500).collect()))
@@ -167,14 +167,14 @@ enum NotReady {
 }
 
 /// Answers one request.
-pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         EXECUTE => ok(&execute(core, read_within(body, MAX_REQUEST).await?).await?),
         other => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
     }
 }
 
-async fn execute(core: &Arc<Core>, asked: ExecuteScript) -> Result<ScriptEnd, Refusal> {
+async fn execute(core: &Arc<AgentState>, asked: ExecuteScript) -> Result<ScriptEnd, Refusal> {
     let Some(folder) = core.config.script_runner.clone() else {
         let message = "this installation has no script runner: `cargo xtask up` installs one, and `casement serve --script-runner` \
                        says where it is";
@@ -203,7 +203,7 @@ async fn execute(core: &Arc<Core>, asked: ExecuteScript) -> Result<ScriptEnd, Re
 }
 
 /// However a script ends, also by its caller's going away: what is ready for the next one does not stay awake.
-struct AsleepThen<'a>(&'a Arc<Core>);
+struct AsleepThen<'a>(&'a Arc<AgentState>);
 
 impl Drop for AsleepThen<'_> {
     fn drop(&mut self) {
@@ -231,8 +231,8 @@ async fn in_turn(
     let (stdout, stderr) = running.printed();
     let (success, result, error) = match outcome {
         // The process ends behind the answer.
-        Outcome::Said(said) if said.is == Word::Done => (said.success, said.result, said.error),
-        Outcome::Said(said) => {
+        Outcome::RunnerMessage(said) if said.is == Word::Done => (said.success, said.result, said.error),
+        Outcome::RunnerMessage(said) => {
             running.end().await;
             setting.free_page().await;
             abandoned.not();
@@ -295,7 +295,7 @@ impl Drop for Abandoned<'_> {
 }
 
 enum Outcome {
-    Said(Said),
+    RunnerMessage(RunnerMessage),
     /// The process ended before the script did.
     Ended,
     Late,
@@ -317,7 +317,9 @@ impl Running<'_> {
         }
         loop {
             match timeout_at(deadline, process.hear()).await {
-                Ok(Ok(Some(said @ Said { is: Word::Done | Word::Failed, .. }))) => return Outcome::Said(said),
+                Ok(Ok(Some(said @ RunnerMessage { is: Word::Done | Word::Failed, .. }))) => {
+                    return Outcome::RunnerMessage(said);
+                }
                 Ok(Ok(Some(_))) => {}
                 Ok(Ok(None) | Err(_)) => return Outcome::Ended,
                 Err(_) => return Outcome::Late,
@@ -356,7 +358,7 @@ impl Drop for Running<'_> {
 }
 
 /// Lets go of the browser after a while without a script, and of the process after a longer one.
-async fn fall_asleep(core: Arc<Core>) {
+async fn fall_asleep(core: Arc<AgentState>) {
     tokio::time::sleep(BACKOFF).await;
     if let Ok(_turn) = core.scripts.turn.try_acquire() {
         let prepared = core.scripts.next().take();

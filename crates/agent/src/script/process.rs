@@ -33,7 +33,7 @@ const GONE: Duration = Duration::from_secs(2);
 
 /// What a runner says.
 #[derive(Debug, Deserialize)]
-pub(super) struct Said {
+pub(super) struct RunnerMessage {
     pub(super) is: Word,
     #[serde(default)]
     pub(super) success: bool,
@@ -120,7 +120,7 @@ impl Process {
     }
 
     /// What it says next; `None` when it has ended. Keeps what it prints meanwhile. May be dropped and called again.
-    pub(super) async fn hear(&mut self) -> io::Result<Option<Said>> {
+    pub(super) async fn hear(&mut self) -> io::Result<Option<RunnerMessage>> {
         loop {
             if let Some(frame) = self.frame()? {
                 return serde_json::from_slice(&frame).map(Some).map_err(io::Error::other);

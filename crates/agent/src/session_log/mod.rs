@@ -1,7 +1,7 @@
 //! Logs of the session, line by line: a file of its own, or what its programs complain of.
 
 mod file;
-mod kept;
+mod retained_lines;
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,8 +15,8 @@ use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::file::{LogFile, Watch};
-pub use self::kept::AgentLog;
-pub(crate) use self::kept::{AGENT, CHROMIUM, DISPLAY, Kept};
+pub use self::retained_lines::AgentLog;
+pub(crate) use self::retained_lines::{AGENT, CHROMIUM, DISPLAY, RetainedLines};
 use crate::reply::{self, Answer, Refusal, read};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::session_log::{FollowLog, LogLine, LogSource, STREAM};
@@ -45,7 +45,11 @@ pub(crate) async fn serve(head: &Parts, body: Incoming) -> Answer {
     Ok(reply::stream("application/x-ndjson", lines))
 }
 
-fn of_kept(kept: &'static Kept, follow: bool, place: OwnedSemaphorePermit) -> BoxStream<'static, io::Result<Bytes>> {
+fn of_kept(
+    kept: &'static RetainedLines,
+    follow: bool,
+    place: OwnedSemaphorePermit,
+) -> BoxStream<'static, io::Result<Bytes>> {
     let lines = stream::unfold((0_u64, place), move |(next, place)| async move {
         loop {
             let mut changed = std::pin::pin!(kept.changed());

@@ -11,7 +11,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::capture::{Asked, Capture, Timer};
+use super::capture::{Capture, PendingQuery, Timer};
 use super::event::{Event, beginning};
 use super::page::TreeFrame;
 use casement_agent_protocol::telemetry::Category;
@@ -185,13 +185,13 @@ impl Capture {
             match context {
                 None => {
                     let world = json!({ "frameId": around, "worldName": WORLD });
-                    self.ask(Some(&session), "Page.createIsolatedWorld", world, Asked::CaptchaWorld { frame });
+                    self.ask(Some(&session), "Page.createIsolatedWorld", world, PendingQuery::CaptchaWorld { frame });
                 }
                 Some(context) => {
                     let look = json!({
                         "expression": SOLVED, "contextId": context, "returnByValue": true, "silent": true, "timeout": 100,
                     });
-                    self.ask(Some(&session), "Runtime.evaluate", look, Asked::CaptchaToken { frame });
+                    self.ask(Some(&session), "Runtime.evaluate", look, PendingQuery::CaptchaToken { frame });
                 }
             }
         }

@@ -18,16 +18,16 @@ use tokio::time::Instant;
 use super::captcha::Captchas;
 use super::flow::Flow;
 use super::interaction::{self, BINDING, WORLD};
-use super::kept::Kept;
 use super::network::{KEPT_BODIES, KEPT_BODY, MAX_POST, Request, Requests};
 use super::page::TreeFrame;
+use super::redactor::RedactedMessage;
+use super::screenshots::Screenshots;
 use super::session::{Kind, Session, Sessions, TargetInfo};
-use super::shots::Shots;
-use super::strain::Strained;
 use super::system::{Phase, crashed};
+use super::unconfirmed::UnconfirmedEvents;
 use super::wire::Wire;
-use super::{On, Wish};
-use crate::way_out::FailedTunnels;
+use super::{CaptureRequest, On};
+use crate::egress::FailedTunnels;
 
 /// Pages, frames and workers attached at once. Those beyond are let go, and not captured.
 const MAX_SESSIONS: usize = 1000;
@@ -46,13 +46,13 @@ pub(super) struct Capture {
     wire: Wire,
     next: u64,
     /// By its number: of which session it is asked, the empty one being the browser itself, and for what.
-    asked: HashMap<u64, (String, Asked)>,
+    asked: HashMap<u64, (String, PendingQuery)>,
     pub(super) on: On,
-    pub(super) kept: Arc<Kept>,
+    pub(super) kept: Arc<UnconfirmedEvents>,
     pub(super) sessions: Sessions,
     pub(super) requests: Requests,
     pub(super) captchas: Captchas,
-    pub(super) shots: Shots,
+    pub(super) screenshots: Screenshots,
     pub(super) failed_tunnels: Arc<FailedTunnels>,
     pub(super) timers: Timers,
     pub(super) console_flow: Flow,
@@ -68,7 +68,7 @@ pub(super) struct Capture {
 }
 
 /// What an answer is for.
-pub(super) enum Asked {
+pub(super) enum PendingQuery {
     /// The pages that were open are attached.
     Begun,
     /// What was told before is here.
@@ -185,8 +185,8 @@ impl Capture {
     pub(super) async fn connect(
         port: u16,
         path: &str,
-        kept: Arc<Kept>,
-        shots: Shots,
+        kept: Arc<UnconfirmedEvents>,
+        screenshots: Screenshots,
         failed_tunnels: Arc<FailedTunnels>,
     ) -> io::Result<Self> {
         let wire = Wire::connect(port, path).await?;
@@ -199,7 +199,7 @@ impl Capture {
             sessions: Sessions::default(),
             requests: Requests::default(),
             captchas: Captchas::default(),
-            shots,
+            screenshots,
             failed_tunnels,
             timers: Timers::default(),
             console_flow: Flow::default(),
@@ -214,7 +214,7 @@ impl Capture {
     /// Captures until the connection ends, with an error, or nothing is wanted of it any more.
     pub(super) async fn run(
         &mut self,
-        wish: &mut watch::Receiver<Wish>,
+        wish: &mut watch::Receiver<CaptureRequest>,
         applied: &watch::Sender<u64>,
     ) -> io::Result<()> {
         let ended = self.listen(wish, applied).await;
@@ -230,11 +230,13 @@ impl Capture {
 
     /// Takes in what the browser told before now, and the answers that it was asked for.
     async fn catch_up(&mut self) -> io::Result<()> {
-        self.ask(None, "Browser.getVersion", json!({}), Asked::CaughtUp);
+        self.ask(None, "Browser.getVersion", json!({}), PendingQuery::CaughtUp);
         let now = self.next;
         loop {
             self.take_in()?;
-            let waits = |id: &u64, asked: &Asked| *id + 1 == now || (*id < now && matches!(asked, Asked::Body { .. }));
+            let waits = |id: &u64, asked: &PendingQuery| {
+                *id + 1 == now || (*id < now && matches!(asked, PendingQuery::Body { .. }))
+            };
             if !self.asked.iter().any(|(id, (_, asked))| waits(id, asked)) {
                 return Ok(());
             }
@@ -243,8 +245,12 @@ impl Capture {
         }
     }
 
-    async fn listen(&mut self, wish: &mut watch::Receiver<Wish>, applied: &watch::Sender<u64>) -> io::Result<()> {
-        let mut pictures = self.shots.done();
+    async fn listen(
+        &mut self,
+        wish: &mut watch::Receiver<CaptureRequest>,
+        applied: &watch::Sender<u64>,
+    ) -> io::Result<()> {
+        let mut pictures = self.screenshots.done();
         loop {
             let wanted = wish.borrow_and_update().clone();
             if !wanted.on.any() {
@@ -271,15 +277,15 @@ impl Capture {
     /// Waits for whatever comes next.
     async fn wait(
         &mut self,
-        wish: &mut watch::Receiver<Wish>,
+        wish: &mut watch::Receiver<CaptureRequest>,
         pictures: &mut mpsc::Receiver<Vec<u8>>,
     ) -> io::Result<()> {
         let far = Instant::now() + Duration::from_secs(3600);
-        let timer = self.timers.next().unwrap_or(far).min(self.shots.next().unwrap_or(far));
+        let timer = self.timers.next().unwrap_or(far).min(self.screenshots.next().unwrap_or(far));
         tokio::select! {
             more = self.wire.more() => more?,
             () = tokio::time::sleep_until(timer) => {}
-            Some(png) = pictures.recv() => self.shots.taken(png, &self.kept),
+            Some(png) = pictures.recv() => self.screenshots.taken(png, &self.kept),
             _ = wish.changed() => wish.mark_changed(),
         }
         while let Some(timer) = self.timers.due() {
@@ -294,7 +300,7 @@ impl Capture {
                 }
             }
         }
-        self.shots.tick();
+        self.screenshots.tick();
         Ok(())
     }
 
@@ -308,7 +314,7 @@ impl Capture {
         Ok(())
     }
 
-    fn heed(&mut self, message: &Strained) {
+    fn heed(&mut self, message: &RedactedMessage) {
         if message.lost {
             self.lose();
             return;
@@ -346,14 +352,16 @@ impl Capture {
     fn answered(&mut self, id: u64, result: Option<&RawValue>) {
         self.settling.remove(&id);
         match (self.asked.remove(&id).map(|(_, asked)| asked), result) {
-            (Some(Asked::Begun), Some(_)) => self.begun = true,
-            (Some(Asked::Begun), None) => self.not_begun(),
-            (Some(Asked::Frames { session }), Some(result)) => self.frames_told(&session, result),
-            (Some(Asked::Body { session, id, request }), result) => self.body_arrived(&session, &id, &request, result),
-            (Some(Asked::CaptchaWorld { frame }), result) => self.captcha_world(&frame, result),
-            (Some(Asked::CaptchaToken { frame }), result) => self.captcha_token(&frame, result),
-            (Some(Asked::Script { session, stays }), Some(result)) => self.script_added(&session, stays, result),
-            (Some(Asked::Frames { .. } | Asked::Script { .. } | Asked::CaughtUp) | None, _) => {}
+            (Some(PendingQuery::Begun), Some(_)) => self.begun = true,
+            (Some(PendingQuery::Begun), None) => self.not_begun(),
+            (Some(PendingQuery::Frames { session }), Some(result)) => self.frames_told(&session, result),
+            (Some(PendingQuery::Body { session, id, request }), result) => {
+                self.body_arrived(&session, &id, &request, result)
+            }
+            (Some(PendingQuery::CaptchaWorld { frame }), result) => self.captcha_world(&frame, result),
+            (Some(PendingQuery::CaptchaToken { frame }), result) => self.captcha_token(&frame, result),
+            (Some(PendingQuery::Script { session, stays }), Some(result)) => self.script_added(&session, stays, result),
+            (Some(PendingQuery::Frames { .. } | PendingQuery::Script { .. } | PendingQuery::CaughtUp) | None, _) => {}
         }
     }
 
@@ -410,7 +418,7 @@ impl Capture {
     }
 
     /// Calls a method whose answer is for something.
-    pub(super) fn ask(&mut self, session: Option<&str>, method: &str, params: Value, asked: Asked) {
+    pub(super) fn ask(&mut self, session: Option<&str>, method: &str, params: Value, asked: PendingQuery) {
         let id = self.post(session, method, params);
         self.asked.insert(id, (session.unwrap_or_default().to_owned(), asked));
     }
@@ -439,7 +447,7 @@ impl Capture {
         }
         if on.attaches() && !before.attaches() {
             self.begun = false;
-            self.ask(None, "Target.setAutoAttach", auto_attach(true), Asked::Begun);
+            self.ask(None, "Target.setAutoAttach", auto_attach(true), PendingQuery::Begun);
         }
         if !on.attaches() && before.attaches() {
             self.tell(None, "Target.setAutoAttach", auto_attach(false));
@@ -455,7 +463,7 @@ impl Capture {
         if !on.captcha {
             self.captchas.clear();
         }
-        self.shots.turn(on.screenshot);
+        self.screenshots.turn(on.screenshot);
         self.settling.extend(from..self.next);
     }
 
@@ -504,7 +512,7 @@ impl Capture {
             at,
             "Page.addScriptToEvaluateOnNewDocument",
             script,
-            Asked::Script { session: session.to_owned(), stays: on },
+            PendingQuery::Script { session: session.to_owned(), stays: on },
         );
     }
 
@@ -546,7 +554,7 @@ impl Capture {
         // What is not made for it refuses it, and goes on.
         self.tell(Some(&id), "Target.setAutoAttach", auto_attach(true));
         if kind.shows() && !waiting {
-            self.ask(Some(&id), "Page.getFrameTree", json!({}), Asked::Frames { session: id.clone() });
+            self.ask(Some(&id), "Page.getFrameTree", json!({}), PendingQuery::Frames { session: id.clone() });
         }
         if waiting {
             self.tell(Some(&id), "Runtime.runIfWaitingForDebugger", json!({}));
@@ -567,13 +575,17 @@ impl Capture {
 
     /// Nobody answers any more what was asked of these sessions.
     fn unanswered(&mut self, of: impl Fn(&str) -> bool) {
-        let unanswered: Vec<(u64, (String, Asked))> = self.asked.extract_if(|_, (session, _)| of(session)).collect();
+        let unanswered: Vec<(u64, (String, PendingQuery))> =
+            self.asked.extract_if(|_, (session, _)| of(session)).collect();
         for (_, (_, asked)) in unanswered {
             match asked {
-                Asked::Body { session, id, request } => self.body_arrived(&session, &id, &request, None),
-                Asked::CaptchaWorld { frame } => self.captcha_world(&frame, None),
-                Asked::CaptchaToken { frame } => self.captcha_token(&frame, None),
-                Asked::Frames { .. } | Asked::Script { .. } | Asked::Begun | Asked::CaughtUp => {}
+                PendingQuery::Body { session, id, request } => self.body_arrived(&session, &id, &request, None),
+                PendingQuery::CaptchaWorld { frame } => self.captcha_world(&frame, None),
+                PendingQuery::CaptchaToken { frame } => self.captcha_token(&frame, None),
+                PendingQuery::Frames { .. }
+                | PendingQuery::Script { .. }
+                | PendingQuery::Begun
+                | PendingQuery::CaughtUp => {}
             }
         }
     }
@@ -606,7 +618,7 @@ impl Capture {
 
     /// A page has come to rest.
     pub(super) fn want_picture(&mut self) {
-        self.shots.want();
+        self.screenshots.want();
     }
 
     /// Whether this frame is one of a captcha, and what follows from it.
@@ -650,14 +662,14 @@ mod tests {
     }
 
     /// A capture of one page.
-    async fn of_a_page(categories: &[Category]) -> (Capture, Arc<Kept>) {
+    async fn of_a_page(categories: &[Category]) -> (Capture, Arc<UnconfirmedEvents>) {
         let (mut capture, kept) = capture(&[]).await;
         capture.become_on(On::of(categories));
         attach(&mut capture, 0);
         (capture, kept)
     }
 
-    async fn becomes_idle(capture: &mut Capture, kept: &Arc<Kept>, after: u64) {
+    async fn becomes_idle(capture: &mut Capture, kept: &Arc<UnconfirmedEvents>, after: u64) {
         tokio::time::sleep(IDLE_AFTER).await;
         capture.idle("s0");
         assert_eq!(kept_after(kept, after).await["type"], "network_idle");
@@ -747,7 +759,7 @@ mod tests {
         {
             capture.notice(Some("s0"), "Page.frameNavigated", &raw(&told), false);
         }
-        let (_wish, mut wish) = watch::channel(Wish { number: 1, ..Wish::default() });
+        let (_wish, mut wish) = watch::channel(CaptureRequest { number: 1, ..CaptureRequest::default() });
         capture.run(&mut wish, &watch::Sender::new(0)).await.expect("nothing is wanted");
         let told = kept_after(&kept, 0).await;
         assert_eq!((&told["type"], &told["data"]["status"]), (&json!("captcha_solve_result"), &json!("abandoned")));

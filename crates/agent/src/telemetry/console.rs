@@ -19,7 +19,7 @@ const MAX_ARGUMENTS: usize = 200;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Called {
+pub(super) struct ConsoleCall {
     #[serde(rename = "type")]
     level: String,
     #[serde(default)]
@@ -32,7 +32,7 @@ pub(super) struct Called {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Thrown {
+pub(super) struct ExceptionThrown {
     #[serde(default)]
     timestamp: f64,
     #[serde(rename = "exceptionDetails")]
@@ -156,7 +156,7 @@ impl Preview {
 impl Capture {
     /// `Runtime.consoleAPICalled`.
     pub(super) fn console_called(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Some(called) = self.read::<Called>(params) else { return };
+        let Some(called) = self.read::<ConsoleCall>(params) else { return };
         if called.timestamp < self.console_since {
             // Said before anybody wanted to know; the browser says it again to whoever begins to listen.
             return;
@@ -178,7 +178,7 @@ impl Capture {
 
     /// `Runtime.exceptionThrown`.
     pub(super) fn exception_thrown(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Some(Thrown { timestamp, details }) = self.read::<Thrown>(params) else { return };
+        let Some(ExceptionThrown { timestamp, details }) = self.read::<ExceptionThrown>(params) else { return };
         if timestamp < self.console_since {
             return;
         }

@@ -9,15 +9,15 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::capture::Capture;
-use super::kept::Kept;
-use super::shots::Shots;
-use super::{On, Wish};
-use crate::core::Core;
+use super::screenshots::Screenshots;
+use super::unconfirmed::UnconfirmedEvents;
+use super::{CaptureRequest, On};
+use crate::state::AgentState;
 use casement_agent_protocol::telemetry::Category;
 use casement_agent_protocol::{AgentConfig, Viewport};
 
 /// A capture whose browser says this, each a message shorter than 126 bytes, and nothing more.
-pub(super) async fn capture(says: &[Value]) -> (Capture, Arc<Kept>) {
+pub(super) async fn capture(says: &[Value]) -> (Capture, Arc<UnconfirmedEvents>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let mut words = b"HTTP/1.1 101 Switching Protocols\r\n\r\n".to_vec();
@@ -34,14 +34,14 @@ pub(super) async fn capture(says: &[Value]) -> (Capture, Arc<Kept>) {
         std::io::Result::Ok(())
     });
     let viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
-    let core = Arc::new(Core::new(AgentConfig::new("n", true, viewport), Instant::now()));
-    let kept = Arc::<Kept>::default();
-    let capture = Capture::connect(port, "/", Arc::clone(&kept), Shots::new(core), Arc::default()).await;
+    let core = Arc::new(AgentState::new(AgentConfig::new("n", true, viewport), Instant::now()));
+    let kept = Arc::<UnconfirmedEvents>::default();
+    let capture = Capture::connect(port, "/", Arc::clone(&kept), Screenshots::new(core), Arc::default()).await;
     (capture.expect("a connection"), kept)
 }
 
 /// The next event that is kept behind a number.
-pub(super) async fn kept_after(kept: &Arc<Kept>, number: u64) -> Value {
+pub(super) async fn kept_after(kept: &Arc<UnconfirmedEvents>, number: u64) -> Value {
     let lines = kept.read(number).next().await.expect("an event");
     let line = lines.split(|byte| *byte == b'\n').next().unwrap_or_default();
     serde_json::from_slice(line).expect("JSON")
@@ -51,7 +51,8 @@ pub(super) async fn kept_after(kept: &Arc<Kept>, number: u64) -> Value {
 async fn a_browser_that_does_not_let_itself_be_listened_to_is_told_of() {
     let refused = json!({ "id": 1, "error": { "code": -32000, "message": "Not allowed" } });
     let (mut capture, kept) = capture(&[refused]).await;
-    let (_wish, mut wish) = watch::channel(Wish { on: On::of(&[Category::Console]), ..Wish::default() });
+    let (_wish, mut wish) =
+        watch::channel(CaptureRequest { on: On::of(&[Category::Console]), ..CaptureRequest::default() });
     let applied = watch::Sender::new(0);
     let told = tokio::select! {
         ended = capture.run(&mut wish, &applied) => panic!("it ended: {ended:?}"),
@@ -68,7 +69,7 @@ async fn what_a_console_said_since_it_was_wanted_is_told_however_late_the_captur
         json!({ "method": "Runtime.consoleAPICalled", "sessionId": "s", "params": params })
     };
     let (mut capture, kept) = capture(&[said("debug", 999.5), said("info", 1000.0)]).await;
-    let wanted = Wish { on: On::of(&[Category::Console]), number: 1, console_since: 1000.0 };
+    let wanted = CaptureRequest { on: On::of(&[Category::Console]), number: 1, console_since: 1000.0 };
     let (_wish, mut wish) = watch::channel(wanted);
     let applied = watch::Sender::new(0);
     let told = tokio::select! {

@@ -23,7 +23,7 @@ fn start(text: &str) -> &str {
 /// A document without its strings, and without other values of arguments whose names tell of a secret. Variables stay: their values
 /// stand beside the document. Comments are left out.
 pub(super) fn told(document: &str) -> String {
-    let mut told = Told { text: String::with_capacity(document.len()), ..Told::default() };
+    let mut told = GraphqlOperation { text: String::with_capacity(document.len()), ..GraphqlOperation::default() };
     let mut rest = document;
     while let Some(first) = rest.chars().next() {
         let (token, behind) = rest.split_at(length(rest, first));
@@ -34,7 +34,7 @@ pub(super) fn told(document: &str) -> String {
 }
 
 #[derive(Default)]
-struct Told<'a> {
+struct GraphqlOperation<'a> {
     text: String,
     /// The last name, and whether it is a variable's.
     name: &'a str,
@@ -46,7 +46,7 @@ struct Told<'a> {
     depth: u32,
 }
 
-impl<'a> Told<'a> {
+impl<'a> GraphqlOperation<'a> {
     fn token(&mut self, first: char, token: &'a str) {
         match first {
             '#' => return,

@@ -23,7 +23,7 @@ pub(super) const STOP: &str = "globalThis[Symbol.for('casement.stop')]?.()";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Called {
+struct BindingCall {
     name: String,
     payload: String,
     execution_context_id: i64,
@@ -31,7 +31,7 @@ struct Called {
 
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum Told {
+enum ReportedInteraction {
     Click { x: f64, y: f64, text: String, selector: String, tag: String },
     Key { key: String, selector: String, tag: String },
     Scroll { from_x: i64, from_y: i64, to_x: i64, to_y: i64, selector: String },
@@ -40,35 +40,35 @@ enum Told {
 impl Capture {
     /// `Runtime.bindingCalled`.
     pub(super) fn interacted(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Some(called) = self.read::<Called>(params) else { return };
+        let Some(called) = self.read::<BindingCall>(params) else { return };
         if called.name != BINDING {
             return;
         }
-        let told = serde_json::from_str::<Told>(&called.payload);
+        let told = serde_json::from_str::<ReportedInteraction>(&called.payload);
         let Ok(told) = told else { return self.lose() };
         let kind = match told {
-            Told::Click { .. } => "interaction_click",
-            Told::Key { .. } => "interaction_key",
-            Told::Scroll { .. } => "interaction_scroll_settled",
+            ReportedInteraction::Click { .. } => "interaction_click",
+            ReportedInteraction::Key { .. } => "interaction_key",
+            ReportedInteraction::Scroll { .. } => "interaction_scroll_settled",
         };
         let mut event = Event::told(kind, Category::Interaction, "Runtime.bindingCalled").cut(cut);
         let known = self.sessions.get(session);
         let frame = known.and_then(|session| session.contexts.get(&called.execution_context_id)).cloned();
         self.sessions.locate(&mut event, session, frame.as_deref());
         match told {
-            Told::Click { x, y, text, selector, tag } => {
+            ReportedInteraction::Click { x, y, text, selector, tag } => {
                 event.put("x", x.round() as i64);
                 event.put("y", y.round() as i64);
                 event.put_text("text", &text);
                 event.put("selector", selector);
                 event.put("tag", tag);
             }
-            Told::Key { key, selector, tag } => {
+            ReportedInteraction::Key { key, selector, tag } => {
                 event.put("key", key);
                 event.put("selector", selector);
                 event.put("tag", tag);
             }
-            Told::Scroll { from_x, from_y, to_x, to_y, selector } => {
+            ReportedInteraction::Scroll { from_x, from_y, to_x, to_y, selector } => {
                 event.put("from_x", from_x);
                 event.put("from_y", from_y);
                 event.put("to_x", to_x);

@@ -13,14 +13,14 @@ mod fake_browser;
 mod flow;
 mod graphql;
 mod interaction;
-mod kept;
 mod network;
 mod page;
+mod redactor;
+mod screenshots;
 mod secrets;
 mod session;
-mod shots;
-mod strain;
 mod system;
+mod unconfirmed;
 mod wire;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,11 +34,11 @@ use tokio::sync::watch;
 pub(crate) use self::captcha::kind_of as captcha_kind;
 use self::capture::Capture;
 use self::event::Event;
-use self::kept::Kept;
-use self::shots::Shots;
+use self::screenshots::Screenshots;
 pub(crate) use self::system::Phase;
-use crate::core::Core;
+use self::unconfirmed::UnconfirmedEvents;
 use crate::reply::{self, Answer, Refusal, empty, read};
+use crate::state::AgentState;
 use casement_agent_protocol::telemetry::{
     CONFIGURE, CONFIRM, Category, ConfigureRequest, ConfirmRequest, FINISH, FOLLOW, FinishResponse, FollowRequest,
     SourceKind,
@@ -97,7 +97,7 @@ impl On {
 
 /// What is wanted, and which wish in a row it is.
 #[derive(Debug, Clone, Default)]
-struct Wish {
+struct CaptureRequest {
     on: On,
     number: u64,
     /// Since when consoles are wanted, in milliseconds since 1970: the capture may come to a page later than what it says.
@@ -107,8 +107,8 @@ struct Wish {
 /// The capture of a session.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
-    kept: Arc<Kept>,
-    wish: watch::Sender<Wish>,
+    kept: Arc<UnconfirmedEvents>,
+    wish: watch::Sender<CaptureRequest>,
     /// The last wish that is in force everywhere.
     applied: Arc<watch::Sender<u64>>,
     runs: Mutex<bool>,
@@ -122,7 +122,7 @@ impl Default for Telemetry {
 }
 
 /// The operations of `/v1/telemetry/…`.
-pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         CONFIGURE => configure(core, read(body).await?).await,
         FOLLOW => Ok(follow(core, read(body).await?)),
@@ -139,7 +139,7 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
     }
 }
 
-async fn configure(core: &Arc<Core>, asked: ConfigureRequest) -> Answer {
+async fn configure(core: &Arc<AgentState>, asked: ConfigureRequest) -> Answer {
     let telemetry = &core.telemetry;
     let on = On::of(&asked.categories);
     telemetry.kept.tell_addresses(asked.addresses);
@@ -163,7 +163,7 @@ async fn configure(core: &Arc<Core>, asked: ConfigureRequest) -> Answer {
     Ok(empty())
 }
 
-fn follow(core: &Arc<Core>, asked: FollowRequest) -> http::Response<reply::Body> {
+fn follow(core: &Arc<AgentState>, asked: FollowRequest) -> http::Response<reply::Body> {
     let kept = &core.telemetry.kept;
     kept.confirm(asked.after);
     let reader = kept.read(asked.after);
@@ -175,7 +175,7 @@ fn follow(core: &Arc<Core>, asked: FollowRequest) -> http::Response<reply::Body>
 }
 
 /// Begins the capture, unless it runs.
-fn begin(core: &Arc<Core>) -> std::io::Result<()> {
+fn begin(core: &Arc<AgentState>) -> std::io::Result<()> {
     let mut runs = core.telemetry.runs.lock().unwrap_or_else(PoisonError::into_inner);
     if *runs {
         return Ok(());
@@ -199,14 +199,14 @@ fn begin(core: &Arc<Core>) -> std::io::Result<()> {
 }
 
 /// The browser was lost.
-struct Lost {
+struct BrowserLost {
     since: Instant,
     /// The same, in milliseconds since 1970.
     at_ms: f64,
     told: bool,
 }
 
-impl Lost {
+impl BrowserLost {
     fn now() -> Self {
         Self { since: Instant::now(), at_ms: now_ms(), told: false }
     }
@@ -221,15 +221,15 @@ impl Lost {
 }
 
 /// Captures for as long as something is wanted, over every life of the browser.
-async fn capture(core: &Arc<Core>) {
+async fn capture(core: &Arc<AgentState>) {
     let telemetry = &core.telemetry;
     let mut wish = telemetry.wish.subscribe();
-    let mut lost: Option<Lost> = None;
+    let mut lost: Option<BrowserLost> = None;
     while wish.borrow_and_update().on.any() {
         let Some(path) = browser(core, &mut wish, &mut lost).await else { continue };
-        let shots = Shots::new(Arc::clone(core));
+        let screenshots = Screenshots::new(Arc::clone(core));
         let (kept, failed_tunnels) = (Arc::clone(&telemetry.kept), Arc::clone(&core.failed_tunnels));
-        let connected = Capture::connect(core.config.debugging_port, &path, kept, shots, failed_tunnels).await;
+        let connected = Capture::connect(core.config.debugging_port, &path, kept, screenshots, failed_tunnels).await;
         let mut capture = match connected {
             Ok(capture) => capture,
             Err(error) => {
@@ -247,7 +247,7 @@ async fn capture(core: &Arc<Core>) {
         }
         if let Err(error) = capture.run(&mut wish, &telemetry.applied).await {
             tracing::debug!(%error, "the browser is gone for the telemetry");
-            lost = Some(Lost::now());
+            lost = Some(BrowserLost::now());
             // The browser may say a moment later that it is being started anew.
             tokio::time::sleep(RETRY_BACKOFF).await;
         }
@@ -256,7 +256,11 @@ async fn capture(core: &Arc<Core>) {
 }
 
 /// Waits for the browser and answers where it is; none when the wish changed meanwhile or it does not come.
-async fn browser(core: &Core, wish: &mut watch::Receiver<Wish>, lost: &mut Option<Lost>) -> Option<String> {
+async fn browser(
+    core: &AgentState,
+    wish: &mut watch::Receiver<CaptureRequest>,
+    lost: &mut Option<BrowserLost>,
+) -> Option<String> {
     let mut status = core.status();
     loop {
         match &*status.borrow_and_update() {

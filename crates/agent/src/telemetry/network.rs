@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::capture::{Asked, Capture, Timer};
+use super::capture::{Capture, PendingQuery, Timer};
 use super::event::{Event, beginning, short_url};
 use super::secrets::{REDACTED, is_secret_header, told_body};
-use crate::way_out::Fault;
+use crate::egress::Fault;
 use casement_agent_protocol::telemetry::Category;
 
 /// Requests without an answer that are remembered.
@@ -72,7 +72,7 @@ impl Requests {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sent {
+struct RequestSent {
     request_id: String,
     #[serde(default)]
     loader_id: String,
@@ -137,7 +137,7 @@ struct Body {
 impl Capture {
     /// `Network.requestWillBeSent`.
     pub(super) fn request_sent(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Some(sent) = self.read::<Sent>(params) else { return };
+        let Some(sent) = self.read::<RequestSent>(params) else { return };
         let redirected = sent.redirect_response.and_then(|response| {
             let mut before = self.requests.0.remove(&sent.request_id)?;
             let url = response.url.clone();
@@ -214,7 +214,7 @@ impl Capture {
         if is_text && (1..=MAX_BODY).contains(&request.length) {
             let params = json!({ "requestId": progress.request_id });
             let asked =
-                Asked::Body { session: session.to_owned(), request: Box::new(request), id: progress.request_id };
+                PendingQuery::Body { session: session.to_owned(), request: Box::new(request), id: progress.request_id };
             self.ask(Some(session), "Network.getResponseBody", params, asked);
         } else {
             self.responded(session, &progress.request_id, &request, None);

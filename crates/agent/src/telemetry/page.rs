@@ -154,11 +154,11 @@ impl Capture {
     pub(super) fn moved_within(&mut self, session: &str, params: &RawValue) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Moved {
+        struct FrameNavigated {
             frame_id: String,
             url: String,
         }
-        let Some(moved) = self.read::<Moved>(params) else { return };
+        let Some(moved) = self.read::<FrameNavigated>(params) else { return };
         let Some(session) = self.sessions.get_mut(session) else { return };
         let known = session.frame(&moved.frame_id).cloned().unwrap_or_default();
         session.remember_frame(&moved.frame_id, Frame { url: short_url(&moved.url).into_owned(), ..known });

@@ -1,7 +1,7 @@
 //! A connection to the browser's debugging protocol that takes whatever a page makes the browser say, in bounded memory.
 //!
 //! An ordinary WebSocket client keeps a message as long as it is, or breaks the connection off. Here its strings are cut while it
-//! arrives, see [`strain`](super::strain).
+//! arrives, see [`redact`](super::strain).
 
 use std::io;
 
@@ -9,7 +9,7 @@ use base64::Engine as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::strain::{Strained, Strainer};
+use super::redactor::{RedactedMessage, Redactor};
 
 /// What is read at once.
 const BUFFER: usize = 64 << 10;
@@ -27,7 +27,7 @@ pub(super) struct Wire {
     /// Up to where `read` is used up.
     at: usize,
     frame: Option<Frame>,
-    strainer: Strainer,
+    redactor: Redactor,
     to_send: Vec<u8>,
     /// Messages of the console are let go unread: a page says more than can be taken in.
     pub(super) skips_console: bool,
@@ -72,7 +72,7 @@ impl Wire {
             read,
             at: end,
             frame: None,
-            strainer: Strainer::default(),
+            redactor: Redactor::default(),
             to_send: Vec::new(),
             skips_console: false,
         })
@@ -82,7 +82,7 @@ impl Wire {
     ///
     /// # Errors
     /// When the browser closes the connection, or says what is no WebSocket.
-    pub(super) fn message(&mut self) -> io::Result<Option<Strained>> {
+    pub(super) fn message(&mut self) -> io::Result<Option<RedactedMessage>> {
         loop {
             let Some(frame) = &mut self.frame else {
                 match self.head()? {
@@ -96,7 +96,7 @@ impl Wire {
             if frame.skipped {
                 // Nothing of it is looked at.
             } else if frame.code < 8 {
-                self.strainer.feed(payload);
+                self.redactor.feed(payload);
             } else if (there as u64) < frame.left {
                 // Short: it comes as a whole.
                 return Ok(None);
@@ -112,10 +112,10 @@ impl Wire {
             let Frame { code, last, skipped, .. } = *frame;
             self.frame = None;
             if skipped {
-                return Ok(Some(Strained { lost: true, ..Strained::default() }));
+                return Ok(Some(RedactedMessage { lost: true, ..RedactedMessage::default() }));
             }
             if code < 8 && last {
-                return Ok(Some(self.strainer.take()));
+                return Ok(Some(self.redactor.take()));
             }
         }
     }

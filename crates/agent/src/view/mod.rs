@@ -15,9 +15,9 @@ use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
 use self::watch::Watch;
-use crate::core::Core;
 use crate::display::Display;
 use crate::reply::{self, Answer, Refusal, read};
+use crate::state::AgentState;
 use crate::x11::{Cursor, X11};
 use casement_agent_protocol::view::{
     ANSWER, DIALOGS, DialogAnswer, FRAME, FrameHead, NextDialogs, NextFrame, OpenDialogs, WAIT_SECONDS,
@@ -59,7 +59,7 @@ impl Views {
 }
 
 /// The operations of `/v1/view/…`.
-pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         FRAME => frame(core, read(body).await?).await,
         DIALOGS => dialogs(core, read(body).await?).await,
@@ -68,7 +68,7 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
     }
 }
 
-async fn dialogs(core: &Core, asked: NextDialogs) -> Answer {
+async fn dialogs(core: &AgentState, asked: NextDialogs) -> Answer {
     let live = core.usable()?;
     let Ok(_waiting) = core.views.waiting.try_acquire() else {
         return Err(Refusal::new(ErrorCode::LimitReached, format_args!("{MAX_WAITING} viewers wait already")));
@@ -80,12 +80,12 @@ async fn dialogs(core: &Core, asked: NextDialogs) -> Answer {
     reply::ok(&OpenDialogs { state, dialogs: live.browser.open_dialogs() })
 }
 
-async fn answer(core: &Core, asked: DialogAnswer) -> Answer {
+async fn answer(core: &AgentState, asked: DialogAnswer) -> Answer {
     let answered = core.usable()?.browser.answer_dialog(&asked.page, asked.accept, &asked.text).await;
     answered.map(|()| reply::empty()).map_err(|error| Refusal::new(ErrorCode::BrowserHung, error))
 }
 
-async fn frame(core: &Arc<Core>, asked: NextFrame) -> Answer {
+async fn frame(core: &Arc<AgentState>, asked: NextFrame) -> Answer {
     let live = core.usable()?;
     let Some(display) = &live.display else {
         return Err(Refusal::new(ErrorCode::NotSupported, "this session has no display"));

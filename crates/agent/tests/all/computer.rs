@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::cdp::Cdp;
 use crate::headless::webdriver;
-use crate::sandbox::{TEST_TIMEOUT, Sandbox, config};
+use crate::sandbox::{Sandbox, TEST_TIMEOUT, config};
 
 const LONG: Duration = Duration::from_secs(180);
 const CTRL: u32 = 0xffe3;

@@ -8,7 +8,7 @@ use casement_agent_protocol::{ErrorCode, Event, ExitReason, State};
 use serde_json::json;
 
 use crate::cdp::{Cdp, EMPTY};
-use crate::sandbox::{TEST_TIMEOUT, Sandbox, config, news};
+use crate::sandbox::{Sandbox, TEST_TIMEOUT, config, news};
 
 const SIZE: (u32, u32) = (900, 700);
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cdp::Cdp;
-use crate::sandbox::{NONCE, TEST_TIMEOUT, SLOWLY, Sandbox, config, field, is_told, news, signal};
+use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, is_told, news, signal};
 
 /// One browser for all of this: starting one is what costs.
 #[tokio::test]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::refusal;
-use crate::sandbox::{TEST_TIMEOUT, SLOWLY, Sandbox, config, gone, is_told, signal};
+use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, config, gone, is_told, signal};
 
 const LOGIN: &str = "http://localhost/login";
 

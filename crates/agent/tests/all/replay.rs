@@ -58,12 +58,12 @@ async fn read(client: &AgentClient, id: &str, offset: u64, length: Option<u64>) 
 }
 
 /// A film on the disk of the test.
-struct Film {
+struct Video {
     path: PathBuf,
     _folder: tempfile::TempDir,
 }
 
-impl Film {
+impl Video {
     async fn of(client: &AgentClient, id: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("film.mp4");
@@ -176,15 +176,15 @@ async fn a_film_of_everything(headless: bool) {
     assert!(done.finished_at_ms.unwrap() >= done.started_at_ms + 6000);
     let most = called.elapsed().as_secs_f64();
 
-    let film = Film::of(&client, "a").await;
-    let (facts, seconds) = film.facts();
+    let video = Video::of(&client, "a").await;
+    let (facts, seconds) = video.facts();
     assert_eq!(facts, json!({ "codec_name": "h264", "width": 900, "height": 700, "avg_frame_rate": "10/1" }));
     // Until an encoder has started anew nothing is filmed, and each part may miss something at its end.
     assert!((least - 3.0..most + 1.5).contains(&seconds), "{seconds} s of {least} to {most} s");
-    assert!(film.starts_fast());
-    let shown = [RED, BLUE, GREEN].map(|colour| film.shows(colour));
-    println!("{seconds} s of {most:.1} s; red, blue, green: {shown:?} of {}", film.colours().len());
-    assert!(shown.iter().all(|count| *count >= 5), "{shown:?} of {:?}", film.colours());
+    assert!(video.starts_fast());
+    let shown = [RED, BLUE, GREEN].map(|colour| video.shows(colour));
+    println!("{seconds} s of {most:.1} s; red, blue, green: {shown:?} of {}", video.colours().len());
+    assert!(shown.iter().all(|count| *count >= 5), "{shown:?} of {:?}", video.colours());
 
     let whole = read(&client, "a", 0, None).await.unwrap();
     assert_eq!(whole.len() as u64, done.size_bytes);
@@ -209,7 +209,7 @@ async fn it_goes_on_when_chromium_is_started_anew(sandbox: &Sandbox, client: &Ag
     let done = stop(client, "anew").await;
     let most = called.elapsed().as_secs_f64();
     assert_eq!(done.state, ReplayState::Finished, "{done:?}");
-    let seconds = Film::of(client, "anew").await.facts().1;
+    let seconds = Video::of(client, "anew").await.facts().1;
     assert!((before + 1.0..most + 1.5).contains(&seconds), "{seconds} s of {most} s, {before} s of them before");
 }
 
@@ -226,14 +226,14 @@ async fn what_cannot_go_on_is_reported(sandbox: &Sandbox, client: &AgentClient) 
     let failed = over(client, "killed").await;
     assert_eq!(failed.state, ReplayState::Failed);
     assert!(failed.detail.as_deref().unwrap().contains("signal: 9"), "{failed:?}");
-    assert!(Film::of(client, "killed").await.facts().1 >= 2.0, "what was written before can be played");
+    assert!(Video::of(client, "killed").await.facts().1 >= 2.0, "what was written before can be played");
 
     // The next one is not concerned.
     start(client, "short", 5).await.unwrap();
     let ended = over(client, "short").await;
     assert_eq!(ended.state, ReplayState::Finished, "{ended:?}");
     assert!(ended.detail.as_deref().unwrap().contains("5 s"), "{ended:?}");
-    let seconds = Film::of(client, "short").await.facts().1;
+    let seconds = Video::of(client, "short").await.facts().1;
     assert!((1.0..8.0).contains(&seconds), "{seconds}");
     assert_eq!(stop(client, "short").await, ended, "stopping it once more changes nothing");
     assert_eq!(list(client).await.len(), 4);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::{LARGE, decode, refusal};
-use crate::sandbox::{NONCE, TEST_TIMEOUT, SLOWLY, Sandbox, config, news, signal};
+use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, news, signal};
 
 /// An extension that shows on every page that it is there, with its service worker's word.
 fn extension(mark: &str) -> Vec<u8> {

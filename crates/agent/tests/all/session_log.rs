@@ -9,7 +9,7 @@ use casement_agent_protocol::session_log::{FollowLog, LogLine, LogSource, STREAM
 use futures_util::StreamExt as _;
 
 use crate::headless::refusal;
-use crate::sandbox::{TEST_TIMEOUT, SILENT, Sandbox, config};
+use crate::sandbox::{SILENT, Sandbox, TEST_TIMEOUT, config};
 
 const SHORT_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -21,7 +21,10 @@ async fn run(client: &AgentClient, line: &str) {
 }
 
 async fn follow(client: &AgentClient, source: LogSource, follow: bool) -> Lines {
-    Lines { content: client.download(STREAM, &FollowLog { source, follow }, SHORT_TIMEOUT).await.unwrap(), buffer: Vec::new() }
+    Lines {
+        content: client.download(STREAM, &FollowLog { source, follow }, SHORT_TIMEOUT).await.unwrap(),
+        buffer: Vec::new(),
+    }
 }
 
 fn file(path: &str) -> LogSource {

@@ -18,7 +18,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use crate::cdp::{Cdp, EMPTY};
-use crate::sandbox::{TEST_TIMEOUT, RUNNER, SLOWLY, Sandbox, config, field, signal};
+use crate::sandbox::{RUNNER, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, signal};
 
 /// Longer than whatever a test waits for takes by itself.
 const WITHIN: Duration = Duration::from_secs(120);
@@ -482,8 +482,8 @@ async fn programs_beside_the_browser_that_crash_are_told_of() {
     let runner = data(&heard.until("the script runner's crash", crashed("script-runner")).await);
     assert!(runner["phase"] == "running" && runner["pid"].is_u64(), "{runner}");
 
-    let film = StartReplay { replay_id: "film".to_owned(), framerate: 10, max_duration_seconds: 600 };
-    client.call::<Replay>(START, &film, TEST_TIMEOUT).await.unwrap();
+    let video = StartReplay { replay_id: "film".to_owned(), framerate: 10, max_duration_seconds: 600 };
+    client.call::<Replay>(START, &video, TEST_TIMEOUT).await.unwrap();
     signal(sandbox.processes("x11grab").into_iter().max().expect("it is filmed"), "KILL");
     heard.until("ffmpeg's crash", crashed("ffmpeg")).await;
 

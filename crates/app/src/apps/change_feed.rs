@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::Clock as _;
-use casement_domain::deployment::{ChangeNotifier, Subject, Waiting, WakeReason};
-use casement_postgres::{Heard, Notifications};
+use casement_domain::deployment::{ChangeNotifier, ChangeWaiter, Subject, WakeReason};
+use casement_postgres::{NotificationEvent, Notifications};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -66,7 +66,7 @@ impl ChangeFeed {
 }
 
 impl ChangeNotifier for ChangeFeed {
-    fn expect(&self, subject: Subject) -> Box<dyn Waiting> {
+    fn expect(&self, subject: Subject) -> Box<dyn ChangeWaiter> {
         let mut ears = self.ears();
         let listened = ears.entry(subject).or_default();
         listened.by += 1;
@@ -83,7 +83,7 @@ struct Ear {
 }
 
 #[async_trait]
-impl Waiting for Ear {
+impl ChangeWaiter for Ear {
     async fn next(&mut self, until: Option<OffsetDateTime>) -> WakeReason {
         let left = until.map(|until| Duration::try_from(until - System.now()).unwrap_or(Duration::ZERO));
         let nap = left.map_or(POLL_INTERVAL, |left| left.min(POLL_INTERVAL));
@@ -112,7 +112,7 @@ impl Drop for Ear {
 pub(crate) async fn hear(mut notifications: Notifications, room: ChangeFeed, wakers: Arc<AppWakers>) {
     loop {
         match notifications.next().await {
-            Heard::Notification { payload, .. } => match AppNotification::parse(&payload) {
+            NotificationEvent::Notification { payload, .. } => match AppNotification::parse(&payload) {
                 Some(AppNotification { subject, is_new }) => {
                     room.tell(subject);
                     match (subject, is_new) {
@@ -124,7 +124,7 @@ pub(crate) async fn hear(mut notifications: Notifications, room: ChangeFeed, wak
                 }
                 None => warn!("heard something that is no news"),
             },
-            Heard::Listening => {
+            NotificationEvent::Listening => {
                 room.tell_all();
                 wakers.builds.notify_one();
                 wakers.runs.notify_one();

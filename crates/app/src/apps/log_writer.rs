@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::StoreError;
-use casement_domain::deployment::{Kept, Line, LineStore, Lines, Subject};
+use casement_domain::deployment::{Line, LineStore, Lines, StoredLines, Subject};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -36,7 +36,7 @@ impl LogWriter {
         lines
     }
 
-    async fn kept(&self) -> Kept {
+    async fn kept(&self) -> StoredLines {
         self.insist(|| self.store.kept(self.subject)).await.unwrap_or_default()
     }
 

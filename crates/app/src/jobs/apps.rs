@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use casement_domain::deployment::{
-    Build, BuildEnd, BuildFailure, BuildStep, Builder, Builds, ChangeNotifier, Deployment, LineStore, Subject,
-    TakenBuild, Waiting, WakeReason,
+    Build, BuildEnd, BuildFailure, BuildStep, Builder, Builds, ChangeNotifier, ChangeWaiter, Deployment, LeasedBuild,
+    LineStore, Subject, WakeReason,
 };
-use casement_domain::invocation::{Invocations, RunFailure, RunFault, Runner, Runs, TakenRun};
+use casement_domain::invocation::{Invocations, LeasedInvocation, RunFailure, RunFault, Runner, Runs};
 use casement_domain::{Clock as _, InvocationId, StoreError};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -123,8 +123,8 @@ impl AppJobs {
         }
     }
 
-    async fn attend_build(self, taken: TakenBuild) {
-        let TakenBuild { deployment, build, deadline, place } = taken;
+    async fn attend_build(self, taken: LeasedBuild) {
+        let LeasedBuild { deployment, build, deadline, place } = taken;
         self.build_to_its_end(deployment, build, deadline).await;
         drop(place);
         // There is room for the next one.
@@ -178,7 +178,7 @@ impl AppJobs {
             return;
         }
         tokio::spawn(self.clone().keep_ready());
-        tokio::spawn(self.clone().hear_of_the_fallen());
+        tokio::spawn(self.clone().follow_failed_deployments());
         let late = LateInvocations {
             runs: self.runs.clone(),
             invocations: self.invocations.clone(),
@@ -257,8 +257,8 @@ impl AppJobs {
         Arc::new(LogWriter::of_call(self.lines.clone(), subject, self.stop.clone()))
     }
 
-    async fn call(self, taken: TakenRun) {
-        let TakenRun { invocation, call, place } = taken;
+    async fn call(self, taken: LeasedInvocation) {
+        let LeasedInvocation { invocation, call, place } = taken;
         let (id, deadline) = (invocation.id, invocation.deadline());
         let waiting = self.news.expect(Subject::Invocation(id));
         let lines = self.lines_of(id);
@@ -279,7 +279,7 @@ impl AppJobs {
         &self,
         id: InvocationId,
         deadline: OffsetDateTime,
-        mut waiting: Box<dyn Waiting>,
+        mut waiting: Box<dyn ChangeWaiter>,
         run: impl Future<Output = Result<Option<String>, RunFailure>> + Send,
     ) {
         let mut run = Box::pin(run);
@@ -349,10 +349,12 @@ impl AppJobs {
         }
     }
 
-    async fn hear_of_the_fallen(self) {
-        while let Some(fallen) = self.stop.run_until_cancelled(self.runner.fallen()).await {
-            warn!(deployment = %fallen.deployment, reason = fallen.reason, "a deployment cannot be kept up");
-            if let Err(GivenUp::Stopping) = self.insist("a deployment fell", || self.runs.fell(&fallen)).await {
+    async fn follow_failed_deployments(self) {
+        while let Some(failed_deployment) = self.stop.run_until_cancelled(self.runner.failed_deployment()).await {
+            warn!(deployment = %failed_deployment.deployment, reason = failed_deployment.reason, "a deployment cannot be kept up");
+            if let Err(GivenUp::Stopping) =
+                self.insist("a deployment fell", || self.runs.mark_deployment_failed(&failed_deployment)).await
+            {
                 return;
             }
         }

@@ -7,7 +7,7 @@ use std::fmt::{Display, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use casement_domain::PoolId;
-use casement_http::{Outlook, PoolOutlook};
+use casement_http::{PoolStatus, PoolStatusSource};
 
 /// What is known of the pools that there are; clones share it.
 #[derive(Clone, Default)]
@@ -32,12 +32,12 @@ pub(crate) struct Line {
     pub(crate) longest_wait_seconds: f64,
 }
 
-impl PoolOutlook for PoolFigures {
-    fn of(&self, pool: PoolId) -> Outlook {
+impl PoolStatusSource for PoolFigures {
+    fn of(&self, pool: PoolId) -> PoolStatus {
         let pools = self.pools();
-        let Some(figures) = pools.get(&pool) else { return Outlook::default() };
+        let Some(figures) = pools.get(&pool) else { return PoolStatus::default() };
         let seconds = figures.line.longest_wait_seconds.clamp(0.0, u32::MAX.into());
-        Outlook {
+        PoolStatus {
             waiting: figures.line.waiters,
             longest_wait_seconds: seconds as u32,
             failed_starts: figures.failed_starts,

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::auth_connection::{CarriedFlow, FlowChangeNotifier, FlowRunner, Memory, Next};
+use casement_domain::auth_connection::{FlowChangeNotifier, FlowRunner, Memory, Next, OrphanedFlow};
 use casement_domain::{AuthConnectionId, AuthFlowId, Clock as _};
-use casement_postgres::{AUTH_CHANNEL, DatabaseConfig, Heard, Notifications};
+use casement_postgres::{AUTH_CHANNEL, DatabaseConfig, NotificationEvent, Notifications};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, stream};
 use time::OffsetDateTime;
@@ -74,8 +74,8 @@ impl Job for AuthNotifications {
         let mut notifications = Notifications::listen(&self.database, vec![AUTH_CHANNEL.to_owned()]);
         while let Some(notification) = stop.run_until_cancelled(notifications.next()).await {
             match notification {
-                Heard::Listening => self.news.say(None),
-                Heard::Notification { payload, .. } => match payload.parse() {
+                NotificationEvent::Listening => self.news.say(None),
+                NotificationEvent::Notification { payload, .. } => match payload.parse() {
                     Ok(id) => self.news.say(Some(id)),
                     Err(_) => warn!(payload, "a notification names no auth connection"),
                 },
@@ -149,7 +149,7 @@ impl Job for LoginFlows {
 
 async fn carry(
     runner: &FlowRunner,
-    CarriedFlow { flow, connection }: CarriedFlow,
+    OrphanedFlow { flow, connection }: OrphanedFlow,
     news: &AuthChanges,
     stop: CancellationToken,
 ) {

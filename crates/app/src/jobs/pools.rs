@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::browser::{EngineError, EngineFault, Launch};
-use casement_domain::pool::{FairQueue, PoolFiller, PoolRepository, Round, WarmError};
+use casement_domain::pool::{FairQueue, FillRound, PoolFiller, PoolRepository, WarmError};
 use casement_domain::session::{PoolWake, Sessions};
 use casement_domain::{MonotonicClock as _, MonotonicTime, PoolId, ProjectId};
 use tokio::sync::{Notify, mpsc};
@@ -148,7 +148,7 @@ async fn until(moment: Option<MonotonicTime>) {
     }
 }
 
-fn take_up(context: &PoolFillJob, queue: &mut FairQueue<ProjectId, (PoolId, Launch)>, pool: PoolId, found: Round) {
+fn take_up(context: &PoolFillJob, queue: &mut FairQueue<ProjectId, (PoolId, Launch)>, pool: PoolId, found: FillRound) {
     for browser in found.discarded {
         let sessions = context.sessions.clone();
         tokio::spawn(async move { sessions.clean_up(browser).await });

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::replay::KeptReplays;
+use casement_domain::replay::ReplayArchive;
 use tokio_util::sync::CancellationToken;
 
 use super::Job;
 
 pub(crate) struct ReplayCleanup {
-    pub(crate) kept: KeptReplays,
+    pub(crate) kept: ReplayArchive,
 }
 
 #[async_trait]

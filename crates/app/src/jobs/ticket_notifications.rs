@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_domain::pool::{Leases, WaitQueue};
 use casement_domain::{NodeId, StoreError};
-use casement_postgres::{DatabaseConfig, Heard, Notifications, node_channel};
+use casement_postgres::{DatabaseConfig, NotificationEvent, Notifications, node_channel};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -34,9 +34,9 @@ impl TicketNotifications {
         Ok(())
     }
 
-    async fn handle(&self, notification: Heard) {
+    async fn handle(&self, notification: NotificationEvent) {
         match notification {
-            Heard::Notification { payload, .. } => match payload.parse() {
+            NotificationEvent::Notification { payload, .. } => match payload.parse() {
                 Ok(ticket) if self.room.call(ticket) => {}
                 // The caller is gone.
                 Ok(ticket) => {
@@ -46,7 +46,7 @@ impl TicketNotifications {
                 Err(_) => warn!(payload, "a notification names no ticket"),
             },
             // Notifications may have been lost before.
-            Heard::Listening => {
+            NotificationEvent::Listening => {
                 if let Err(error) = self.reconcile().await {
                     warn!(%error, "tickets that were decided meanwhile cannot be read");
                 }
@@ -56,7 +56,7 @@ impl TicketNotifications {
 
     async fn reconcile(&self) -> Result<(), StoreError> {
         self.wake_decided().await?;
-        self.leases.settle().await
+        self.leases.reconcile().await
     }
 }
 

@@ -23,6 +23,6 @@ impl Job for UncertainWrites {
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        Ok(self.leases.settle().await?)
+        Ok(self.leases.reconcile().await?)
     }
 }

@@ -8,9 +8,9 @@ use casement_agent_protocol::telemetry::Addresses;
 use casement_blobs::LocalBlobs;
 use casement_chromium::{Engine, EngineConfig, check_script_runner};
 use casement_domain::node::{Node, NodeRepository};
-use casement_domain::profile::KeptProfiles;
+use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
-use casement_domain::replay::KeptReplays;
+use casement_domain::replay::ReplayArchive;
 use casement_domain::session::Sessions;
 use casement_domain::storage::StorageBounds;
 use casement_domain::{Clock as _, NodeId};
@@ -41,8 +41,8 @@ pub(super) struct Infrastructure {
     pub(super) routing: ProxyRouting,
     pub(super) engine: Engine,
     pub(super) blobs: Arc<LocalBlobs>,
-    pub(super) profiles: KeptProfiles,
-    pub(super) replays: KeptReplays,
+    pub(super) profiles: ProfileVersions,
+    pub(super) replays: ReplayArchive,
     pub(super) machines: AppRuntime,
 }
 

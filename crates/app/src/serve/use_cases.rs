@@ -174,7 +174,7 @@ impl UseCases {
                 disk: infrastructure.disk.clone(),
             }),
             metrics: rendered(metrics.clone(), core.figures.clone()),
-            outlook: Arc::new(core.figures.clone()),
+            pool_status: Arc::new(core.figures.clone()),
             entropy: system.clone(),
             clock: system.clone(),
             monotonic: system.clone(),

@@ -44,9 +44,9 @@ fn a_login_goes_through_its_proxy_and_is_recorded_if_its_connection_says_so() ->
     connection.until_closed()?;
     let told = latest(&connection)?;
     let name = |key: &str| told[key].as_str().with_context(|| format!("no {key}: {told}"));
-    let film = format!("/browsers/{}/replays/{}", name("browser_session_id")?, name("replay_id")?);
+    let video = format!("/browsers/{}/replays/{}", name("browser_session_id")?, name("replay_id")?);
     let kept = until("the film of a login that is over", SOON, || {
-        let answer = server.get(&film).ok()?;
+        let answer = server.get(&video).ok()?;
         (answer.status == 200).then_some(answer)
     })?;
     assert_eq!(kept.body.get(4..8), Some(&b"ftyp"[..]), "it is a film");

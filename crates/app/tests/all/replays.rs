@@ -14,7 +14,7 @@ use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, repo
 const SOON: Duration = Duration::from_secs(300);
 
 /// Width, height and seconds of a film, and how many of its pictures (five a second) are green in the middle of the lower half.
-fn film(path: &Path) -> anyhow::Result<(u64, u64, f64, usize)> {
+fn video(path: &Path) -> anyhow::Result<(u64, u64, f64, usize)> {
     let probe = Command::new("ffprobe")
         .args(["-v", "error", "-of", "json", "-show_entries", "stream=codec_name,width,height:format=duration"])
         .arg(path)
@@ -55,12 +55,12 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
         "neither": ["NotFoundError", "not_found"],
     });
     assert_eq!(run.json()?, saw);
-    let (width, height, seconds, green) = film(&run.dir.path().join("film.mp4"))?;
+    let (width, height, seconds, green) = video(&run.dir.path().join("film.mp4"))?;
     assert_eq!((width, height), (800, 600), "the size of its first part");
     // However long all the calls in between took.
     ensure!((3.0..300.0).contains(&seconds), "{seconds} s");
     ensure!(green >= 12, "green in {green} pictures of {seconds} s");
-    let (width, height, ..) = film(&run.dir.path().join("last.mp4"))?;
+    let (width, height, ..) = video(&run.dir.path().join("last.mp4"))?;
     assert_eq!((width, height), (640, 480));
     Ok(())
 }
@@ -86,7 +86,7 @@ fn the_example_leaves_a_film() -> anyhow::Result<()> {
     let run = Clients::find()?.run_text(server, "recording.py", &longer, &[&pages.url("/green")])?;
 
     ensure!(run.stdout.starts_with(&format!("{}/live/", server.url())), "{}", run.stdout);
-    let (width, height, seconds, green) = film(&run.dir.path().join("recording.mp4"))?;
+    let (width, height, seconds, green) = video(&run.dir.path().join("recording.mp4"))?;
     assert_eq!((width, height), (1920, 1080));
     ensure!((2.0..90.0).contains(&seconds) && green >= 5, "green in {green} pictures of {seconds} s");
     Ok(())
@@ -141,7 +141,7 @@ fn downloaded(server: &Server, which: &str) -> anyhow::Result<(u64, u64, f64, us
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("film.mp4");
     std::fs::write(&path, &answer.body)?;
-    film(&path)
+    video(&path)
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_recording_goes_on_while_the_server_is_gone() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("film.mp4");
     std::fs::write(&path, &answer.body)?;
-    let (_, _, seconds, green) = film(&path)?;
+    let (_, _, seconds, green) = video(&path)?;
     ensure!(seconds >= 3.0 && green >= 10, "green in {green} pictures of {seconds} s");
     Ok(())
 }
@@ -245,7 +245,7 @@ fn a_recording_takes_its_share_of_the_disk_and_no_more_and_is_whole_as_far_as_it
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("film.mp4");
     std::fs::write(&path, &answer.body)?;
-    film(&path)?;
+    video(&path)?;
     // The share is used up: the next one is refused, and the session goes on.
     assert_eq!(server.post(&list, &json!({}))?.expect(429)?.json()?["code"], "limit_exceeded");
     assert_eq!(server.get(&format!("/browsers/{}", session.id()))?.status, 200);
@@ -275,7 +275,7 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("film.mp4");
     std::fs::write(&path, &answer.body)?;
-    ensure!(film(&path)?.2 >= 2.0, "less than what was written before");
+    ensure!(video(&path)?.2 >= 2.0, "less than what was written before");
 
     // The browser dies, too, and the session with it: what was said and saved before stays.
     server.signal(&super::host::chromium(server, &browser)?[0], rustix::process::Signal::KILL)?;

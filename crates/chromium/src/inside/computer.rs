@@ -8,10 +8,10 @@ use casement_agent_protocol::client::ClientError;
 use casement_agent_protocol::computer::{self as words, MAX_CLIPBOARD_BYTES, Perform};
 use casement_domain::browser::EngineFault;
 use casement_domain::computer::{
-    Action, BrokeOff, Button, ClickKind, Computer, Drag, DragMotion, KeySym, Move, Point, Way,
+    Action, BrokeOff, Button, ClickKind, Computer, Drag, DragMotion, KeySym, MousePath, Move, Point,
 };
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::OperationError;
+use casement_domain::session_operation::OperationError;
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 
@@ -88,8 +88,8 @@ fn action(action: Action) -> words::Action {
         },
         Action::Move(Move { to, way, hold }) => {
             let (smooth, duration_ms) = match way {
-                Way::Straight => (false, None),
-                Way::Smooth(duration) => (true, duration.map(ms)),
+                MousePath::Straight => (false, None),
+                MousePath::Smooth(duration) => (true, duration.map(ms)),
             };
             words::Action::Move { to: point(to), smooth, duration_ms, hold: keys(&hold) }
         }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use casement_agent_protocol::curl::{self as words, MAX_HEAD_LINE, REQUEST};
 use casement_domain::curl::{CurlAnswer, CurlMachine, CurlRequest};
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::OperationError;
+use casement_domain::session_operation::OperationError;
 
 use super::lines::{Lines, encoded};
 use super::process::{milliseconds, timed};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_agent_protocol::extension::{ADD, ExtensionName, RestartRequest};
 use casement_domain::extension::ExtensionMachine;
-use casement_domain::field::{Bad, FieldCode, InvalidInput};
+use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::{ByteStream, OperationError};
+use casement_domain::session_operation::{ByteStream, OperationError};
 
 use super::{Content, operation_error};
 use crate::engine::Engine;
@@ -33,7 +33,9 @@ impl ExtensionMachine for Engine {
         let _turn = running.changing.lock().await;
         let wish = RestartRequest { extensions: names, ..RestartRequest::default() };
         self.restart(&running, &wish).await.map_err(|error| match error {
-            RestartError::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
+            RestartError::Extension(why) => {
+                InvalidInput::of("extensions", InvalidValue::new(FieldCode::NotAllowed, why)).into()
+            }
             RestartError::Refused(body) => {
                 operation_error(&running, &casement_agent_protocol::client::ClientError::Refused(body))
             }

@@ -12,7 +12,7 @@ use casement_domain::fs::{
     NewMove, NewPermissions, NewWatch, Upload, Uploads, WatchId,
 };
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::{ByteStream, OperationError};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use time::OffsetDateTime;

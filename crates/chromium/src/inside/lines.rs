@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Buf as _, Bytes, BytesMut};
 use casement_agent_protocol::client::Download;
 use casement_domain::browser::{EngineError, EngineFault};
-use casement_domain::inside::{ByteStream, OperationError};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::de::DeserializeOwned;

@@ -7,8 +7,8 @@ use bytes::{Bytes, BytesMut};
 use casement_agent_protocol::view::{self as words, FRAME, FrameHead, MAX_FRAME_BYTES, NextFrame, WAIT_SECONDS};
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::OperationError;
 use casement_domain::live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialog, OpenDialogs};
+use casement_domain::session_operation::OperationError;
 use futures_util::StreamExt as _;
 
 use super::operation_error;

@@ -11,9 +11,9 @@ use casement_agent_protocol::login_page::{self as words, ACT, OPEN, PICTURE, REA
 use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
 use casement_domain::login_page::{
-    Act, Await, Button, ButtonKind, Captcha, Frame, Handle, Input, Key, Layer, LoginPageError, LoginPages,
-    MAX_BUTTONS, MAX_FRAMES, MAX_INPUTS, MAX_LABEL, MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, MAX_TEXTS, MAX_URL,
-    Mark, Reading, Text, TextKind, clean,
+    Act, Button, ButtonKind, Captcha, Frame, Handle, Input, Key, Layer, LoginPageError, LoginPages, MAX_BUTTONS,
+    MAX_FRAMES, MAX_INPUTS, MAX_LABEL, MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, MAX_TEXTS, MAX_URL, Mark, ReadCondition,
+    Reading, Text, TextKind, clean,
 };
 use futures_util::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
@@ -42,7 +42,7 @@ impl LoginPages for Engine {
         done(self.asked(browser, OPEN, &asked, WORK).await?)
     }
 
-    async fn read(&self, browser: BrowserId, wait: Await) -> Result<Reading, LoginPageError> {
+    async fn read(&self, browser: BrowserId, wait: ReadCondition) -> Result<Reading, LoginPageError> {
         let within = wait.within.min(Duration::from_millis(words::MAX_WAIT_MS));
         let asked = words::ReadPage {
             differs_from: wait.differs_from.map(|mark| mark.0),

@@ -21,8 +21,8 @@ use bytes::Bytes;
 use casement_agent_protocol::client::{ClientError, Download};
 use casement_agent_protocol::curl::Upstream;
 use casement_agent_protocol::{ErrorBody, ErrorCode};
-use casement_domain::field::{Bad, FieldCode, FieldError, InvalidInput};
-use casement_domain::inside::{ByteStream, OperationError, UpstreamFault};
+use casement_domain::field::{FieldCode, FieldError, InvalidInput, InvalidValue};
+use casement_domain::session_operation::{ByteStream, OperationError, UpstreamFault};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 
 use crate::fault::{Condition, shorten};
@@ -83,7 +83,7 @@ fn upstream(told: Option<Upstream>) -> UpstreamFault {
 fn field(body: &ErrorBody, code: FieldCode, message: String) -> OperationError {
     match &body.field {
         Some(field) => InvalidInput::one(FieldError { field: shorten(field.clone()), code, message }).into(),
-        None => InvalidInput::of("body", Bad::new(code, message)).into(),
+        None => InvalidInput::of("body", InvalidValue::new(code, message)).into(),
     }
 }
 

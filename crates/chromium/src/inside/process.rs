@@ -9,11 +9,11 @@ use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::client::ClientError;
 use casement_agent_protocol::process::{self as words, EXEC, KILL, OUTPUT, ProcessName, RESIZE, SPAWN, STATUS, STDIN};
 use casement_domain::ids::{BrowserId, ProcessId};
-use casement_domain::inside::OperationError;
 use casement_domain::process::{
-    Exec, Executed, Output, OutputEvents, OutputStream, ProcessMachine, ProcessState, ProcessStatus, Program, Signal,
-    Spawn, Spawned, TerminalSize,
+    Exec, ExecutionResult, Output, OutputEvents, OutputStream, ProcessMachine, ProcessState, ProcessStatus, Program,
+    Signal, Spawn, Spawned, TerminalSize,
 };
+use casement_domain::session_operation::OperationError;
 
 use super::lines::{Lines, decoded, encoded, moment};
 use super::operation_error;
@@ -34,7 +34,7 @@ const KILLED: i32 = 128 + 9;
 
 #[async_trait]
 impl ProcessMachine for Engine {
-    async fn exec(&self, browser: BrowserId, exec: Exec) -> Result<Executed, OperationError> {
+    async fn exec(&self, browser: BrowserId, exec: Exec) -> Result<ExecutionResult, OperationError> {
         let running = self.running(browser)?;
         let Exec { program: wanted, within } = exec;
         let asked = words::Exec { program: program(wanted), timeout_ms: milliseconds(within) };
@@ -45,7 +45,7 @@ impl ProcessMachine for Engine {
         if told.exit_code == KILLED && running.condition() == Condition::OutOfMemory {
             return Err(lost(OUT_OF_MEMORY).into());
         }
-        Ok(Executed {
+        Ok(ExecutionResult {
             exit_code: told.exit_code,
             duration_ms: told.duration_ms,
             stdout_bytes: told.stdout_bytes,

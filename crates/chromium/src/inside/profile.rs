@@ -10,8 +10,8 @@ use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::profile::{CAPTURE, LOAD};
 use casement_domain::browser::{EngineError, EngineFault, Launch};
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::profile::{MAX_PROFILE_BYTES, ProfileMachine};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 

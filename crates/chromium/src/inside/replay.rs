@@ -8,8 +8,8 @@ use casement_agent_protocol::replay::{self as words, LIST, READ, ReadReplay, Rep
 use casement_agent_protocol::{ErrorBody, ErrorCode};
 use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::{BrowserId, ReplayId};
-use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::replay::{NewReplay, Replay, ReplayMachine, ReplayState};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 

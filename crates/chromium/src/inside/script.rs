@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use casement_agent_protocol::script::{self as words, EXECUTE, MAX_OUTPUT, MAX_RESULT};
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::OperationError;
 use casement_domain::script::{NewScript, ScriptEnd, ScriptMachine};
+use casement_domain::session_operation::OperationError;
 use futures_util::TryStreamExt as _;
 
 use super::operation_error;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_agent_protocol::session_log::{self as words, MAX_LOG_LINE, STREAM};
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::OperationError;
 use casement_domain::session_log::{FollowLog, LogLine, LogLines, LogMachine, LogSource};
+use casement_domain::session_operation::OperationError;
 
 use super::lines::{Lines, moment};
 use super::operation_error;

@@ -9,9 +9,9 @@ use casement_agent_protocol::telemetry::{
 };
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::OperationError;
+use casement_domain::session_operation::OperationError;
 use casement_domain::telemetry::{
-    Capture, Category, Event, EventCategory, Item, MAX_EVENT, TelemetryTap, ToldEvents, What,
+    AgentEvents, Capture, Category, Event, EventCategory, Item, MAX_EVENT, TelemetryTap, What,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -41,7 +41,7 @@ impl TelemetryTap for Engine {
         told.map_err(|error| operation_error(&running, &error))
     }
 
-    async fn follow(&self, browser: BrowserId, after: u64) -> Result<ToldEvents, OperationError> {
+    async fn follow(&self, browser: BrowserId, after: u64) -> Result<AgentEvents, OperationError> {
         let running = self.running(browser)?;
         let lines = running.agent.download(FOLLOW, &FollowRequest { after }, QUICK).await;
         let lines = lines.map_err(|error| operation_error(&running, &error))?;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use casement_domain::ids::BrowserId;
 use casement_domain::login_page::{
-    Act, AllowedHosts, Asked, Await, Choice, ChoiceKind, Field, FieldKind, HostPattern, Known, LoginPageError,
-    LoginPages as _, Mark, MfaKind, Reading, Refusal, RefusalKind, StepKind, Understanding, understand,
+    Act, AllowedHosts, Choice, ChoiceKind, Field, FieldKind, HostPattern, Known, LoginPageError, LoginPages as _, Mark,
+    MfaKind, PageQuestion, ReadCondition, Reading, Refusal, RefusalKind, StepKind, Understanding, understand,
 };
 use futures_util::future::try_join_all;
 use secrecy::SecretString;
@@ -70,7 +70,7 @@ impl Person<'_> {
             let whole = self.trace.iter().map(String::as_str).chain(["not-understood"]).collect::<Vec<_>>().join(" > ");
             let hopeless = self.login.expect == whole && self.fruitless > 0;
             let within = if hopeless { Duration::from_millis(300) } else { PATIENCE };
-            let wait = Await { differs_from: self.last.clone(), within };
+            let wait = ReadCondition { differs_from: self.last.clone(), within };
             match self.look(wait).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
@@ -85,7 +85,7 @@ impl Person<'_> {
         anyhow::bail!("no end")
     }
 
-    async fn look(&mut self, wait: Await) -> anyhow::Result<bool> {
+    async fn look(&mut self, wait: ReadCondition) -> anyhow::Result<bool> {
         let reading = self.place.engine.read(self.browser, wait).await?;
         let understood = understand(&reading, &self.known, &hosts());
         if std::env::var(ONLY).is_ok_and(|only| !only.is_empty()) {
@@ -104,7 +104,7 @@ impl Person<'_> {
             }
             // The same again, and not a word about it: no loop.
             let count = self.trace.iter().filter(|one| *one == said).count();
-            let told_off = matches!(&understood, Understanding::Fields(Asked { refusal: Some(_), .. }));
+            let told_off = matches!(&understood, Understanding::Fields(PageQuestion { refusal: Some(_), .. }));
             let waits = matches!(understood, Understanding::External(_) | Understanding::Captcha { .. });
             let asks = said.starts_with("fields") && !said.contains("captcha");
             let stuck = self.known.progress.any() && count > 1 && !told_off && asks;
@@ -144,7 +144,7 @@ impl Person<'_> {
         Ok(false)
     }
 
-    async fn answer(&mut self, asked: Asked) -> anyhow::Result<()> {
+    async fn answer(&mut self, asked: PageQuestion) -> anyhow::Result<()> {
         if asked.captcha.is_some() && !self.known.progress.captcha {
             self.known.progress.captcha = true;
             return self.elsewhere().await;

@@ -9,7 +9,7 @@ use super::{
     RevokeKeyError,
 };
 use crate::clock::Clock;
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::{ApiKeyId, OrganizationId};
 use crate::name::LabelName;
 use crate::page::{Listed, Page};
@@ -49,7 +49,7 @@ impl From<CreateKeyError> for KeyError {
 
 /// A key to make.
 #[derive(Clone, Debug, Default)]
-pub struct KeyWish {
+pub struct KeyRequest {
     /// For people.
     pub name: Option<String>,
     /// Days until it expires, 1 to 3650; `None`: never.
@@ -92,7 +92,7 @@ impl KeyAdministration {
     ///
     /// # Errors
     /// See [`KeyError`].
-    pub async fn create(&self, caller: &Caller, wish: KeyWish) -> Result<(KeyEntry, CreatedKey), KeyError> {
+    pub async fn create(&self, caller: &Caller, wish: KeyRequest) -> Result<(KeyEntry, CreatedKey), KeyError> {
         let project = match &wish.project_id {
             None => None,
             Some(text) => {
@@ -100,7 +100,8 @@ impl KeyAdministration {
                     Ok(id) => self.projects.find(caller.organization, id).await?,
                     Err(_) => None,
                 };
-                let missing = || Bad::new(FieldCode::ReferenceNotFound, "names no project of the organization");
+                let missing =
+                    || InvalidValue::new(FieldCode::ReferenceNotFound, "names no project of the organization");
                 Some(found.ok_or_else(|| InvalidInput::of("project_id", missing()))?.id)
             }
         };

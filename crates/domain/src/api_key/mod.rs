@@ -7,7 +7,7 @@ mod ports;
 mod secret;
 mod service;
 
-pub use administration::{KeyAdministration, KeyError, KeyWish, RotateKey};
+pub use administration::{KeyAdministration, KeyError, KeyRequest, RotateKey};
 #[cfg(feature = "mocks")]
 pub use directory::MockApiKeyDirectory;
 pub use directory::{ApiKeyDirectory, KeyEntry, KeyFilter, KeyOrder};

@@ -25,7 +25,7 @@ pub struct Position {
 
 /// A part of the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stretch {
+pub struct AuditRange {
     /// It begins behind this record; else with the newest.
     pub after: Option<Position>,
     /// It ends with this record, which is part of it; else with the oldest.
@@ -34,7 +34,7 @@ pub struct Stretch {
 
 /// What was found in a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Measured {
+pub struct RangeMeasurement {
     /// How many records match, up to the limit.
     pub count: u32,
     /// The first and the last of these.

@@ -2,7 +2,7 @@
 
 use time::{Duration, OffsetDateTime};
 
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
 /// The longest text to search for, in characters.
 const MAX_SEARCH: usize = 256;
@@ -116,30 +116,30 @@ impl AuditQuery {
     }
 }
 
-fn span(start: OffsetDateTime, end: OffsetDateTime, reading: Reading) -> Result<(), Bad> {
+fn span(start: OffsetDateTime, end: OffsetDateTime, reading: Reading) -> Result<(), InvalidValue> {
     if end <= start {
-        return Err(Bad::new(FieldCode::OutOfRange, "must be after start"));
+        return Err(InvalidValue::new(FieldCode::OutOfRange, "must be after start"));
     }
     if reading == Reading::List && end - start > MAX_SPAN {
-        return Err(Bad::new(FieldCode::OutOfRange, "must be at most 30 days after start"));
+        return Err(InvalidValue::new(FieldCode::OutOfRange, "must be at most 30 days after start"));
     }
     Ok(())
 }
 
-fn value(text: String) -> Result<String, Bad> {
+fn value(text: String) -> Result<String, InvalidValue> {
     no_longer(text, MAX_VALUE)
 }
 
-fn no_longer(text: String, longest: usize) -> Result<String, Bad> {
+fn no_longer(text: String, longest: usize) -> Result<String, InvalidValue> {
     match text.chars().nth(longest) {
-        Some(_) => Err(Bad::new(FieldCode::TooLong, format!("must be at most {longest} characters"))),
+        Some(_) => Err(InvalidValue::new(FieldCode::TooLong, format!("must be at most {longest} characters"))),
         None => Ok(text),
     }
 }
 
-fn few(texts: Vec<String>, most: usize) -> Result<Vec<String>, Bad> {
+fn few(texts: Vec<String>, most: usize) -> Result<Vec<String>, InvalidValue> {
     if texts.len() > most {
-        return Err(Bad::new(FieldCode::TooMany, format!("must have at most {most} items")));
+        return Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {most} items")));
     }
     texts.into_iter().enumerate().map(|(n, text)| value(text).map_err(|bad| bad.of(n))).collect()
 }

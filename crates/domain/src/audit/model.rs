@@ -97,7 +97,7 @@ pub struct AuditEntry {
     /// How the request is called in its answer and in the log; empty for what was noted without a request.
     pub request_id: String,
     /// For how many calls this stands: 1, but for refused tries, of which one record may stand for many, see
-    /// [`RefusedTries`](super::RefusedTries). What it says else is of the last of them.
+    /// [`RefusedAttempts`](super::RefusedAttempts). What it says else is of the last of them.
     pub count: u32,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use super::{AuditEntry, AuditFilter, AuditRecord, Measured, Position, PreparedRecord, Stretch};
+use super::{AuditEntry, AuditFilter, AuditRange, AuditRecord, Position, PreparedRecord, RangeMeasurement};
 use crate::ids::{AuditRecordId, NodeId, NodeRunId, OrganizationId};
 use crate::store_error::StoreError;
 
@@ -21,12 +21,12 @@ pub struct NodeRun {
 }
 
 /// A moment at which a record may be stored later. No export counts anything from this moment on as complete until this is dropped.
-pub struct Stamp {
+pub struct RecordTimestamp {
     at: OffsetDateTime,
     _held: Option<Box<dyn Any + Send + Sync>>,
 }
 
-impl Stamp {
+impl RecordTimestamp {
     /// A moment that is held until `held` is dropped.
     #[must_use]
     pub fn held(at: OffsetDateTime, held: impl Any + Send + Sync) -> Self {
@@ -46,7 +46,7 @@ impl Stamp {
     }
 }
 
-impl fmt::Debug for Stamp {
+impl fmt::Debug for RecordTimestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Stamp").field(&self.at).finish()
     }
@@ -75,11 +75,11 @@ pub trait AuditTrail: Send + Sync {
     fn note(&self, entry: AuditEntry, early: Option<Arc<PreparedRecord>>);
 
     /// Takes the record of a refused try, which changed nothing, and returns at once. Those that repeat are counted and recorded together, see
-    /// [`RefusedTries`](super::RefusedTries); what is counted and not recorded yet goes with the server if it is killed.
+    /// [`RefusedAttempts`](super::RefusedAttempts); what is counted and not recorded yet goes with the server if it is killed.
     fn refused(&self, entry: AuditEntry);
 
     /// A moment, `now` or a little later, for a record that is stored by another way than through here.
-    fn stamp(&self, now: OffsetDateTime) -> Stamp;
+    fn stamp(&self, now: OffsetDateTime) -> RecordTimestamp;
 
     /// Returns the last moment, `end` at most, before which every record of every node is stored and none will come any more. For an
     /// `end` that is past this is `end` itself. For a later one it is not before this was called, as far as this node's records go.
@@ -119,7 +119,7 @@ pub trait AuditRepository: Send + Sync {
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        stretch: Stretch,
+        stretch: AuditRange,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError>;
 
@@ -128,9 +128,9 @@ pub trait AuditRepository: Send + Sync {
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        stretch: Stretch,
+        stretch: AuditRange,
         limit: u32,
-    ) -> Result<Measured, StoreError>;
+    ) -> Result<RangeMeasurement, StoreError>;
 
     /// The place of the record that is so many behind `after`, matching or not, in the filter's span of time; none if there are fewer.
     async fn far_behind(

@@ -33,21 +33,20 @@ struct Counted {
 
 /// Merges refused tries: the first of a kind is recorded as it is, and all that follow within a minute by one record at the end of that minute.
 #[derive(Debug, Default)]
-pub struct RefusedTries {
+pub struct RefusedAttempts {
     counted: HashMap<Kind, Counted>,
     /// The kinds in the order in which their minutes end.
     order: VecDeque<Kind>,
     addresses: HashMap<Option<ApiKeyId>, u32>,
 }
 
-impl RefusedTries {
+impl RefusedAttempts {
     /// Counts a try. What is to be recorded now: the first of its kind, or what was counted of a kind that there is no room for any more.
     #[must_use]
     pub fn take(&mut self, mut entry: AuditEntry) -> Option<AuditEntry> {
         let from = neighbourhood(&entry.client_ip);
         let mut kind = Kind { key: entry.api_key, project: entry.project, from, status: entry.status };
-        if !self.counted.contains_key(&kind)
-            && self.addresses.get(&kind.key).is_some_and(|from| *from >= MAX_ADDRESSES)
+        if !self.counted.contains_key(&kind) && self.addresses.get(&kind.key).is_some_and(|from| *from >= MAX_ADDRESSES)
         {
             kind.from = String::new();
             entry.client_ip = String::new();
@@ -125,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_first_try_has_its_record_and_the_others_of_its_minute_have_one_together() {
-        let mut tries = RefusedTries::default();
+        let mut tries = RefusedAttempts::default();
         assert_eq!(tries.take(tried(1, 7, "192.0.2.1")), Some(tried(1, 7, "192.0.2.1")));
         for n in 2..=1000 {
             assert_eq!(tries.take(tried(n, 7, "192.0.2.1")), None);
@@ -141,20 +140,20 @@ mod tests {
 
     #[test]
     fn many_addresses_leave_few_records_of_a_key() {
-        let mut tries = RefusedTries::default();
+        let mut tries = RefusedAttempts::default();
         let all = (0..5000).filter_map(|n| tries.take(tried(n, 7, &format!("198.51.{}.{}", n / 250, n % 250)))).count();
         assert_eq!(all, MAX_ADDRESSES as usize + 1);
         let rest = tries.finish();
         assert_eq!(rest.len(), 1);
         assert_eq!((rest[0].client_ip.as_str(), rest[0].count), ("", 5000 - MAX_ADDRESSES - 1));
-        let mut networks = RefusedTries::default();
+        let mut networks = RefusedAttempts::default();
         let all = (0..5000).filter_map(|n| networks.take(tried(n, 7, &format!("2001:db8::{n:x}")))).count();
         assert_eq!(all, 1);
     }
 
     #[test]
     fn no_number_of_keys_takes_more_memory_and_none_is_left_out() {
-        let mut tries = RefusedTries::default();
+        let mut tries = RefusedAttempts::default();
         let mut told = 0;
         for round in 0..2 {
             for n in 0..20_000 {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 use super::{
-    AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditTrail, BadCursor, Measured, Position, Reading, Stretch,
+    AuditFilter, AuditQuery, AuditRange, AuditRecord, AuditRepository, AuditTrail, BadCursor, Position,
+    RangeMeasurement, Reading,
 };
 use crate::field::InvalidInput;
 use crate::ids::OrganizationId;
@@ -97,7 +98,7 @@ impl AuditLogs {
         loop {
             let through = self.step(organization, &filter, after).await?;
             let mut records =
-                self.repository.page(organization, &filter, Stretch { after, through }, limit + 1).await?;
+                self.repository.page(organization, &filter, AuditRange { after, through }, limit + 1).await?;
             let more = records.len() > limit as usize;
             records.truncate(limit as usize);
             steps += 1;
@@ -144,8 +145,8 @@ impl AuditLogs {
         let mut steps = 0;
         loop {
             let through = self.step(organization, &filter, after).await?;
-            let Measured { count, ends, more } =
-                self.repository.measure(organization, &filter, Stretch { after, through }, limit).await?;
+            let RangeMeasurement { count, ends, more } =
+                self.repository.measure(organization, &filter, AuditRange { after, through }, limit).await?;
             steps += 1;
             if count == 0 && through.is_some() && steps < MAX_STEPS {
                 after = through;
@@ -169,7 +170,7 @@ impl AuditChunk {
     /// The store's failure.
     pub async fn next_batch(&mut self) -> Result<Vec<AuditRecord>, StoreError> {
         let Some(end) = self.last else { return Ok(Vec::new()) };
-        let rest = Stretch { after: self.after, through: Some(end) };
+        let rest = AuditRange { after: self.after, through: Some(end) };
         let records = self.repository.page(self.organization, &self.filter, rest, BATCH).await?;
         self.after = records.last().map(AuditRecord::position);
         if records.len() < BATCH as usize || self.after == Some(end) {

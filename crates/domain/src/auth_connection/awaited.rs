@@ -79,7 +79,7 @@ words_of!(MfaKind {
 
 /// A value that is waited for. All texts are the page's: cleaned and bounded, not to be believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AwaitedField {
+pub struct RequestedField {
     /// Names it for the life of its flow.
     pub id: String,
     /// The name that its value is kept under.
@@ -106,7 +106,7 @@ pub struct AwaitedField {
 
 /// A choice that is waited for. All texts are the page's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AwaitedChoice {
+pub struct RequestedChoice {
     /// Names it for the life of its flow.
     pub id: String,
     /// What it is about.
@@ -127,7 +127,7 @@ pub struct AwaitedChoice {
     pub provider: Option<String>,
 }
 
-impl From<&Field> for AwaitedField {
+impl From<&Field> for RequestedField {
     fn from(field: &Field) -> Self {
         Self {
             id: field.key.clone(),
@@ -146,7 +146,7 @@ impl From<&Field> for AwaitedField {
     }
 }
 
-impl From<&Choice> for AwaitedChoice {
+impl From<&Choice> for RequestedChoice {
     fn from(choice: &Choice) -> Self {
         Self {
             id: choice.key.clone(),

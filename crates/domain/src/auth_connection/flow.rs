@@ -3,7 +3,7 @@
 use time::{Duration, OffsetDateTime};
 
 use super::awaited::words;
-use super::{AuthConnection, AwaitedChoice, AwaitedField, ConnectionStatus, CredentialRef};
+use super::{AuthConnection, ConnectionStatus, CredentialRef, RequestedChoice, RequestedField};
 use crate::ids::{AuthConnectionId, AuthFlowId, CredentialId, NodeId, ProxyId, ReplayId, SessionId};
 use crate::login_page::{HostPattern, Progress};
 
@@ -94,7 +94,7 @@ impl FlowFailure {
 
 /// Something that a login asked for: what a login by itself needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Need {
+pub enum FlowRequirement {
     /// The value of that name.
     Value(String),
     /// A code of an app.
@@ -111,7 +111,7 @@ pub enum Need {
     Choice(String),
 }
 
-impl Need {
+impl FlowRequirement {
     /// As it is stored.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -146,7 +146,7 @@ impl Need {
 
 /// What a flow goes on with, whatever its connection is told meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BegunWith {
+pub struct FlowSettings {
     /// Where it may go.
     pub allowed_domains: Vec<HostPattern>,
     /// Whether what it is given is kept.
@@ -163,7 +163,7 @@ pub struct BegunWith {
     pub told_at: OffsetDateTime,
 }
 
-impl BegunWith {
+impl FlowSettings {
     /// What a flow of the connection begins with now.
     #[must_use]
     pub fn of(connection: &AuthConnection) -> Self {
@@ -210,13 +210,13 @@ pub struct Flow {
     /// Whether it is recorded.
     pub record_session: bool,
     /// What else it goes on with; `None`: with what its connection is told now.
-    pub begun_with: Option<Box<BegunWith>>,
+    pub begun_with: Option<Box<FlowSettings>>,
     /// The recording.
     pub replay: Option<ReplayId>,
     /// The values that it waits for.
-    pub fields: Vec<AwaitedField>,
+    pub fields: Vec<RequestedField>,
     /// The choices that it waits for.
-    pub choices: Vec<AwaitedChoice>,
+    pub choices: Vec<RequestedChoice>,
     /// What a person is to do elsewhere.
     pub external_action: Option<String>,
     /// What the site said.
@@ -236,7 +236,7 @@ pub struct Flow {
     /// What was typed so far, by name, sealed.
     pub entered: Option<Vec<u8>>,
     /// What it was asked for so far.
-    pub needs: Vec<Need>,
+    pub needs: Vec<FlowRequirement>,
     /// What has been done so far.
     pub progress: Progress,
     /// How often it has acted on a page, or somebody else has while it waited.

@@ -2,7 +2,7 @@
 
 use super::{ConnectionChange, CredentialRef, Settings};
 use crate::credential::domain;
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::login_page::{AllowedHosts, HostPattern};
 use crate::name::SlugName;
 
@@ -73,7 +73,7 @@ pub struct LoginInput {
 
 /// Checked as far as it can be without looking anything up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct CheckedInput {
     /// Everything but the proxy.
     pub(super) change: ConnectionChange,
     /// By id or name; it is looked up.
@@ -84,7 +84,7 @@ pub(super) struct Wish {
 pub(super) struct NewConnection {
     pub(super) domain: String,
     pub(super) profile: SlugName,
-    pub(super) wish: Wish,
+    pub(super) wish: CheckedInput,
 }
 
 impl ConnectionInput {
@@ -99,14 +99,14 @@ impl ConnectionInput {
     }
 
     /// Changes of a connection at `domain` that is told this now.
-    pub(super) fn change(self, domain: &str, now: &Settings) -> Result<Wish, InvalidInput> {
+    pub(super) fn change(self, domain: &str, now: &Settings) -> Result<CheckedInput, InvalidInput> {
         let mut fields = Fields::new();
         let wish = self.wish(&mut fields, Some(domain), now);
         fields.finish()?;
         Ok(wish)
     }
 
-    fn wish(self, fields: &mut Fields, domain: Option<&str>, now: &Settings) -> Wish {
+    fn wish(self, fields: &mut Fields, domain: Option<&str>, now: &Settings) -> CheckedInput {
         let allowed = fields.take_optional("allowed_domains", self.allowed_domains, patterns);
         let interval = |seconds| within(seconds, 300, 86_400);
         let interval = fields.take_optional("health_check_interval", self.health_check_interval, interval);
@@ -117,8 +117,10 @@ impl ConnectionInput {
         if let (Some(hosts), Some(_), None, Some(stays)) = (&hosts, &allowed, &self.login_url, &now.login_url)
             && hosts.check(stays).is_err()
         {
-            let bad =
-                Bad::new(FieldCode::NotAllowed, "must hold the host of login_url, or come with another login_url");
+            let bad = InvalidValue::new(
+                FieldCode::NotAllowed,
+                "must hold the host of login_url, or come with another login_url",
+            );
             fields.refuse("allowed_domains", bad);
         }
         let login_url = fields.take_optional("login_url", self.login_url, |text| login_url(&text, hosts.as_ref()));
@@ -135,31 +137,33 @@ impl ConnectionInput {
             login_url,
             proxy: None,
         };
-        Wish { change, proxy }
+        CheckedInput { change, proxy }
     }
 }
 
 impl ProxyInput {
     /// By id or name; `None` for none.
-    pub(super) fn parse(self) -> Result<Option<String>, Bad> {
+    pub(super) fn parse(self) -> Result<Option<String>, InvalidValue> {
         match (self.id, self.name) {
-            (Some(_), Some(_)) => Err(Bad::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both")),
+            (Some(_), Some(_)) => {
+                Err(InvalidValue::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"))
+            }
             (one, other) => Ok(one.or(other).filter(|text| !text.is_empty())),
         }
     }
 }
 
 impl CredentialInput {
-    fn parse(self) -> Result<Option<CredentialRef>, Bad> {
+    fn parse(self) -> Result<Option<CredentialRef>, InvalidValue> {
         let text = |text: Option<String>, name: &str| match text {
             Some(text) if text.trim().is_empty() => {
-                Err(Bad::new(FieldCode::TooShort, "must have at least 1 character").of(name))
+                Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character").of(name))
             }
             Some(text) if text.chars().nth(MAX_TEXT).is_some() => {
-                Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_TEXT} characters")).of(name))
+                Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_TEXT} characters")).of(name))
             }
             Some(text) if text.chars().any(char::is_control) => {
-                Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters").of(name))
+                Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters").of(name))
             }
             other => Ok(other.map(|text| text.trim().to_owned())),
         };
@@ -171,9 +175,9 @@ impl CredentialInput {
             (None, Some(provider), Some(path), false) => Ok(Some(CredentialRef::Item { provider, path })),
             (None, Some(provider), None, true) => Ok(Some(CredentialRef::Auto { provider })),
             (None, None, None, true) => Ok(Some(CredentialRef::AutoAny)),
-            (None, Some(_), None, false) => Err(Bad::new(FieldCode::Required, "needs a path, or auto: true")),
-            (None, None, ..) => Err(Bad::new(FieldCode::Required, "needs a provider").of("provider")),
-            _ => Err(Bad::new(
+            (None, Some(_), None, false) => Err(InvalidValue::new(FieldCode::Required, "needs a path, or auto: true")),
+            (None, None, ..) => Err(InvalidValue::new(FieldCode::Required, "needs a provider").of("provider")),
+            _ => Err(InvalidValue::new(
                 FieldCode::MutuallyExclusive,
                 "takes a name, or a provider with a path, or auto: true, with a provider or without",
             )),
@@ -181,33 +185,35 @@ impl CredentialInput {
     }
 }
 
-fn patterns(texts: Vec<String>) -> Result<Vec<HostPattern>, Bad> {
+fn patterns(texts: Vec<String>) -> Result<Vec<HostPattern>, InvalidValue> {
     if texts.len() > MAX_DOMAINS {
-        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MAX_DOMAINS}")));
+        return Err(InvalidValue::new(FieldCode::TooMany, format!("must be at most {MAX_DOMAINS}")));
     }
     let parsed = texts.iter().enumerate().map(|(at, text)| {
-        HostPattern::parse(text.trim()).map_err(|bad| Bad::new(FieldCode::InvalidFormat, bad.to_string()).of(at))
+        HostPattern::parse(text.trim())
+            .map_err(|bad| InvalidValue::new(FieldCode::InvalidFormat, bad.to_string()).of(at))
     });
     let (good, bad): (Vec<_>, Vec<_>) = parsed.partition(Result::is_ok);
-    Bad::any(bad.into_iter().filter_map(Result::err))?;
+    InvalidValue::any(bad.into_iter().filter_map(Result::err))?;
     Ok(good.into_iter().filter_map(Result::ok).collect())
 }
 
-fn login_url(text: &str, hosts: Option<&AllowedHosts>) -> Result<Option<String>, Bad> {
+fn login_url(text: &str, hosts: Option<&AllowedHosts>) -> Result<Option<String>, InvalidValue> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(None);
     }
     if text.chars().nth(MAX_URL).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
     }
-    let format = || Bad::new(FieldCode::InvalidFormat, "must be an http or https address without user and password");
+    let format =
+        || InvalidValue::new(FieldCode::InvalidFormat, "must be an http or https address without user and password");
     let url = url::Url::parse(text).map_err(|_| format())?;
     if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
         return Err(format());
     }
     if hosts.is_some_and(|hosts| hosts.check(url.as_str()).is_err()) {
-        return Err(Bad::new(FieldCode::NotAllowed, "must be at the domain or a host of allowed_domains"));
+        return Err(InvalidValue::new(FieldCode::NotAllowed, "must be at the domain or a host of allowed_domains"));
     }
     Ok(Some(url.into()))
 }

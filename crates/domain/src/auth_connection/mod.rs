@@ -16,15 +16,17 @@ mod settings;
 mod submit;
 mod transitions;
 
-pub use awaited::{AwaitedChoice, AwaitedField};
-pub use flow::{BegunWith, Flow, FlowError, FlowFailure, FlowKind, FlowStatus, FlowStep, Need, TimelineEvent};
+pub use awaited::{RequestedChoice, RequestedField};
+pub use flow::{
+    Flow, FlowError, FlowFailure, FlowKind, FlowRequirement, FlowSettings, FlowStatus, FlowStep, TimelineEvent,
+};
 pub use hosted::{HandoffError, HostedFlow, PageKey};
 pub use input::{ConnectionInput, CredentialInput, LoginInput, ProxyInput};
 pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
 pub use ports::{
-    AuthConnectionRepository, CarriedFlow, ConnectionDeleted, ConnectionFilter, ConnectionStored, ConnectionUpdated,
-    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowChangeNotifier, FlowEnd, KeptCredential,
-    LetSave, NoExternalCredentials, ProviderScope,
+    AuthConnectionRepository, CollectedCredential, ConnectionDeleted, ConnectionFilter, ConnectionStored,
+    ConnectionUpdated, ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowChangeNotifier, FlowEnd,
+    NoExternalCredentials, OrphanedFlow, ProfileSavePermission, ProviderScope,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowChangeNotifier};

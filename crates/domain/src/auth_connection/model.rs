@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use super::awaited::words;
-use super::{Flow, Need, ProviderScope, Settings};
+use super::{Flow, FlowRequirement, ProviderScope, Settings};
 use crate::credential::Credential;
 use crate::ids::{AuthConnectionId, OrganizationId, ProfileId, ProjectId};
 use crate::login_page::{AllowedHosts, HostPattern};
@@ -59,7 +59,7 @@ pub struct AuthConnection {
     /// What it is told.
     pub settings: Settings,
     /// What the last login that succeeded was asked for; `None`: none has yet.
-    pub needs: Option<Vec<Need>>,
+    pub needs: Option<Vec<FlowRequirement>>,
     /// When it was last looked whether the login holds, whatever was found.
     pub last_check_at: Option<OffsetDateTime>,
     /// When it was made.

@@ -5,7 +5,7 @@ use futures_core::stream::BoxStream;
 use secrecy::SecretString;
 use time::OffsetDateTime;
 
-use super::{AuthConnection, ConnectionChange, ConnectionStatus, Flow, FlowKind, Need, TimelineEvent};
+use super::{AuthConnection, ConnectionChange, ConnectionStatus, Flow, FlowKind, FlowRequirement, TimelineEvent};
 use crate::credential::{Credential, CredentialChange, SealedSecrets, Sites, TotpSecret};
 use crate::ids::{AuthConnectionId, AuthFlowId, CredentialId, NodeId, OrganizationId, ProjectId, SessionId};
 use crate::organization::LimitExceeded;
@@ -62,7 +62,7 @@ pub enum FlowBegun {
 /// Whether a flow's session may save its profile.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LetSave {
+pub enum ProfileSavePermission {
     /// It may, or has already.
     Yes,
     /// Another flow is saving the profile just now.
@@ -75,7 +75,7 @@ pub enum LetSave {
 
 /// What a login that succeeded was given, as it is kept with its end. That it cannot be kept does not undo the login.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeptCredential {
+pub enum CollectedCredential {
     /// As a new credential, if its name is free and the project has fewer than `most`.
     New {
         /// The credential.
@@ -100,9 +100,9 @@ pub struct FlowEnd {
     /// Whether the profile is logged in, if that is known now.
     pub status: Option<ConnectionStatus>,
     /// What a login that succeeded was asked for.
-    pub needs: Option<Vec<Need>>,
+    pub needs: Option<Vec<FlowRequirement>>,
     /// What it was given, to be kept.
-    pub kept: Option<KeptCredential>,
+    pub kept: Option<CollectedCredential>,
     /// What the credential that it is kept as is called, for a connection that names none.
     pub credential: Option<String>,
     /// When it was looked whether the login holds.
@@ -113,7 +113,7 @@ pub struct FlowEnd {
 
 /// A flow that nobody carries, and where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CarriedFlow {
+pub struct OrphanedFlow {
     /// The flow.
     pub flow: AuthFlowId,
     /// Its connection.
@@ -183,13 +183,13 @@ pub trait AuthConnectionRepository: Send + Sync {
 
     /// The flows that go on, or that may have a session, and that nobody else carries. A node that was silent for
     /// [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER), by the store's own clock, carries none.
-    async fn to_carry(&self, node: NodeId) -> Result<Vec<CarriedFlow>, StoreError>;
+    async fn to_carry(&self, node: NodeId) -> Result<Vec<OrphanedFlow>, StoreError>;
 
     /// Takes a flow on that [is to be carried](Self::to_carry).
     async fn take(&self, id: AuthFlowId, node: NodeId) -> Result<Option<Flow>, StoreError>;
 
     /// Lets the session of a flow that goes on save its profile at its end; also `over` a version that it has not loaded.
-    async fn let_save(&self, flow: &Flow, over: bool) -> Result<LetSave, StoreError>;
+    async fn let_save(&self, flow: &Flow, over: bool) -> Result<ProfileSavePermission, StoreError>;
 
     /// Connections whose login is to be looked at: checked, logged in and not looked at for their interval, and not logging in. Up to
     /// `most`, each of which is due again only after a minute. Those whose profile a session has loaded are put off.

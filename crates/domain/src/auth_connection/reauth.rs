@@ -1,7 +1,7 @@
 //! Whether a connection could log in by itself, as far as can be known without trying.
 
 use super::awaited::words;
-use super::{AuthConnection, CredentialRef, Need};
+use super::{AuthConnection, CredentialRef, FlowRequirement};
 use crate::credential::{Credential, Sites};
 
 words! {
@@ -64,7 +64,9 @@ impl AuthConnection {
             }
             _ => return Reauth::no(R::NoCredential),
         };
-        let is_typed = |need: &Need| matches!(need, Need::Value(_) | Need::Totp | Need::OtherCode);
+        let is_typed = |need: &FlowRequirement| {
+            matches!(need, FlowRequirement::Value(_) | FlowRequirement::Totp | FlowRequirement::OtherCode)
+        };
         // Nothing of a credential of a site that no login comes to is ever typed.
         let at_home = |credential: &Credential| self.hosts().may_reach(&Sites::of_domain(&credential.domain));
         if needs.iter().any(is_typed) && known.is_some_and(|credential| !at_home(credential)) {
@@ -82,19 +84,23 @@ impl AuthConnection {
 }
 
 /// What `need` asks for that nobody but a person has. What a provider holds is seen only when it is asked.
-fn obstacle(need: &Need, known: Option<&Credential>) -> Option<ReauthReason> {
+fn obstacle(need: &FlowRequirement, known: Option<&Credential>) -> Option<ReauthReason> {
     match need {
-        Need::External => Some(ReauthReason::RequiresExternalAction),
-        Need::SmsCode => Some(ReauthReason::RequiresSmsCode),
-        Need::EmailCode => Some(ReauthReason::RequiresEmailCode),
-        Need::Totp | Need::OtherCode if known.is_some_and(|credential| !credential.has_totp_secret) => {
+        FlowRequirement::External => Some(ReauthReason::RequiresExternalAction),
+        FlowRequirement::SmsCode => Some(ReauthReason::RequiresSmsCode),
+        FlowRequirement::EmailCode => Some(ReauthReason::RequiresEmailCode),
+        FlowRequirement::Totp | FlowRequirement::OtherCode
+            if known.is_some_and(|credential| !credential.has_totp_secret) =>
+        {
             Some(ReauthReason::RequiresTotpWithoutSecret)
         }
-        Need::Value(name)
+        FlowRequirement::Value(name)
             if known.is_some_and(|credential| super::submit::value_key(&credential.value_keys, name).is_none()) =>
         {
             Some(ReauthReason::NoViablePlans)
         }
-        Need::Totp | Need::OtherCode | Need::Value(_) | Need::Choice(_) => None,
+        FlowRequirement::Totp | FlowRequirement::OtherCode | FlowRequirement::Value(_) | FlowRequirement::Choice(_) => {
+            None
+        }
     }
 }

@@ -7,17 +7,17 @@ use futures_core::stream::BoxStream;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::hosted::mint;
-use super::input::{NewConnection, ProxyInput, Wish};
+use super::input::{CheckedInput, NewConnection, ProxyInput};
 use super::{
-    AuthConnection, AuthConnectionRepository, BegunWith, ConnectionFilter, ConnectionInput, ConnectionStatus,
-    ConnectionStored, ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowChangeNotifier,
-    FlowEvent, FlowKind, FlowRefused, FlowStatus, FlowStep, LoginInput, ProviderScope, Reauth, Settings, Submission,
+    AuthConnection, AuthConnectionRepository, ConnectionFilter, ConnectionInput, ConnectionStatus, ConnectionStored,
+    ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowChangeNotifier, FlowEvent, FlowKind,
+    FlowRefused, FlowSettings, FlowStatus, FlowStep, LoginInput, ProviderScope, Reauth, Settings, Submission,
     SubmitInput, TimelineEvent,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, Entropy, IdSource};
 use crate::credential::CredentialRepository;
-use crate::field::{Bad, FieldCode, InvalidInput};
+use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{AuthConnectionId, AuthFlowId, ProxyId, SessionId};
 use crate::login_page::Progress;
 use crate::name::SlugName;
@@ -377,7 +377,7 @@ impl AuthConnections {
             open: false,
             proxy: connection.settings.proxy,
             record_session: false,
-            begun_with: Some(Box::new(BegunWith::of(connection))),
+            begun_with: Some(Box::new(FlowSettings::of(connection))),
             replay: None,
             fields: Vec::new(),
             choices: Vec::new(),
@@ -418,7 +418,7 @@ impl AuthConnections {
     }
 
     /// Finds what a wish names.
-    async fn look_up(&self, scope: &Scope, wish: &mut Wish) -> Result<(), AuthConnectionError> {
+    async fn look_up(&self, scope: &Scope, wish: &mut CheckedInput) -> Result<(), AuthConnectionError> {
         if let Some(proxy) = wish.proxy.take() {
             wish.change.proxy = Some(match proxy {
                 Some(asked) => Some(self.proxy(scope, &asked).await?),
@@ -449,7 +449,7 @@ impl AuthConnections {
         self.deps.proxies.resolve::<AuthConnectionError>(scope.project_id(), asked).await.map_err(|error| match error {
             // Sessions call the field otherwise.
             AuthConnectionError::Invalid(invalid) => match invalid.fields() {
-                [only] => InvalidInput::of("proxy", Bad::new(only.code, only.message.clone())).into(),
+                [only] => InvalidInput::of("proxy", InvalidValue::new(only.code, only.message.clone())).into(),
                 _ => invalid.into(),
             },
             other => other,
@@ -476,5 +476,5 @@ fn gone(field: &str) -> InvalidInput {
         "proxy" => "there is no such proxy",
         _ => "it was deleted meanwhile",
     };
-    InvalidInput::of(field, Bad::new(FieldCode::ReferenceNotFound, what))
+    InvalidInput::of(field, InvalidValue::new(FieldCode::ReferenceNotFound, what))
 }

@@ -5,8 +5,8 @@ use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{AwaitedChoice, AwaitedField, Flow};
-use crate::field::{Bad, FieldCode, Fields, InvalidInput};
+use super::{Flow, RequestedChoice, RequestedField};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::login_page::ChoiceKind;
 
 /// Values in one submission.
@@ -61,14 +61,17 @@ impl SubmitInput {
     pub(super) fn parse(self, flow: &Flow) -> Result<Submission, InvalidInput> {
         let mut refused = Fields::new();
         if self.field_values.is_some() && self.fields.is_some() {
-            refused.refuse("fields", Bad::new(FieldCode::MutuallyExclusive, "takes no place beside field_values"));
+            refused.refuse(
+                "fields",
+                InvalidValue::new(FieldCode::MutuallyExclusive, "takes no place beside field_values"),
+            );
         }
         let (at, by_id) = if self.fields.is_some() { ("fields", false) } else { ("field_values", true) };
         let chooses = self.selections().next().is_some();
         let choice = self.choice(flow, &mut refused);
         let given = self.field_values.or(self.fields);
         if given.is_none() && !chooses {
-            refused.refuse("body", Bad::new(FieldCode::Required, "needs values or a choice"));
+            refused.refuse("body", InvalidValue::new(FieldCode::Required, "needs values or a choice"));
         }
         let values = match given {
             Some(given) => refused.take(at, values(given, flow, by_id, chooses)).unwrap_or_default(),
@@ -100,13 +103,15 @@ impl SubmitInput {
         let mut found = None;
         for (at, (name, text, meant)) in self.selections().enumerate() {
             if at > 0 {
-                refused
-                    .refuse(name, Bad::new(FieldCode::MutuallyExclusive, "is a second selection; only one is taken"));
+                refused.refuse(
+                    name,
+                    InvalidValue::new(FieldCode::MutuallyExclusive, "is a second selection; only one is taken"),
+                );
                 continue;
             }
             found = flow.choices.iter().find(|choice| meant(choice, text)).map(|choice| choice.id.clone());
             if found.is_none() {
-                refused.refuse(name, Bad::new(FieldCode::NotAllowed, "is not among what is waited for"));
+                refused.refuse(name, InvalidValue::new(FieldCode::NotAllowed, "is not among what is waited for"));
             }
         }
         found
@@ -114,16 +119,16 @@ impl SubmitInput {
 }
 
 /// Whether a choice is the one that a text means.
-type Meant = fn(&AwaitedChoice, &str) -> bool;
+type Meant = fn(&RequestedChoice, &str) -> bool;
 
 fn values(
     given: BTreeMap<String, SecretString>,
     flow: &Flow,
     by_id: bool,
     with_choice: bool,
-) -> Result<BTreeMap<String, SecretString>, Bad> {
+) -> Result<BTreeMap<String, SecretString>, InvalidValue> {
     if given.len() > MAX_VALUES {
-        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MAX_VALUES}")));
+        return Err(InvalidValue::new(FieldCode::TooMany, format!("must be at most {MAX_VALUES}")));
     }
     let mut bad = Vec::new();
     let mut values = BTreeMap::new();
@@ -131,34 +136,32 @@ fn values(
         let field = flow.fields.iter().find(|field| if by_id { field.id == key } else { field.name == key });
         let shown: String = key.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
         let Some(field) = field else {
-            bad.push(Bad::new(FieldCode::NotAllowed, "is not waited for").of(shown));
+            bad.push(InvalidValue::new(FieldCode::NotAllowed, "is not waited for").of(shown));
             continue;
         };
         if value.expose_secret().len() > MAX_VALUE {
-            bad.push(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")).of(shown));
+            bad.push(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")).of(shown));
         } else if !value.expose_secret().is_empty() && !takes(field, value.expose_secret()) {
-            bad.push(Bad::new(FieldCode::NotAllowed, "is none of the options").of(shown));
+            bad.push(InvalidValue::new(FieldCode::NotAllowed, "is none of the options").of(shown));
         } else if !value.expose_secret().is_empty() {
             values.insert(field.id.clone(), value);
         }
     }
     if !with_choice && bad.is_empty() {
         let missing = flow.fields.iter().filter(|field| field.required && !values.contains_key(&field.id));
-        bad.extend(
-            missing.map(|field| {
-                Bad::new(FieldCode::Required, "is required").of(if by_id { &field.id } else { &field.name })
-            }),
-        );
+        bad.extend(missing.map(|field| {
+            InvalidValue::new(FieldCode::Required, "is required").of(if by_id { &field.id } else { &field.name })
+        }));
         if bad.is_empty() && values.is_empty() {
-            bad.push(Bad::new(FieldCode::Required, "needs at least one value"));
+            bad.push(InvalidValue::new(FieldCode::Required, "needs at least one value"));
         }
     }
-    Bad::any(bad)?;
+    InvalidValue::any(bad)?;
     Ok(values)
 }
 
 /// Whether a field may be given the value.
-fn takes(field: &AwaitedField, value: &str) -> bool {
+fn takes(field: &RequestedField, value: &str) -> bool {
     field.options.is_empty() || field.options.iter().any(|option| option == value)
 }
 

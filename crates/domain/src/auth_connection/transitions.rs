@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use super::{AwaitedChoice, AwaitedField, Flow, FlowFailure, FlowStatus, FlowStep};
+use super::{Flow, FlowFailure, FlowStatus, FlowStep, RequestedChoice, RequestedField};
 use crate::ids::{AuthFlowId, SessionId};
 use crate::login_page::Progress;
 
@@ -10,11 +10,11 @@ use crate::login_page::Progress;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowEvent {
     /// The page asks for values or a choice that are not known.
-    Asked {
+    InputRequested {
         /// Values.
-        fields: Vec<AwaitedField>,
+        fields: Vec<RequestedField>,
         /// Choices.
-        choices: Vec<AwaitedChoice>,
+        choices: Vec<RequestedChoice>,
     },
     /// What is known fits, and is being typed.
     Filling,
@@ -23,7 +23,7 @@ pub enum FlowEvent {
         /// What, for people.
         message: String,
         /// What can be chosen instead.
-        choices: Vec<AwaitedChoice>,
+        choices: Vec<RequestedChoice>,
     },
     /// The page went on without us: somebody acted elsewhere, or in the live view.
     MovedOn,
@@ -48,7 +48,7 @@ impl FlowEvent {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Asked { .. } => "asked",
+            Self::InputRequested { .. } => "asked",
             Self::Filling => "filling",
             Self::Elsewhere { .. } => "elsewhere",
             Self::MovedOn => "moved on",
@@ -121,9 +121,10 @@ impl Flow {
                 return Err(FlowRefused { id: self.id, status: self.status, step: self.step, event: event.name() });
             }
             (_, E::LoggedIn(url)) => Self { post_login_url: Some(url), step: Submitting, submission: None, ..moved },
-            (Discovering | Submitting | AwaitingExternalAction | AwaitingInput, E::Asked { fields, choices }) => {
-                Self { step: AwaitingInput, fields, choices, submission: None, ..moved }
-            }
+            (
+                Discovering | Submitting | AwaitingExternalAction | AwaitingInput,
+                E::InputRequested { fields, choices },
+            ) => Self { step: AwaitingInput, fields, choices, submission: None, ..moved },
             (Discovering | Submitting, E::Filling) => Self { step: Submitting, ..moved },
             (Discovering | Submitting | AwaitingExternalAction, E::Elsewhere { message, choices }) => {
                 let external_action = Some(message);

@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use super::{BrowserPolicy, Viewport};
-use crate::field::{Bad, FieldCode};
+use crate::field::{FieldCode, InvalidValue};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::profile::LoadedProfile;
 
@@ -35,11 +35,11 @@ pub struct StartUrl(String);
 impl StartUrl {
     /// # Errors
     /// `invalid_format` or `too_long`.
-    pub fn parse(text: &str) -> Result<Self, Bad> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         if text.chars().take(8193).count() > 8192 {
-            return Err(Bad::new(FieldCode::TooLong, "must have at most 8192 characters"));
+            return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 8192 characters"));
         }
-        let bad = || Bad::new(FieldCode::InvalidFormat, "must be an absolute URL");
+        let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL");
         let (scheme, rest) = text.split_once(':').ok_or_else(bad)?;
         let scheme_is_good = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));

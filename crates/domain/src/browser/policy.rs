@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::field::{Bad, FieldCode};
+use crate::field::{FieldCode, InvalidValue};
 
 /// Chrome policy names and values, at most 5 MiB of JSON, without those that would reach out of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,15 +16,15 @@ impl BrowserPolicy {
 
     /// # Errors
     /// `blocked` with the policy's name; `too_long`.
-    pub fn parse(policies: Map<String, Value>) -> Result<Self, Bad> {
+    pub fn parse(policies: Map<String, Value>) -> Result<Self, InvalidValue> {
         let blocked = policies.keys().filter(|name| is_blocked(name));
-        Bad::any(blocked.map(|name| Bad::new(FieldCode::Blocked, "is never allowed").of(name)))?;
+        InvalidValue::any(blocked.map(|name| InvalidValue::new(FieldCode::Blocked, "is never allowed").of(name)))?;
         if policies.values().map(count).sum::<usize>() > Self::MAX_VALUES {
-            return Err(Bad::new(FieldCode::TooMany, "must have at most 20000 values"));
+            return Err(InvalidValue::new(FieldCode::TooMany, "must have at most 20000 values"));
         }
         let policy = Self(policies);
         if Value::Object(policy.0.clone()).to_string().len() > Self::MAX_BYTES {
-            return Err(Bad::new(FieldCode::TooLong, "must be at most 5 MiB of JSON"));
+            return Err(InvalidValue::new(FieldCode::TooLong, "must be at most 5 MiB of JSON"));
         }
         Ok(policy)
     }

@@ -1,6 +1,6 @@
 //! The size of a session's display, and a part of it.
 
-use crate::field::{Bad, FieldCode, within};
+use crate::field::{FieldCode, InvalidValue, within};
 
 /// Size of the display in pixels, and how often it may be drawn per second at most in live views and recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,8 +28,8 @@ impl Viewport {
     ///
     /// # Errors
     /// The member that leaves its bounds.
-    pub fn parse(width: Option<i64>, height: Option<i64>, refresh_rate: Option<i64>) -> Result<Self, Bad> {
-        let required = || Bad::new(FieldCode::Required, "is required");
+    pub fn parse(width: Option<i64>, height: Option<i64>, refresh_rate: Option<i64>) -> Result<Self, InvalidValue> {
+        let required = || InvalidValue::new(FieldCode::Required, "is required");
         let side = |value: Option<i64>| value.ok_or_else(required).and_then(|side| within(side, 1, Self::MAX_SIDE));
         let width = side(width).map_err(|bad| bad.of("width"));
         let height = side(height).map_err(|bad| bad.of("height"));
@@ -37,13 +37,13 @@ impl Viewport {
         let (width, height, rate) = match (width, height, rate) {
             (Ok(width), Ok(height), Ok(rate)) => (width, height, rate),
             (width, height, rate) => {
-                Bad::any([width.err(), height.err(), rate.err()].into_iter().flatten())?;
+                InvalidValue::any([width.err(), height.err(), rate.err()].into_iter().flatten())?;
                 unreachable!("one of them was refused")
             }
         };
         let pixels = u64::from(width) * u64::from(height);
         if pixels > Self::MAX_PIXELS {
-            return Err(Bad::new(FieldCode::OutOfRange, "must have at most 64000000 pixels"));
+            return Err(InvalidValue::new(FieldCode::OutOfRange, "must have at most 64000000 pixels"));
         }
         let refresh_rate = rate.unwrap_or(match pixels {
             0..=1_024_000 => 60,
@@ -78,9 +78,9 @@ impl Region {
         y: Option<i64>,
         width: Option<i64>,
         height: Option<i64>,
-    ) -> Result<Self, Bad> {
+    ) -> Result<Self, InvalidValue> {
         let side = |names: [&str; 2], start: Option<i64>, length: Option<i64>, whole: u32| {
-            let given = |value: Option<i64>| value.ok_or_else(|| Bad::new(FieldCode::Required, "is required"));
+            let given = |value: Option<i64>| value.ok_or_else(|| InvalidValue::new(FieldCode::Required, "is required"));
             let start = given(start).and_then(|start| within(start, 0, whole - 1));
             // How much may follow depends on where it begins; without that, the whole is the bound.
             let most = start.as_ref().map_or(whole, |start| whole - start);
@@ -96,7 +96,7 @@ impl Region {
             (Ok(across), Ok(down)) => (across, down),
             (across, down) => {
                 let refused = across.err().into_iter().chain(down.err()).flatten().flatten();
-                Bad::any(refused)?;
+                InvalidValue::any(refused)?;
                 unreachable!("one of them was refused")
             }
         };

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::keys::{Chord, KeySym};
-use super::model::{Action, Button, Click, ClickKind, Drag, DragMotion, Move, Point, Press, Scroll, TypeText, Way};
+use super::model::{
+    Action, Button, Click, ClickKind, Drag, DragMotion, MousePath, Move, Point, Press, Scroll, TypeText,
+};
 use crate::browser::Viewport;
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
 /// Longest clipboard text that is written, in bytes of UTF-8.
 pub const MAX_CLIPBOARD: usize = 1 << 20;
@@ -26,7 +28,7 @@ const MAX_WHOLE: Duration = Duration::from_secs(3_600);
 
 /// `click_mouse` as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClickWish {
+pub struct ClickRequest {
     /// Required, from the left.
     pub x: Option<i64>,
     /// Required, from above.
@@ -43,7 +45,7 @@ pub struct ClickWish {
 
 /// `move_mouse` as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MoveWish {
+pub struct MoveRequest {
     /// Required, from the left.
     pub x: Option<i64>,
     /// Required, from above.
@@ -58,7 +60,7 @@ pub struct MoveWish {
 
 /// `drag_mouse` as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DragWish {
+pub struct DragRequest {
     /// Required: at least two points of two numbers each.
     pub path: Option<Vec<Vec<i64>>>,
     /// `left`, `middle` or `right`.
@@ -79,7 +81,7 @@ pub struct DragWish {
 
 /// `scroll` as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScrollWish {
+pub struct ScrollRequest {
     /// Required, from the left.
     pub x: Option<i64>,
     /// Required, from above.
@@ -94,7 +96,7 @@ pub struct ScrollWish {
 
 /// `press_key` as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PressWish {
+pub struct PressRequest {
     /// Required: chords.
     pub keys: Option<Vec<String>>,
     /// How long they are held, in milliseconds.
@@ -105,7 +107,7 @@ pub struct PressWish {
 
 /// `type` as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TypeWish {
+pub struct TypeRequest {
     /// Required.
     pub text: Option<String>,
     /// After each key, in milliseconds.
@@ -114,14 +116,14 @@ pub struct TypeWish {
 
 /// `cursor` as asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CursorWish {
+pub struct CursorRequest {
     /// Required.
     pub hidden: Option<bool>,
 }
 
 /// `sleep` as asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SleepWish {
+pub struct SleepRequest {
     /// Required.
     pub duration_ms: Option<i64>,
 }
@@ -132,35 +134,35 @@ pub struct BatchItem {
     /// Required.
     pub kind: Option<String>,
     /// Every other member that was given.
-    pub members: Vec<Wish>,
+    pub members: Vec<ActionRequest>,
 }
 
 /// One thing to do, as asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum ActionRequest {
     /// `click_mouse`
-    Click(ClickWish),
+    Click(ClickRequest),
     /// `move_mouse`
-    Move(MoveWish),
+    Move(MoveRequest),
     /// `drag_mouse`
-    Drag(DragWish),
+    Drag(DragRequest),
     /// `scroll`
-    Scroll(ScrollWish),
+    Scroll(ScrollRequest),
     /// `press_key`
-    Press(PressWish),
+    Press(PressRequest),
     /// `type_text`
-    Type(TypeWish),
+    Type(TypeRequest),
     /// `set_cursor`
-    Cursor(CursorWish),
+    Cursor(CursorRequest),
     /// `sleep`
-    Sleep(SleepWish),
+    Sleep(SleepRequest),
 }
 
 /// The names of a batch's members.
 const KINDS: [&str; 8] =
     ["click_mouse", "move_mouse", "type_text", "press_key", "scroll", "drag_mouse", "set_cursor", "sleep"];
 
-impl Wish {
+impl ActionRequest {
     const fn name(&self) -> &'static str {
         match self {
             Self::Click(_) => "click_mouse",
@@ -179,7 +181,7 @@ impl Wish {
     /// # Errors
     /// Every field that breaks a rule.
     pub fn parse(self, display: Viewport) -> Result<Action, InvalidInput> {
-        let mut reading = Reading { fields: Fields::new(), prefix: String::new(), display };
+        let mut reading = FieldReader { fields: Fields::new(), prefix: String::new(), display };
         let action = reading.action(self);
         finish(reading.fields, action.into_iter().collect()).map(|mut actions| actions.swap_remove(0))
     }
@@ -192,11 +194,13 @@ impl Wish {
 pub fn parse_batch(items: Option<Vec<BatchItem>>, display: Viewport) -> Result<Vec<Action>, InvalidInput> {
     let mut fields = Fields::new();
     let items = fields.take_required("actions", items, |items| match items.len() {
-        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 action")),
-        n if n > MAX_ACTIONS => Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_ACTIONS} actions"))),
+        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 action")),
+        n if n > MAX_ACTIONS => {
+            Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_ACTIONS} actions")))
+        }
         _ => Ok(items),
     });
-    let mut reading = Reading { fields, prefix: String::new(), display };
+    let mut reading = FieldReader { fields, prefix: String::new(), display };
     let mut actions = Vec::new();
     for (index, item) in items.into_iter().flatten().enumerate() {
         reading.prefix = format!("actions[{index}].");
@@ -210,7 +214,7 @@ fn finish(fields: Fields, actions: Vec<Action>) -> Result<Vec<Action>, InvalidIn
     let whole = actions.iter().map(Action::pauses).fold(Duration::ZERO, Duration::saturating_add);
     if whole > MAX_WHOLE {
         let message = format!("all pauses together must not be longer than {} seconds", MAX_WHOLE.as_secs());
-        return Err(InvalidInput::of("body", Bad::new(FieldCode::OutOfRange, message)));
+        return Err(InvalidInput::of("body", InvalidValue::new(FieldCode::OutOfRange, message)));
     }
     Ok(actions)
 }
@@ -226,22 +230,22 @@ pub fn parse_clipboard(text: Option<String>) -> Result<String, InvalidInput> {
     Ok(text.unwrap_or_default())
 }
 
-fn no_longer(text: String, most: usize) -> Result<String, Bad> {
+fn no_longer(text: String, most: usize) -> Result<String, InvalidValue> {
     if text.len() > most {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {most} bytes in UTF-8")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {most} bytes in UTF-8")));
     }
     Ok(text)
 }
 
-fn required() -> Bad {
-    Bad::new(FieldCode::Required, "is required")
+fn required() -> InvalidValue {
+    InvalidValue::new(FieldCode::Required, "is required")
 }
 
 /// One of a closed list of words.
-fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, Bad> {
+fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, InvalidValue> {
     words.iter().find(|(word, _)| *word == given).map(|(_, value)| *value).ok_or_else(|| {
         let all = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-        Bad::new(FieldCode::NotAllowed, format!("must be one of {all}"))
+        InvalidValue::new(FieldCode::NotAllowed, format!("must be one of {all}"))
     })
 }
 
@@ -255,19 +259,19 @@ const BUTTONS: [(&str, Button); 5] = [
 const CLICKS: [(&str, ClickKind); 3] = [("click", ClickKind::Click), ("down", ClickKind::Down), ("up", ClickKind::Up)];
 
 /// Reads the fields of an action; what is refused is noted, and in its place stands something harmless.
-struct Reading {
+struct FieldReader {
     fields: Fields,
     /// Of the fields' names.
     prefix: String,
     display: Viewport,
 }
 
-impl Reading {
-    fn refuse(&mut self, name: &str, bad: Bad) {
+impl FieldReader {
+    fn refuse(&mut self, name: &str, bad: InvalidValue) {
         self.fields.refuse(&format!("{}{name}", self.prefix), bad);
     }
 
-    fn take<T: Default>(&mut self, name: &str, value: Result<T, Bad>) -> T {
+    fn take<T: Default>(&mut self, name: &str, value: Result<T, InvalidValue>) -> T {
         value.unwrap_or_else(|bad| {
             self.refuse(name, bad);
             T::default()
@@ -286,7 +290,7 @@ impl Reading {
     fn smooth(&mut self, smooth: Option<bool>, duration: Option<i64>) -> Option<Option<Duration>> {
         let smooth = smooth.unwrap_or(false);
         if duration.is_some() && !smooth {
-            self.refuse("duration_ms", Bad::new(FieldCode::NotAllowed, "needs smooth"));
+            self.refuse("duration_ms", InvalidValue::new(FieldCode::NotAllowed, "needs smooth"));
         }
         let duration = duration.map(|ms| self.pause("duration_ms", Some(ms), 0, MAX_PAUSE_MS));
         smooth.then_some(duration)
@@ -301,7 +305,10 @@ impl Reading {
     fn hold(&mut self, names: Option<Vec<String>>) -> Vec<KeySym> {
         let names = names.unwrap_or_default();
         if names.len() > MAX_HELD {
-            self.refuse("hold_keys", Bad::new(FieldCode::TooMany, format!("must have at most {MAX_HELD} keys")));
+            self.refuse(
+                "hold_keys",
+                InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_HELD} keys")),
+            );
             return Vec::new();
         }
         self.chords("hold_keys", &names).iter().flat_map(|chord| chord.keys().iter().copied()).collect()
@@ -324,9 +331,9 @@ impl Reading {
             return Vec::new();
         };
         if path.len() < 2 {
-            self.refuse("path", Bad::new(FieldCode::TooShort, "must have at least 2 points"));
+            self.refuse("path", InvalidValue::new(FieldCode::TooShort, "must have at least 2 points"));
         } else if path.len() > MAX_PATH {
-            self.refuse("path", Bad::new(FieldCode::TooMany, format!("must have at most {MAX_PATH} points")));
+            self.refuse("path", InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_PATH} points")));
             return Vec::new();
         }
         let mut points = Vec::with_capacity(path.len());
@@ -334,7 +341,7 @@ impl Reading {
             let parsed = match point.as_slice() {
                 [x, y] => within(*x, 0, self.display.width - 1)
                     .and_then(|x| within(*y, 0, self.display.height - 1).map(|y| Point { x, y })),
-                _ => Err(Bad::new(FieldCode::InvalidFormat, "must be two numbers")),
+                _ => Err(InvalidValue::new(FieldCode::InvalidFormat, "must be two numbers")),
             };
             match parsed {
                 Ok(point) => points.push(point),
@@ -348,7 +355,7 @@ impl Reading {
         points
     }
 
-    fn click(&mut self, wish: ClickWish) -> Click {
+    fn click(&mut self, wish: ClickRequest) -> Click {
         let at = self.point(wish.x, wish.y);
         let button = self.take("button", wish.button.map_or(Ok(Button::Left), |text| word(&text, &BUTTONS)));
         let kind = self.take("click_type", wish.click_type.map_or(Ok(ClickKind::Click), |text| word(&text, &CLICKS)));
@@ -356,7 +363,7 @@ impl Reading {
         Click { at, button, kind, times, hold: self.hold(wish.hold_keys) }
     }
 
-    fn drag(&mut self, wish: DragWish) -> Drag {
+    fn drag(&mut self, wish: DragRequest) -> Drag {
         let path = self.path(wish.path);
         let button = self.take("button", wish.button.map_or(Ok(Button::Left), |text| word(&text, &BUTTONS[..3])));
         let delay = self.pause("delay", wish.delay, 0, 10_000);
@@ -369,23 +376,23 @@ impl Reading {
         Drag { path, button, delay, motion, hold: self.hold(wish.hold_keys) }
     }
 
-    fn scroll(&mut self, wish: ScrollWish) -> Scroll {
+    fn scroll(&mut self, wish: ScrollRequest) -> Scroll {
         let at = self.point(wish.x, wish.y);
         let steps = |value: Option<i64>| {
             let steps = value.map_or(Ok(0), i32::try_from).ok().filter(|steps| (-1_000..=1_000).contains(steps));
-            steps.ok_or_else(|| Bad::new(FieldCode::OutOfRange, "must be from -1000 to 1000"))
+            steps.ok_or_else(|| InvalidValue::new(FieldCode::OutOfRange, "must be from -1000 to 1000"))
         };
         let right = self.take("delta_x", steps(wish.delta_x));
         let down = self.take("delta_y", steps(wish.delta_y));
         Scroll { at, right, down, hold: self.hold(wish.hold_keys) }
     }
 
-    fn press(&mut self, wish: PressWish) -> Press {
+    fn press(&mut self, wish: PressRequest) -> Press {
         let chords = match wish.keys {
             None => Err(required()),
-            Some(keys) if keys.is_empty() => Err(Bad::new(FieldCode::TooShort, "must have at least 1 key")),
+            Some(keys) if keys.is_empty() => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 key")),
             Some(keys) if keys.len() > MAX_CHORDS => {
-                Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_CHORDS} keys")))
+                Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_CHORDS} keys")))
             }
             Some(keys) => Ok(self.chords("keys", &keys)),
         };
@@ -394,13 +401,13 @@ impl Reading {
         Press { chords, duration, hold: self.hold(wish.hold_keys) }
     }
 
-    fn typed(&mut self, wish: TypeWish) -> TypeText {
+    fn typed(&mut self, wish: TypeRequest) -> TypeText {
         let text = wish.text.ok_or_else(required).and_then(|text| no_longer(text, MAX_TYPED)).and_then(|text| {
             let no_key = |c: &char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
             match text.chars().find(no_key) {
                 Some(c) => {
                     let point = u32::from(c);
-                    Err(Bad::new(
+                    Err(InvalidValue::new(
                         FieldCode::NotAllowed,
                         format!("U+{point:04X} is a control character, which no key types"),
                     ))
@@ -412,20 +419,22 @@ impl Reading {
         TypeText { text, delay: self.pause("delay", wish.delay, 0, 5_000) }
     }
 
-    fn action(&mut self, wish: Wish) -> Option<Action> {
+    fn action(&mut self, wish: ActionRequest) -> Option<Action> {
         Some(match wish {
-            Wish::Click(wish) => Action::Click(self.click(wish)),
-            Wish::Move(wish) => {
+            ActionRequest::Click(wish) => Action::Click(self.click(wish)),
+            ActionRequest::Move(wish) => {
                 let to = self.point(wish.x, wish.y);
-                let way = self.smooth(wish.smooth, wish.duration_ms).map_or(Way::Straight, Way::Smooth);
+                let way = self.smooth(wish.smooth, wish.duration_ms).map_or(MousePath::Straight, MousePath::Smooth);
                 Action::Move(Move { to, way, hold: self.hold(wish.hold_keys) })
             }
-            Wish::Drag(wish) => Action::Drag(self.drag(wish)),
-            Wish::Scroll(wish) => Action::Scroll(self.scroll(wish)),
-            Wish::Press(wish) => Action::Press(self.press(wish)),
-            Wish::Type(wish) => Action::Type(self.typed(wish)),
-            Wish::Cursor(wish) => Action::Cursor { hidden: self.take("hidden", wish.hidden.ok_or_else(required)) },
-            Wish::Sleep(wish) => match wish.duration_ms {
+            ActionRequest::Drag(wish) => Action::Drag(self.drag(wish)),
+            ActionRequest::Scroll(wish) => Action::Scroll(self.scroll(wish)),
+            ActionRequest::Press(wish) => Action::Press(self.press(wish)),
+            ActionRequest::Type(wish) => Action::Type(self.typed(wish)),
+            ActionRequest::Cursor(wish) => {
+                Action::Cursor { hidden: self.take("hidden", wish.hidden.ok_or_else(required)) }
+            }
+            ActionRequest::Sleep(wish) => match wish.duration_ms {
                 Some(ms) => Action::Sleep(self.pause("duration_ms", Some(ms), 0, MAX_PAUSE_MS)),
                 None => {
                     self.refuse("duration_ms", required());
@@ -442,12 +451,18 @@ impl Reading {
             return None;
         };
         if !KINDS.contains(&kind.as_str()) {
-            self.refuse("type", Bad::new(FieldCode::NotAllowed, format!("must be one of {}", KINDS.join(", "))));
+            self.refuse(
+                "type",
+                InvalidValue::new(FieldCode::NotAllowed, format!("must be one of {}", KINDS.join(", "))),
+            );
             return None;
         }
         let (named, others): (Vec<_>, Vec<_>) = item.members.into_iter().partition(|wish| wish.name() == kind);
         for other in &others {
-            self.refuse(other.name(), Bad::new(FieldCode::NotAllowed, format!("does not belong to type {kind}")));
+            self.refuse(
+                other.name(),
+                InvalidValue::new(FieldCode::NotAllowed, format!("does not belong to type {kind}")),
+            );
         }
         let Some(wish) = named.into_iter().next() else {
             self.refuse(&kind, required());

@@ -1,6 +1,6 @@
 //! Names of keys, as X11 has them, and chords of them.
 
-use crate::field::{Bad, FieldCode};
+use crate::field::{FieldCode, InvalidValue};
 
 /// Name and value of every symbol, five or six to a line.
 const SYMBOLS: &str = include_str!("keysyms.txt");
@@ -113,11 +113,11 @@ impl Chord {
     ///
     /// # Errors
     /// `not_allowed` for a name that is no key's, `too_many`.
-    pub fn parse(text: &str) -> Result<Self, Bad> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let keys = names(text).into_iter().map(|name| KeySym::named(name).ok_or_else(|| unknown(name)));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
         if keys.len() > MAX_CHORD {
-            return Err(Bad::new(FieldCode::TooMany, format!("must join at most {MAX_CHORD} keys")));
+            return Err(InvalidValue::new(FieldCode::TooMany, format!("must join at most {MAX_CHORD} keys")));
         }
         Ok(Self(keys))
     }
@@ -142,9 +142,12 @@ fn names(text: &str) -> Vec<&str> {
     text.split('+').chain(plus).collect()
 }
 
-fn unknown(name: &str) -> Bad {
+fn unknown(name: &str) -> InvalidValue {
     let shown: String = name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
-    Bad::new(FieldCode::NotAllowed, format!("\"{shown}\" is no key; X11 key symbols are: Return, Ctrl, F5, plus"))
+    InvalidValue::new(
+        FieldCode::NotAllowed,
+        format!("\"{shown}\" is no key; X11 key symbols are: Return, Ctrl, F5, plus"),
+    )
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ mod ports;
 mod service;
 
 pub use input::{
-    BatchItem, ClickWish, CursorWish, DragWish, MAX_CLIPBOARD, MoveWish, PressWish, ScrollWish, SleepWish, TypeWish,
-    Wish, parse_batch, parse_clipboard,
+    ActionRequest, BatchItem, ClickRequest, CursorRequest, DragRequest, MAX_CLIPBOARD, MoveRequest, PressRequest,
+    ScrollRequest, SleepRequest, TypeRequest, parse_batch, parse_clipboard,
 };
 pub use keys::{Chord, KeySym};
 pub use model::{
-    Action, Button, Click, ClickKind, Drag, DragMotion, Move, Point, Press, SMOOTH, Scroll, TypeText, Way,
+    Action, Button, Click, ClickKind, Drag, DragMotion, MousePath, Move, Point, Press, SMOOTH, Scroll, TypeText,
 };
 #[cfg(feature = "mocks")]
 pub use ports::MockComputer;

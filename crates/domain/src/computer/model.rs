@@ -58,7 +58,7 @@ pub struct Click {
 
 /// How a mouse gets from one place to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum MousePath {
     /// At once.
     Straight,
     /// Along a curve as a hand draws it, in the time given or in one that follows from the distance.
@@ -71,7 +71,7 @@ pub struct Move {
     /// Where to.
     pub to: Point,
     /// How.
-    pub way: Way,
+    pub way: MousePath,
     /// Held meanwhile.
     pub hold: Vec<KeySym>,
 }
@@ -177,7 +177,7 @@ impl Action {
     #[must_use]
     pub fn pauses(&self) -> Duration {
         match self {
-            Self::Move(Move { way: Way::Smooth(duration), .. }) => duration.unwrap_or(SMOOTH),
+            Self::Move(Move { way: MousePath::Smooth(duration), .. }) => duration.unwrap_or(SMOOTH),
             Self::Drag(drag) => {
                 let segments = u32::try_from(drag.path.len()).unwrap_or(u32::MAX).saturating_sub(1);
                 drag.delay

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{Action, Point};
 use crate::ids::BrowserId;
-use crate::inside::OperationError;
+use crate::session_operation::OperationError;
 
 /// Hands did not do all of it.
 #[derive(Debug)]

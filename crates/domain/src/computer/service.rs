@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::input::{parse_batch, parse_clipboard};
-use super::{Action, BatchItem, BrokeOff, Computer, Point, Wish};
-use crate::inside::{OperationError, enter};
+use super::{Action, ActionRequest, BatchItem, BrokeOff, Computer, Point};
 use crate::session::{Activity, Session};
+use crate::session_operation::{OperationError, enter};
 
 /// What every call gets besides its pauses: it may wait for another one, and the page for the machine.
 const WORK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,8 +30,8 @@ impl Computers {
     /// Does one thing.
     ///
     /// # Errors
-    /// See [`Wish::parse`] and [`Computer::perform`].
-    pub async fn perform(&self, session: &Session, wish: Wish) -> Result<(), OperationError> {
+    /// See [`ActionRequest::parse`] and [`Computer::perform`].
+    pub async fn perform(&self, session: &Session, wish: ActionRequest) -> Result<(), OperationError> {
         let action = wish.parse(session.shape.viewport)?;
         self.all(session, vec![action]).await.map_err(|broke| broke.error)
     }

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
 
 use super::{MAX_VALUES, TotpSecret};
-use crate::field::{Bad, FieldCode, Fields, InvalidInput};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::name::LabelName;
 
 /// Characters of the name of a value.
@@ -108,14 +108,14 @@ impl UpdateCredential {
 }
 
 /// The host name of a site. An address is none: nobody logs in to one by what is kept for a name.
-pub(crate) fn domain(text: &str) -> Result<String, Bad> {
+pub(crate) fn domain(text: &str) -> Result<String, InvalidValue> {
     let text = text.trim();
     if text.chars().nth(253).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, "must have at most 253 characters"));
+        return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 253 characters"));
     }
     match Host::parse(text) {
         Ok(Host::Domain(name)) if is_host_name(&name) => Ok(name),
-        _ => Err(Bad::new(FieldCode::InvalidFormat, "must be a host name, as example.com")),
+        _ => Err(InvalidValue::new(FieldCode::InvalidFormat, "must be a host name, as example.com")),
     }
 }
 
@@ -128,45 +128,45 @@ fn is_host_name(name: &str) -> bool {
     })
 }
 
-fn provider(text: &str) -> Result<Option<String>, Bad> {
+fn provider(text: &str) -> Result<Option<String>, InvalidValue> {
     let text = text.trim();
     if text.chars().nth(MAX_PROVIDER).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_PROVIDER} characters")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_PROVIDER} characters")));
     }
     if text.chars().any(char::is_control) {
-        return Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"));
+        return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"));
     }
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
-fn totp(text: &SecretString) -> Result<Option<TotpSecret>, Bad> {
+fn totp(text: &SecretString) -> Result<Option<TotpSecret>, InvalidValue> {
     let text = text.expose_secret();
     if text.trim().is_empty() { Ok(None) } else { TotpSecret::parse(text).map(Some) }
 }
 
-fn values(values: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, SecretString>, Bad> {
+fn values(values: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, SecretString>, InvalidValue> {
     if values.len() > MAX_VALUES {
         return Err(too_many());
     }
-    Bad::any(values.iter().filter_map(|(name, value)| {
+    InvalidValue::any(values.iter().filter_map(|(name, value)| {
         let long = value.expose_secret().len() > MAX_VALUE;
-        let long = long.then(|| Bad::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")));
+        let long = long.then(|| InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")));
         // What is no name is not repeated: it may be a secret in the wrong place.
         key(name).err().or(long.map(|bad| bad.of(name)))
     }))?;
     Ok(values)
 }
 
-fn keys(names: Vec<String>) -> Result<Vec<String>, Bad> {
+fn keys(names: Vec<String>) -> Result<Vec<String>, InvalidValue> {
     if names.len() > MAX_VALUES {
         return Err(too_many());
     }
-    Bad::any(names.iter().enumerate().filter_map(|(at, name)| key(name).err().map(|bad| bad.of(at))))?;
+    InvalidValue::any(names.iter().enumerate().filter_map(|(at, name)| key(name).err().map(|bad| bad.of(at))))?;
     Ok(names)
 }
 
-fn key(name: &str) -> Result<(), Bad> {
-    let bad = |code, text: &str| Err(Bad::new(code, format!("the name of a value {text}")));
+fn key(name: &str) -> Result<(), InvalidValue> {
+    let bad = |code, text: &str| Err(InvalidValue::new(code, format!("the name of a value {text}")));
     match name.chars().take(MAX_KEY + 1).count() {
         0 => bad(FieldCode::TooShort, "must have at least 1 character"),
         n if n > MAX_KEY => bad(FieldCode::TooLong, "must have at most 128 characters"),
@@ -175,6 +175,6 @@ fn key(name: &str) -> Result<(), Bad> {
     }
 }
 
-pub(super) fn too_many() -> Bad {
-    Bad::new(FieldCode::TooMany, format!("must be at most {MAX_VALUES}"))
+pub(super) fn too_many() -> InvalidValue {
+    InvalidValue::new(FieldCode::TooMany, format!("must be at most {MAX_VALUES}"))
 }

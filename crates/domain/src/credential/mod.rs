@@ -9,7 +9,7 @@ mod totp;
 
 pub(crate) use input::domain;
 pub use input::{CreateCredential, UpdateCredential};
-pub use model::{Credential, CredentialChange, CredentialSecret, MAX_VALUES, OpenSecrets, SealedSecrets};
+pub use model::{Credential, CredentialChange, CredentialSecret, MAX_VALUES, PlainSecrets, SealedSecrets};
 #[cfg(feature = "mocks")]
 pub use ports::MockCredentialRepository;
 pub use ports::{CredentialFilter, CredentialRepository, CredentialStored, CredentialUpdated, SealedSecret};

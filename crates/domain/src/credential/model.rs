@@ -81,14 +81,14 @@ pub struct CredentialChange {
 
 /// The secrets of a credential in clear, for as long as they are needed. `Debug` shows none.
 #[derive(Default)]
-pub struct OpenSecrets {
+pub struct PlainSecrets {
     /// By name.
     pub values: BTreeMap<String, SecretString>,
     /// What one-time codes are made of.
     pub totp: Option<TotpSecret>,
 }
 
-impl std::fmt::Debug for OpenSecrets {
+impl std::fmt::Debug for PlainSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OpenSecrets").field("values", &self.values.keys()).finish_non_exhaustive()
     }

@@ -8,10 +8,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::input::too_many;
 use super::{
     CreateCredential, Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret,
-    CredentialStored, CredentialUpdated, OpenSecrets, SealedSecrets, TotpCode, TotpSecret, UpdateCredential,
+    CredentialStored, CredentialUpdated, PlainSecrets, SealedSecrets, TotpCode, TotpSecret, UpdateCredential,
 };
 use crate::access::{ProjectArchived, Scope};
-use crate::auth_connection::KeptCredential;
+use crate::auth_connection::CollectedCredential;
 use crate::clock::{Clock, IdSource};
 use crate::field::InvalidInput;
 use crate::ids::CredentialId;
@@ -134,9 +134,13 @@ impl Credentials {
     }
 
     /// What a login was given, as a new credential that is stored with the login's end.
-    pub(crate) fn kept_as_new(&self, scope: &Scope, wish: CreateCredential) -> Result<KeptCredential, CredentialError> {
+    pub(crate) fn kept_as_new(
+        &self,
+        scope: &Scope,
+        wish: CreateCredential,
+    ) -> Result<CollectedCredential, CredentialError> {
         let (credential, secrets, _) = self.draft(scope, wish)?;
-        Ok(KeptCredential::New { credential: Box::new(credential), secrets, most: self.deps.most })
+        Ok(CollectedCredential::New { credential: Box::new(credential), secrets, most: self.deps.most })
     }
 
     /// What a login was given, as values of a credential that is changed with the login's end.
@@ -145,11 +149,11 @@ impl Credentials {
         scope: &Scope,
         id: CredentialId,
         values: BTreeMap<String, SecretString>,
-    ) -> Result<KeptCredential, CredentialError> {
+    ) -> Result<CollectedCredential, CredentialError> {
         scope.writable()?;
         let wish = UpdateCredential { values: Some(values), ..UpdateCredential::default() };
         let values = self.seal_values(id, &wish.parse()?.values)?;
-        Ok(KeptCredential::Changed { id, change: CredentialChange { values, ..CredentialChange::default() } })
+        Ok(CollectedCredential::Changed { id, change: CredentialChange { values, ..CredentialChange::default() } })
     }
 
     /// The project's credential, by identifier or name.
@@ -235,7 +239,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The store's failure; secrets that cannot be opened.
-    pub async fn open(&self, id: CredentialId) -> Result<Option<OpenSecrets>, CredentialError> {
+    pub async fn open(&self, id: CredentialId) -> Result<Option<PlainSecrets>, CredentialError> {
         let Some(secrets) = self.deps.credentials.secrets(id).await? else { return Ok(None) };
         let mut values = BTreeMap::new();
         for (name, sealed) in &secrets.values {
@@ -251,7 +255,7 @@ impl Credentials {
             }
             None => None,
         };
-        Ok(Some(OpenSecrets { values, totp }))
+        Ok(Some(PlainSecrets { values, totp }))
     }
 
     /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use time::{Duration, OffsetDateTime};
 use totp_rs::{Builder, Secret};
 
-use crate::field::{Bad, FieldCode};
+use crate::field::{FieldCode, InvalidValue};
 
 const STEP: i64 = 30;
 /// Characters of a secret's text, blanks included.
@@ -42,9 +42,9 @@ impl TotpSecret {
     ///
     /// # Errors
     /// The rule that the text breaks; the text is not repeated.
-    pub fn parse(text: &str) -> Result<Self, Bad> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         if text.chars().nth(MAX_BYTES).is_some() {
-            return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_BYTES} characters")));
+            return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_BYTES} characters")));
         }
         let plain: SecretString = text
             .chars()
@@ -54,10 +54,10 @@ impl TotpSecret {
             .trim_end_matches('=')
             .into();
         let bytes = Secret::try_from_base32(plain.expose_secret()).map_err(|_| {
-            Bad::new(FieldCode::InvalidFormat, "must be base 32: the letters A to Z and the digits 2 to 7")
+            InvalidValue::new(FieldCode::InvalidFormat, "must be base 32: the letters A to Z and the digits 2 to 7")
         })?;
         if bytes.as_bytes().is_empty() {
-            return Err(Bad::new(FieldCode::TooShort, "must not be empty"));
+            return Err(InvalidValue::new(FieldCode::TooShort, "must not be empty"));
         }
         Ok(Self::from_bytes(bytes.as_bytes().to_vec().into()))
     }

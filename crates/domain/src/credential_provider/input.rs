@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::{CredentialProvider, ProviderPlace, ProviderSettings, ProviderType};
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::ProjectId;
 use crate::name::LabelName;
 
@@ -143,7 +143,8 @@ impl UpdateProvider {
                 let moved = url.filter(|url| Some(url) != known.as_ref());
                 if moved.is_some() && !has_token {
                     // Whoever may change the address could else have the token sent to themselves.
-                    fields.refuse("token", Bad::new(FieldCode::Required, "is required with another server_url"));
+                    fields
+                        .refuse("token", InvalidValue::new(FieldCode::Required, "is required with another server_url"));
                 }
                 moved.map(|url| ProviderPlace::PasswordManager(Some(url)))
             }
@@ -164,18 +165,21 @@ impl UpdateProvider {
 
 fn unused(fields: &mut Fields, name: &str, given: bool) {
     if given {
-        fields.refuse(name, Bad::new(FieldCode::NotAllowed, "is not for this provider_type"));
+        fields.refuse(name, InvalidValue::new(FieldCode::NotAllowed, "is not for this provider_type"));
     }
 }
 
 /// Each of them once. Whether there are such projects is seen when they are stored.
-fn projects(ids: Vec<String>) -> Result<Vec<ProjectId>, Bad> {
+fn projects(ids: Vec<String>) -> Result<Vec<ProjectId>, InvalidValue> {
     if ids.len() > CredentialProvider::MAX_PROJECTS {
-        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {}", CredentialProvider::MAX_PROJECTS)));
+        return Err(InvalidValue::new(
+            FieldCode::TooMany,
+            format!("must be at most {}", CredentialProvider::MAX_PROJECTS),
+        ));
     }
     let parse = |(at, id): (usize, &String)| id.parse::<ProjectId>().map_err(|_| no_project().of(at));
     let (good, bad): (Vec<_>, Vec<_>) = ids.iter().enumerate().map(parse).partition(Result::is_ok);
-    Bad::any(bad.into_iter().filter_map(Result::err))?;
+    InvalidValue::any(bad.into_iter().filter_map(Result::err))?;
     let mut projects: Vec<ProjectId> = Vec::new();
     for project in good.into_iter().filter_map(Result::ok) {
         if !projects.contains(&project) {
@@ -185,38 +189,39 @@ fn projects(ids: Vec<String>) -> Result<Vec<ProjectId>, Bad> {
     Ok(projects)
 }
 
-fn no_project() -> Bad {
-    Bad::new(FieldCode::ReferenceNotFound, "is not among the organization's projects")
+fn no_project() -> InvalidValue {
+    InvalidValue::new(FieldCode::ReferenceNotFound, "is not among the organization's projects")
 }
 
 /// A project that the organization does not have.
 pub(super) fn unknown_project(project: ProjectId) -> InvalidInput {
     let message = format!("{project} is not among the organization's projects");
-    InvalidInput::of("project_ids", Bad::new(FieldCode::ReferenceNotFound, message))
+    InvalidInput::of("project_ids", InvalidValue::new(FieldCode::ReferenceNotFound, message))
 }
 
-fn kind(text: &str) -> Result<ProviderType, Bad> {
-    ProviderType::parse(text).ok_or_else(|| Bad::new(FieldCode::NotAllowed, "must be passwordmanager or keepass"))
+fn kind(text: &str) -> Result<ProviderType, InvalidValue> {
+    ProviderType::parse(text)
+        .ok_or_else(|| InvalidValue::new(FieldCode::NotAllowed, "must be passwordmanager or keepass"))
 }
 
-fn token(token: SecretString) -> Result<SecretString, Bad> {
+fn token(token: SecretString) -> Result<SecretString, InvalidValue> {
     let text = token.expose_secret();
     match text.chars().take(MAX_TOKEN + 1).count() {
-        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
-        n if n > MAX_TOKEN => Err(Bad::new(FieldCode::TooLong, "must have at most 8192 characters")),
+        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
+        n if n > MAX_TOKEN => Err(InvalidValue::new(FieldCode::TooLong, "must have at most 8192 characters")),
         _ if text.chars().any(char::is_control) => {
-            Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
+            Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"))
         }
         _ => Ok(token),
     }
 }
 
 /// The base address of a server. Who may be asked is not this rule's: the way out decides when it is.
-fn server_url(text: &str) -> Result<Url, Bad> {
+fn server_url(text: &str) -> Result<Url, InvalidValue> {
     if text.chars().nth(MAX_URL).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
     }
-    let bad = |text: &str| Bad::new(FieldCode::InvalidFormat, text);
+    let bad = |text: &str| InvalidValue::new(FieldCode::InvalidFormat, text);
     let mut url = Url::parse(text.trim()).map_err(|_| bad("must be an http or https URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
         return Err(bad("must be an http or https URL"));
@@ -232,10 +237,13 @@ fn server_url(text: &str) -> Result<Url, Bad> {
     Ok(url)
 }
 
-fn vault(name: &str, settings: &ProviderSettings) -> Result<String, Bad> {
+fn vault(name: &str, settings: &ProviderSettings) -> Result<String, InvalidValue> {
     if settings.vaults.contains(name) {
         Ok(name.to_owned())
     } else {
-        Err(Bad::new(FieldCode::ReferenceNotFound, "is not among the vaults that this server is configured with"))
+        Err(InvalidValue::new(
+            FieldCode::ReferenceNotFound,
+            "is not among the vaults that this server is configured with",
+        ))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::CurlRequest;
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const MAX_URL: usize = 16 << 10;
@@ -120,7 +120,7 @@ pub struct CurlInput {
     /// 1 to 300000; default: 30000.
     pub timeout_ms: Option<i64>,
     /// How long the caller itself waits.
-    pub patience: Option<Duration>,
+    pub client_timeout: Option<Duration>,
 }
 
 /// A request that is passed on as it came.
@@ -137,7 +137,7 @@ pub struct RawInput {
     /// Empty: none.
     pub body: Bytes,
     /// How long the caller itself waits.
-    pub patience: Option<Duration>,
+    pub client_timeout: Option<Duration>,
 }
 
 impl CurlInput {
@@ -153,7 +153,7 @@ impl CurlInput {
         let (Some(url), Some(method), Some(headers), Some(timeout)) = (url, method, headers, timeout) else {
             unreachable!("refused fields are errors")
         };
-        let within = patient(Duration::from_millis(timeout.into()), self.patience);
+        let within = patient(Duration::from_millis(timeout.into()), self.client_timeout);
         Ok(CurlRequest { url, method, headers, body: self.body.map(Bytes::from), within })
     }
 }
@@ -170,7 +170,7 @@ impl RawInput {
         fields.finish()?;
         let url = url.unwrap_or_else(|| unreachable!("a refused field is an error"));
         let headers = self.headers.into_iter().filter(|(name, value)| is_for_the_target(name, value)).collect();
-        let within = patient(Duration::from_millis(MAX_TIMEOUT_MS.into()), self.patience);
+        let within = patient(Duration::from_millis(MAX_TIMEOUT_MS.into()), self.client_timeout);
         let body = Some(self.body).filter(|body| !body.is_empty());
         Ok(CurlRequest { url, method: self.method, headers, body, within })
     }
@@ -186,18 +186,18 @@ fn is_for_the_target(name: &str, value: &str) -> bool {
     custom || TO_THE_TARGET.contains(&name.as_str())
 }
 
-fn patient(limit: Duration, patience: Option<Duration>) -> Duration {
-    patience.map_or(limit, |patience| patience.min(limit))
+fn patient(limit: Duration, client_timeout: Option<Duration>) -> Duration {
+    client_timeout.map_or(limit, |client_timeout| client_timeout.min(limit))
 }
 
-fn address(text: &str, query: &[(String, String)]) -> Result<String, Bad> {
+fn address(text: &str, query: &[(String, String)]) -> Result<String, InvalidValue> {
     if text.len() > MAX_URL {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_URL} bytes")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_URL} bytes")));
     }
-    let bad = || Bad::new(FieldCode::InvalidFormat, "must be an absolute URL");
+    let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL");
     let mut url = url::Url::parse(text).map_err(|_| bad())?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(Bad::new(FieldCode::NotAllowed, "must be http or https"));
+        return Err(InvalidValue::new(FieldCode::NotAllowed, "must be http or https"));
     }
     if !query.is_empty() {
         url.query_pairs_mut().extend_pairs(query);
@@ -205,32 +205,35 @@ fn address(text: &str, query: &[(String, String)]) -> Result<String, Bad> {
     Ok(url.into())
 }
 
-fn method(method: Option<String>) -> Result<String, Bad> {
+fn method(method: Option<String>) -> Result<String, InvalidValue> {
     match method {
         None => Ok("GET".to_owned()),
         Some(method) if METHODS.contains(&method.as_str()) => Ok(method),
-        Some(_) => Err(Bad::new(FieldCode::NotAllowed, format!("must be one of {}", METHODS.join(", ")))),
+        Some(_) => Err(InvalidValue::new(FieldCode::NotAllowed, format!("must be one of {}", METHODS.join(", ")))),
     }
 }
 
-fn headers(headers: BTreeMap<String, String>) -> Result<Vec<(String, String)>, Bad> {
+fn headers(headers: BTreeMap<String, String>) -> Result<Vec<(String, String)>, InvalidValue> {
     if headers.len() > MAX_HEADERS {
-        return Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_HEADERS} members")));
+        return Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_HEADERS} members")));
     }
     if headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_HEADERS_BYTES {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_HEADERS_BYTES} bytes together")));
+        return Err(InvalidValue::new(
+            FieldCode::TooLong,
+            format!("must have at most {MAX_HEADERS_BYTES} bytes together"),
+        ));
     }
     for (name, value) in &headers {
         if name.is_empty()
             || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
         {
-            return Err(Bad::new(FieldCode::InvalidFormat, "a name must be a token of HTTP"));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "a name must be a token of HTTP"));
         }
         if OF_THE_CONNECTION.contains(&name.to_ascii_lowercase().as_str()) {
-            return Err(Bad::new(FieldCode::Blocked, "is the browser's own to set").of(name));
+            return Err(InvalidValue::new(FieldCode::Blocked, "is the browser's own to set").of(name));
         }
         if value.bytes().any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f) {
-            return Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters").of(name));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters").of(name));
         }
     }
     Ok(headers.into_iter().collect())
@@ -295,7 +298,7 @@ mod tests {
             method: "PROPFIND".to_owned(),
             headers: vec![pair("x-mine", "1"), pair("content-type", "text/plain")],
             body: Bytes::from_static(b"abc"),
-            patience: Some(Duration::from_secs(58)),
+            client_timeout: Some(Duration::from_secs(58)),
         };
         let request = input.parse().expect("a request");
         assert_eq!(request.url, "http://a/b?c=d&e=f+g");

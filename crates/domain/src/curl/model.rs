@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::inside::ByteStream;
+use crate::session_operation::ByteStream;
 
 /// One HTTP request.
 #[derive(Clone, Debug, PartialEq, Eq)]

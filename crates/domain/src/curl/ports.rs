@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{CurlAnswer, CurlRequest};
 use crate::ids::BrowserId;
-use crate::inside::OperationError;
+use crate::session_operation::OperationError;
 
 /// Sends requests through a session's browser.
 #[cfg_attr(feature = "mocks", mockall::automock)]

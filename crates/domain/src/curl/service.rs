@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{CurlAnswer, CurlInput, CurlMachine, CurlRequest, RawInput};
-use crate::inside::{OperationError, UpstreamFault, enter};
 use crate::session::{Activity, Session};
+use crate::session_operation::{OperationError, UpstreamFault, enter};
 
 /// Below it a status announces another one.
 const FIRST_FINAL_STATUS: u16 = 200;

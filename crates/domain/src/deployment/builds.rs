@@ -11,7 +11,7 @@ use super::{
 };
 use crate::ids::{AppVersionId, DeploymentId, NodeId, ProjectId};
 use crate::name::LabelName;
-use crate::pool::{FairPlace, FairPlaces};
+use crate::pool::{FairSlot, FairSlots};
 use crate::sealing::SealError;
 use crate::store_error::{Replaced, StoreError};
 
@@ -32,12 +32,12 @@ pub struct Builds {
     node: NodeId,
     base_url: String,
     began: OffsetDateTime,
-    places: FairPlaces<ProjectId>,
+    places: FairSlots<ProjectId>,
 }
 
 /// A build that this node has taken.
 #[derive(Debug)]
-pub struct TakenBuild {
+pub struct LeasedBuild {
     /// As it is stored now.
     pub deployment: Deployment,
     /// What to build.
@@ -45,7 +45,7 @@ pub struct TakenBuild {
     /// Until when it must be done.
     pub deadline: OffsetDateTime,
     /// Given back when it is over.
-    pub place: FairPlace<ProjectId>,
+    pub place: FairSlot<ProjectId>,
 }
 
 /// What became of a build.
@@ -69,7 +69,7 @@ impl Builds {
     #[must_use]
     pub fn new(deployments: Deployments, node: NodeId, base_url: String) -> Self {
         let began = deployments.deps.clock.now();
-        Self { deployments, node, base_url, began, places: FairPlaces::new(Self::AT_ONCE) }
+        Self { deployments, node, base_url, began, places: FairSlots::new(Self::AT_ONCE) }
     }
 
     /// Takes the next build that waits, if any does and there is a place for it: what nobody builds, what a lost node built, and what this one
@@ -77,7 +77,7 @@ impl Builds {
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn take(&self) -> Result<Option<TakenBuild>, StoreError> {
+    pub async fn take(&self) -> Result<Option<LeasedBuild>, StoreError> {
         let deps = &self.deployments.deps;
         let now = deps.clock.now();
         // What this life has taken, is leased for longer than anything that the one before had.
@@ -100,7 +100,7 @@ impl Builds {
             }
             let deadline = next.begun_at.unwrap_or(now) + Self::LIMIT;
             match self.build(&next).await {
-                Ok(build) => return Ok(Some(TakenBuild { deployment: next, build, deadline, place })),
+                Ok(build) => return Ok(Some(LeasedBuild { deployment: next, build, deadline, place })),
                 Err(DeploymentError::Store(error)) => return Err(error),
                 Err(error) => self.fail(&next, format!("it cannot be prepared: {error}")).await?,
             }

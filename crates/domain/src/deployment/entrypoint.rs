@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::field::{Bad, FieldCode};
+use crate::field::{FieldCode, InvalidValue};
 
 /// Characters of a path within a package.
 const MAX_BYTES: usize = 1024;
@@ -16,8 +16,8 @@ impl PackagePath {
     ///
     /// # Errors
     /// The rule that the text breaks.
-    pub fn parse(text: &str) -> Result<Self, Bad> {
-        let bad = |code, text: &str| Err(Bad::new(code, text));
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let bad = |code, text: &str| Err(InvalidValue::new(code, text));
         if text.is_empty() {
             return bad(FieldCode::TooShort, "must name something in the package");
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 use super::{
-    AppVersion, ChangeNotifier, Deployment, DeploymentRepository, DeploymentStatus, Line, LineSpan, LineStore, Subject,
-    Waiting, WakeReason,
+    AppVersion, ChangeNotifier, ChangeWaiter, Deployment, DeploymentRepository, DeploymentStatus, Line, LineRange,
+    LineStore, Subject, WakeReason,
 };
 use crate::invocation::{Invocation, InvocationRepository};
 use crate::store_error::StoreError;
@@ -45,17 +45,17 @@ pub struct FollowDeps {
 pub struct Follower {
     deps: FollowDeps,
     subject: Subject,
-    waiting: Box<dyn Waiting>,
+    waiting: Box<dyn ChangeWaiter>,
     since: Option<OffsetDateTime>,
     from: u64,
-    told: Option<Told>,
+    told: Option<LastEvent>,
     next: VecDeque<Followed>,
     over: bool,
 }
 
 /// What was told last, as far as it is compared.
 #[derive(Clone, PartialEq, Eq)]
-enum Told {
+enum LastEvent {
     Deployment(DeploymentStatus, Option<String>),
     Invocation(crate::invocation::InvocationStatus),
 }
@@ -105,7 +105,7 @@ impl Follower {
             self.next.extend(records.iter().cloned());
             self.told = Some(told.clone());
         }
-        let span = LineSpan { from: self.from, since: self.since, most: MAX_PARALLEL };
+        let span = LineRange { from: self.from, since: self.since, most: MAX_PARALLEL };
         let lines = self.deps.lines.page(self.subject, span).await?;
         let more = lines.len() == MAX_PARALLEL as usize;
         if let Some(last) = lines.last() {
@@ -124,12 +124,12 @@ impl Follower {
         Ok(())
     }
 
-    async fn records(&self) -> Result<Option<(Vec<Followed>, Told, bool)>, StoreError> {
+    async fn records(&self) -> Result<Option<(Vec<Followed>, LastEvent, bool)>, StoreError> {
         Ok(match self.subject {
             Subject::Deployment(id) => {
                 let Some(deployment) = self.deps.deployments.get(id).await? else { return Ok(None) };
                 let status = deployment.status;
-                let told = Told::Deployment(status, deployment.source_checksum.clone());
+                let told = LastEvent::Deployment(status, deployment.source_checksum.clone());
                 let mut records = Vec::new();
                 if status == DeploymentStatus::Running && self.told.as_ref() != Some(&told) {
                     let apps = self.deps.deployments.apps_of(id).await?;
@@ -140,13 +140,13 @@ impl Follower {
             }
             Subject::Invocation(id) => {
                 // What it holds may be large, and most of what is heard of it is about lines.
-                if let Some(told @ Told::Invocation(before)) = &self.told
+                if let Some(told @ LastEvent::Invocation(before)) = &self.told
                     && self.deps.invocations.status(id).await? == Some(*before)
                 {
                     return Ok(Some((Vec::new(), told.clone(), before.is_final())));
                 }
                 let Some(invocation) = self.deps.invocations.get(id).await? else { return Ok(None) };
-                let (told, ended) = (Told::Invocation(invocation.status), invocation.status.is_final());
+                let (told, ended) = (LastEvent::Invocation(invocation.status), invocation.status.is_final());
                 Some((vec![Followed::Invocation(Box::new(invocation))], told, ended))
             }
         })

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::{DeploymentSource, Entrypoint, PackagePath};
-use crate::field::{Bad, FieldCode, Fields};
+use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::session::{NotSupported, Refusal};
 
 /// The version of who says none.
@@ -46,14 +46,14 @@ pub struct CreateDeployment {
     /// Default: none.
     pub env_vars: Option<BTreeMap<String, SecretString>>,
     /// Instead of a file.
-    pub source: Option<SourceWish>,
+    pub source: Option<SourceRequest>,
     /// Whether a file comes.
     pub file: bool,
 }
 
 /// A repository as asked for.
 #[derive(Default)]
-pub struct SourceWish {
+pub struct SourceRequest {
     /// Required: `github`.
     pub kind: Option<String>,
     /// Required.
@@ -65,12 +65,12 @@ pub struct SourceWish {
     /// Default: the root.
     pub path: Option<String>,
     /// For a private one.
-    pub auth: Option<AuthWish>,
+    pub auth: Option<AuthRequest>,
 }
 
 /// What opens a repository, as given.
 #[derive(Default)]
-pub struct AuthWish {
+pub struct AuthRequest {
     /// Required: `github_token`.
     pub method: Option<String>,
     /// Required.
@@ -100,9 +100,12 @@ impl CreateDeployment {
         let mut fields = Fields::new();
         match (self.file, &self.source) {
             (true, Some(_)) => {
-                fields.refuse("source", Bad::new(FieldCode::MutuallyExclusive, "and file exclude one another"));
+                fields
+                    .refuse("source", InvalidValue::new(FieldCode::MutuallyExclusive, "and file exclude one another"));
             }
-            (false, None) => fields.refuse("file", Bad::new(FieldCode::Required, "is required, or source instead")),
+            (false, None) => {
+                fields.refuse("file", InvalidValue::new(FieldCode::Required, "is required, or source instead"))
+            }
             (true, None) | (false, Some(_)) => {}
         }
         let path = |text: &str| PackagePath::parse(text);
@@ -141,12 +144,12 @@ struct Repository {
     token: Option<SecretString>,
 }
 
-impl SourceWish {
+impl SourceRequest {
     fn parse(self, origins: &[Url], given: Option<&PackagePath>, fields: &mut Fields) -> Option<Repository> {
         let only = |expected: &'static str| {
             move |text: &str| match text {
                 text if text == expected => Ok(()),
-                _ => Err(Bad::new(FieldCode::NotAllowed, format!("must be {expected}"))),
+                _ => Err(InvalidValue::new(FieldCode::NotAllowed, format!("must be {expected}"))),
             }
         };
         let kind = fields.take_required("source.type", self.kind.as_deref(), only("github"));
@@ -165,7 +168,7 @@ impl SourceWish {
             && given != entrypoint
         {
             let message = "must be absent or equal to source.entrypoint";
-            fields.refuse("entrypoint_rel_path", Bad::new(FieldCode::MutuallyExclusive, message));
+            fields.refuse("entrypoint_rel_path", InvalidValue::new(FieldCode::MutuallyExclusive, message));
         }
         kind?;
         let source = DeploymentSource::Git { url: url?, git_ref: git_ref?, path };
@@ -173,73 +176,76 @@ impl SourceWish {
     }
 }
 
-fn version(text: &str) -> Result<String, Bad> {
+fn version(text: &str) -> Result<String, InvalidValue> {
     match text.chars().take(MAX_VERSION + 1).count() {
-        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
+        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
         1..=MAX_VERSION if text.chars().any(char::is_control) => {
-            Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
+            Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"))
         }
         1..=MAX_VERSION => Ok(text.to_owned()),
-        _ => Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
+        _ => Err(InvalidValue::new(FieldCode::TooLong, "must have at most 255 characters")),
     }
 }
 
-fn region(text: &str, known: &[String]) -> Result<String, Bad> {
+fn region(text: &str, known: &[String]) -> Result<String, InvalidValue> {
     let word = |part: &str, more: fn(u8) -> bool| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || more(b))
     };
     let shaped = text.split_once('.').is_some_and(|(a, b)| word(a, |_| false) && word(b, |b| b == b'_'));
     if !shaped {
-        return Err(Bad::new(FieldCode::InvalidFormat, "must be a provider, a dot and a zone, as aws.us-east-1a"));
+        return Err(InvalidValue::new(
+            FieldCode::InvalidFormat,
+            "must be a provider, a dot and a zone, as aws.us-east-1a",
+        ));
     }
     if !known.iter().any(|known| known == text) {
-        return Err(Bad::new(FieldCode::NotAllowed, format!("must be one of {}", known.join(", "))));
+        return Err(InvalidValue::new(FieldCode::NotAllowed, format!("must be one of {}", known.join(", "))));
     }
     Ok(text.to_owned())
 }
 
-fn variables(given: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, SecretString>, Bad> {
+fn variables(given: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, SecretString>, InvalidValue> {
     if given.len() > MAX_VARIABLES {
-        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MAX_VARIABLES}")));
+        return Err(InvalidValue::new(FieldCode::TooMany, format!("must be at most {MAX_VARIABLES}")));
     }
-    Bad::any(given.iter().filter_map(|(name, value)| variable(name, value.expose_secret()).err()))?;
+    InvalidValue::any(given.iter().filter_map(|(name, value)| variable(name, value.expose_secret()).err()))?;
     let all: usize = given.values().map(|value| value.expose_secret().len()).sum();
     if all > MAX_VALUES {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_VALUES} bytes together")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_VALUES} bytes together")));
     }
     Ok(given)
 }
 
-fn variable(name: &str, value: &str) -> Result<(), Bad> {
+fn variable(name: &str, value: &str) -> Result<(), InvalidValue> {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && (1..=MAX_NAME).contains(&name.len());
     if !plain {
         // What is no name is not repeated: it may be a secret in the wrong place.
         let message = "the name of a variable must have 1 to 128 letters, digits and '_', and begin with no digit";
-        return Err(Bad::new(FieldCode::InvalidFormat, message));
+        return Err(InvalidValue::new(FieldCode::InvalidFormat, message));
     }
     if value.len() > MAX_VALUE {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")).of(name));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")).of(name));
     }
     if value.contains('\0') {
-        return Err(Bad::new(FieldCode::InvalidFormat, "may not hold a NUL").of(name));
+        return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold a NUL").of(name));
     }
     Ok(())
 }
 
-fn repository(text: &str, origins: &[Url]) -> Result<Url, Bad> {
+fn repository(text: &str, origins: &[Url]) -> Result<Url, InvalidValue> {
     if text.chars().nth(MAX_URL).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
     }
-    let bad = |text: &str| Bad::new(FieldCode::InvalidFormat, text);
+    let bad = |text: &str| InvalidValue::new(FieldCode::InvalidFormat, text);
     let url = Url::parse(text).map_err(|_| bad("must be an absolute URL"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(Bad::new(FieldCode::Blocked, "may not hold credentials; they belong into auth"));
+        return Err(InvalidValue::new(FieldCode::Blocked, "may not hold credentials; they belong into auth"));
     }
     if !origins.iter().any(|origin| origin.origin().is_tuple() && origin.origin() == url.origin()) {
         let known: Vec<_> = origins.iter().map(|origin| origin.origin().ascii_serialization()).collect();
-        return Err(Bad::new(FieldCode::NotAllowed, format!("must lie at one of {}", known.join(", "))));
+        return Err(InvalidValue::new(FieldCode::NotAllowed, format!("must lie at one of {}", known.join(", "))));
     }
     let name = |part: &str| {
         !part.is_empty()
@@ -255,12 +261,12 @@ fn repository(text: &str, origins: &[Url]) -> Result<Url, Bad> {
     Ok(url)
 }
 
-fn git_ref(text: &str) -> Result<String, Bad> {
-    let bad = |text: &str| Err(Bad::new(FieldCode::InvalidFormat, text));
+fn git_ref(text: &str) -> Result<String, InvalidValue> {
+    let bad = |text: &str| Err(InvalidValue::new(FieldCode::InvalidFormat, text));
     match text.chars().take(MAX_REF + 1).count() {
-        0 => return Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
+        0 => return Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
         1..=MAX_REF => {}
-        _ => return Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
+        _ => return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 255 characters")),
     }
     if text.starts_with('-') {
         return bad("may not begin with '-'");
@@ -275,14 +281,14 @@ fn git_ref(text: &str) -> Result<String, Bad> {
     Ok(text.to_owned())
 }
 
-fn token(token: SecretString) -> Result<SecretString, Bad> {
+fn token(token: SecretString) -> Result<SecretString, InvalidValue> {
     let text = token.expose_secret();
     match text.len() {
-        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
+        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
         1..=MAX_TOKEN if !text.bytes().all(|b| b.is_ascii_graphic()) => {
-            Err(Bad::new(FieldCode::InvalidFormat, "may hold visible ASCII characters only"))
+            Err(InvalidValue::new(FieldCode::InvalidFormat, "may hold visible ASCII characters only"))
         }
         1..=MAX_TOKEN => Ok(token),
-        _ => Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_TOKEN} characters"))),
+        _ => Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_TOKEN} characters"))),
     }
 }

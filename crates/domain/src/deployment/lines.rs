@@ -1,13 +1,13 @@
 //! How lines are cut and counted.
 
-use super::{Kept, Line};
-use crate::storage::{ROW_BYTES, Room};
+use super::{Line, StoredLines};
+use crate::storage::{ROW_BYTES, StorageRoom};
 
 /// What is kept of these lines after what is kept already, and how much is kept then. Numbers that were kept before are passed over;
 /// each line is cut at its bound; the first one for which there is no room is replaced by a word that nothing more is kept. `room` is what
 /// is left of it afterwards.
 #[must_use]
-pub fn keep(mut kept: Kept, lines: &[Line], room: &mut Room) -> (Vec<Line>, Kept) {
+pub fn keep(mut kept: StoredLines, lines: &[Line], room: &mut StorageRoom) -> (Vec<Line>, StoredLines) {
     let mut taken = Vec::new();
     for line in lines {
         if kept.full || line.number < kept.next {
@@ -43,7 +43,7 @@ impl Line {
 }
 
 /// Why a line is not kept; takes its room if it is.
-fn no_room(kept: Kept, line: &Line, room: &mut Room) -> Option<String> {
+fn no_room(kept: StoredLines, line: &Line, room: &mut StorageRoom) -> Option<String> {
     if kept.bytes + line.bytes() > Line::MAX_BYTES_IN_ALL {
         return Some(format!("more than {} MiB", Line::MAX_BYTES_IN_ALL >> 20));
     }
@@ -72,13 +72,16 @@ mod tests {
     #[test]
     fn a_line_is_kept_once_and_cut_at_its_bound() {
         let long = "ä".repeat(Line::MAX_BYTES);
-        let (taken, kept) =
-            keep(Kept::default(), &[line(0, "a\0b"), line(1, long), line(1, "again")], &mut Room::unbounded());
+        let (taken, kept) = keep(
+            StoredLines::default(),
+            &[line(0, "a\0b"), line(1, long), line(1, "again")],
+            &mut StorageRoom::unbounded(),
+        );
         assert_eq!(taken.len(), 2);
         assert_eq!(taken[0].text, "a\u{fffd}b");
         assert_eq!(taken[1].text.len(), Line::MAX_BYTES);
         assert_eq!(kept.next, 2);
-        let (again, same) = keep(kept, &[line(0, "x"), line(1, "x")], &mut Room::unbounded());
+        let (again, same) = keep(kept, &[line(0, "x"), line(1, "x")], &mut StorageRoom::unbounded());
         assert!(again.is_empty());
         assert_eq!(same, kept);
     }
@@ -87,19 +90,19 @@ mod tests {
     fn after_the_bound_one_line_says_so_and_nothing_more_is_kept() {
         let full = "x".repeat(Line::MAX_BYTES);
         let lines: Vec<Line> = (0..1000).map(|number| line(number, full.clone())).collect();
-        let (taken, kept) = keep(Kept::default(), &lines, &mut Room::unbounded());
+        let (taken, kept) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
         assert_eq!(kept.bytes, Line::MAX_BYTES_IN_ALL);
         assert!(kept.full);
         assert_eq!(taken.len() as u64, Line::MAX_BYTES_IN_ALL / Line::MAX_BYTES as u64 + 1);
         assert_eq!(taken.last().map(|line| line.text.as_str()), Some("(more than 10 MiB; the rest is not kept)"));
-        assert!(keep(kept, &[line(5000, "x")], &mut Room::unbounded()).0.is_empty());
+        assert!(keep(kept, &[line(5000, "x")], &mut StorageRoom::unbounded()).0.is_empty());
     }
 
     #[test]
     fn where_a_limit_of_storage_is_reached_one_line_says_which_and_nothing_more_is_kept() {
-        let mut room = Room { project: 2 * (ROW_BYTES + Line::MIN_BYTES), ..Room::unbounded() };
+        let mut room = StorageRoom { project: 2 * (ROW_BYTES + Line::MIN_BYTES), ..StorageRoom::unbounded() };
         let lines: Vec<Line> = (0..5).map(|number| line(number, "x")).collect();
-        let (taken, kept) = keep(Kept::default(), &lines, &mut room);
+        let (taken, kept) = keep(StoredLines::default(), &lines, &mut room);
         let said = "(the project's storage is used up; the rest is not kept)";
         assert_eq!(taken.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["x", "x", said]);
         assert!(kept.full);
@@ -110,7 +113,7 @@ mod tests {
     fn empty_lines_come_to_the_bound_too() {
         let most = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
         let lines: Vec<Line> = (0..2 * most).map(|number| line(number, "")).collect();
-        let (taken, kept) = keep(Kept::default(), &lines, &mut Room::unbounded());
+        let (taken, kept) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
         assert!(kept.full);
         assert_eq!(taken.len() as u64, most + 1);
     }

@@ -11,10 +11,10 @@ mod repository;
 mod service;
 mod transitions;
 
-pub use builds::{BuildEnd, Builds, TakenBuild};
+pub use builds::{BuildEnd, Builds, LeasedBuild};
 pub use entrypoint::{Entrypoint, NoRuntime, PackagePath, Runtime};
 pub use follow::{FollowDeps, Followed, Follower};
-pub use input::{AuthWish, CreateDeployment, DeploymentRules, SourceWish};
+pub use input::{AuthRequest, CreateDeployment, DeploymentRules, SourceRequest};
 pub use lines::keep;
 pub use model::{
     AppVersion, BuildLease, Deployment, DeploymentSecret, DeploymentSource, DeploymentStatus, SealedDeployment,
@@ -26,10 +26,10 @@ pub use ports::{
 #[cfg(feature = "mocks")]
 pub use ports::{MockBuilder, MockLines, MockPackageArchives};
 pub use repository::{
-    AppFilter, ChangeNotifier, DeploymentFilter, DeploymentRepository, DeploymentStored, Kept, LineSpan, LineStore,
-    ListedApp, Registered, SealedDeploymentSecret, Subject, Waiting, WakeReason,
+    AppFilter, ChangeNotifier, ChangeWaiter, DeploymentFilter, DeploymentRepository, DeploymentStored, LineRange,
+    LineStore, ListedApp, Registered, SealedDeploymentSecret, StoredLines, Subject, WakeReason,
 };
 #[cfg(feature = "mocks")]
-pub use repository::{MockChangeNotifier, MockDeploymentRepository, MockLineStore, MockWaiting};
+pub use repository::{MockChangeNotifier, MockChangeWaiter, MockDeploymentRepository, MockLineStore};
 pub use service::{DeploymentDeps, DeploymentError, Deployments, MAX_PACKAGE_BYTES, reseal};
 pub use transitions::{DeploymentEvent, DeploymentRefused, reason};

@@ -10,7 +10,7 @@ use url::Url;
 
 use super::{Entrypoint, PackagePath};
 use crate::ids::{DeploymentId, ProjectId};
-use crate::inside::{ByteStream, OperationError};
+use crate::session_operation::{ByteStream, OperationError};
 
 /// What a program of a deployment finds in its environment, besides what every process has.
 #[derive(Clone)]

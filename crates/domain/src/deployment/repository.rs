@@ -191,7 +191,7 @@ pub enum Subject {
 
 /// How many lines of a subject are kept, and how long they are together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredLines {
     /// The number that the next line bears.
     pub next: u64,
     /// What is kept already, in bytes.
@@ -202,7 +202,7 @@ pub struct Kept {
 
 /// What of the lines of a subject is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LineSpan {
+pub struct LineRange {
     /// Lines from this number on.
     pub from: u64,
     /// Only those written at this moment or later.
@@ -215,14 +215,14 @@ pub struct LineSpan {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait LineStore: Send + Sync {
-    /// Keeps those lines whose number is [`Kept::next`] or higher, as [`keep`](super::keep) cuts them, and tells those who wait for news.
-    async fn append(&self, subject: Subject, lines: &[Line]) -> Result<Kept, StoreError>;
+    /// Keeps those lines whose number is [`StoredLines::next`] or higher, as [`keep`](super::keep) cuts them, and tells those who wait for news.
+    async fn append(&self, subject: Subject, lines: &[Line]) -> Result<StoredLines, StoreError>;
 
     /// How much is kept.
-    async fn kept(&self, subject: Subject) -> Result<Kept, StoreError>;
+    async fn kept(&self, subject: Subject) -> Result<StoredLines, StoreError>;
 
     /// The lines, in their order.
-    async fn page(&self, subject: Subject, span: LineSpan) -> Result<Vec<Line>, StoreError>;
+    async fn page(&self, subject: Subject, span: LineRange) -> Result<Vec<Line>, StoreError>;
 
     /// Forgets some lines of builds and calls of which the last was written before `before`: of up to `most` of these, and not more than can
     /// be forgotten in a moment. How much was forgotten; nothing is left to forget if it was nothing.
@@ -243,7 +243,7 @@ pub enum WakeReason {
 /// Somebody who waits for news. Misses nothing that is said after it was made.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
-pub trait Waiting: Send {
+pub trait ChangeWaiter: Send {
     /// Waits for news, until `until` at the longest. Safe to cancel.
     async fn next(&mut self, until: Option<OffsetDateTime>) -> WakeReason;
 }
@@ -252,5 +252,5 @@ pub trait Waiting: Send {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait ChangeNotifier: Send + Sync {
     /// From now on.
-    fn expect(&self, subject: Subject) -> Box<dyn Waiting>;
+    fn expect(&self, subject: Subject) -> Box<dyn ChangeWaiter>;
 }

@@ -18,12 +18,12 @@ use crate::blob::{BlobError, BlobStore};
 use crate::clock::{Clock, IdSource};
 use crate::field::InvalidInput;
 use crate::ids::{DeploymentId, UserId};
-use crate::inside::{ByteStream, OperationError};
 use crate::invocation::{InvocationEvent, InvocationRepository, end_all};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session::{NotSupported, Refusal};
+use crate::session_operation::{ByteStream, OperationError};
 use crate::store_error::{Replaced, StoreError};
 
 /// The longest archive that may be uploaded, in bytes.

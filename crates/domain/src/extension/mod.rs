@@ -8,12 +8,12 @@ mod web_store;
 pub use model::{Extension, ExtensionRef, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, references};
 pub use ports::{
     ExtensionArchives, ExtensionDeleted, ExtensionFilter, ExtensionMachine, ExtensionRepository, ExtensionSource,
-    ExtensionStored, Inspected, NoExtensions, WebStore,
+    ExtensionStored, InspectedArchive, NoExtensions, WebStore,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{
     MockExtensionArchives, MockExtensionMachine, MockExtensionRepository, MockExtensionSource, MockWebStore,
 };
 pub(crate) use service::resolve;
-pub use service::{ExtensionDeps, ExtensionError, Extensions, KeptExtensions, Upload};
+pub use service::{ExtensionDeps, ExtensionError, ExtensionFiles, Extensions, Upload};
 pub use web_store::{Platform, StoreItem, crx_payload};

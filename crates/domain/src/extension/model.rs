@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use crate::field::{Bad, FieldCode, Fields};
+use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::ids::{ExtensionId, ProjectId};
 use crate::name::SlugName;
 
@@ -64,13 +64,13 @@ impl ExtensionRef {
 pub fn references(asked: &[ExtensionRef], fields: &mut Fields) {
     if asked.len() > MAX_LOADED_AT_ONCE {
         let message = format!("must have at most {MAX_LOADED_AT_ONCE}");
-        return fields.refuse("extensions", Bad::new(FieldCode::TooMany, message));
+        return fields.refuse("extensions", InvalidValue::new(FieldCode::TooMany, message));
     }
     for (n, one) in asked.iter().enumerate() {
         let bad = match (&one.id, &one.name) {
             (Some(_), None) | (None, Some(_)) => continue,
-            (None, None) => Bad::new(FieldCode::Required, "needs an id or a name"),
-            (Some(_), Some(_)) => Bad::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"),
+            (None, None) => InvalidValue::new(FieldCode::Required, "needs an id or a name"),
+            (Some(_), Some(_)) => InvalidValue::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"),
         };
         fields.refuse(&format!("extensions[{n}]"), bad);
     }

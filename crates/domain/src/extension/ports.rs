@@ -5,10 +5,10 @@ use time::OffsetDateTime;
 
 use super::{Extension, Platform, StoreItem};
 use crate::ids::{BrowserId, ExtensionId, ProjectId};
-use crate::inside::{ByteStream, OperationError};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::session::IdOrName;
+use crate::session_operation::{ByteStream, OperationError};
 use crate::store_error::StoreError;
 
 /// What became of an extension that was to be stored.
@@ -107,7 +107,7 @@ impl ExtensionRepository for NoExtensions {
 }
 
 /// An archive that may be unpacked and holds an extension.
-pub struct Inspected {
+pub struct InspectedArchive {
     /// How long it is.
     pub size_bytes: u64,
     /// Its SHA-256, in hexadecimal.
@@ -125,7 +125,7 @@ pub trait ExtensionArchives: Send + Sync {
     /// # Errors
     /// [`OperationError::Invalid`] in the field `field` for what is no archive of an extension, or one that nobody should unpack;
     /// [`OperationError::TooLarge`]; what is wrong with `content` itself.
-    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, OperationError>;
+    async fn inspect(&self, field: &str, content: ByteStream) -> Result<InspectedArchive, OperationError>;
 }
 
 /// Loads extensions into a browser that runs.

@@ -7,19 +7,19 @@ use time::Duration;
 
 use super::{
     Extension, ExtensionArchives, ExtensionDeleted, ExtensionFilter, ExtensionMachine, ExtensionRef,
-    ExtensionRepository, ExtensionSource, ExtensionStored, Inspected, MAX_LOADED_AT_ONCE, Platform, StoreItem,
+    ExtensionRepository, ExtensionSource, ExtensionStored, InspectedArchive, MAX_LOADED_AT_ONCE, Platform, StoreItem,
     WebStore,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::{Clock, IdSource};
-use crate::field::{Bad, FieldCode, Fields, InvalidInput};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::ids::{ExtensionId, ProjectId};
-use crate::inside::{ByteStream, OperationError, enter};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::session::{Activity, Connections, IdOrName, Session};
+use crate::session_operation::{ByteStream, OperationError, enter};
 use crate::store_error::StoreError;
 
 /// Something was not done with an extension.
@@ -48,7 +48,7 @@ pub enum ExtensionError {
     InUse(String),
     /// Its content, or the session that it is for, fails.
     #[error(transparent)]
-    Inside(#[from] OperationError),
+    Operation(#[from] OperationError),
     /// The place of its bytes failed.
     #[error(transparent)]
     Blob(BlobError),
@@ -132,7 +132,8 @@ impl Extensions {
         {
             return Err(ExtensionError::NameTaken(name.clone()));
         }
-        let Inspected { size_bytes, checksum, content } = self.deps.archives.inspect("file", upload.content).await?;
+        let InspectedArchive { size_bytes, checksum, content } =
+            self.deps.archives.inspect("file", upload.content).await?;
         let extension = Extension {
             id: ExtensionId::mint(self.deps.ids.as_ref()),
             project: scope.project_id(),
@@ -214,7 +215,7 @@ impl Extensions {
     ///
     /// # Errors
     /// See [`ExtensionError`].
-    pub async fn load(&self, session: &Session, wishes: Vec<(String, Inspected)>) -> Result<(), ExtensionError> {
+    pub async fn load(&self, session: &Session, wishes: Vec<(String, InspectedArchive)>) -> Result<(), ExtensionError> {
         let names: Vec<String> = wishes.iter().map(|(name, _)| name.clone()).collect();
         load_names(&names)?;
         let entered = enter(session, &self.deps.activity)?;
@@ -234,7 +235,7 @@ impl Extensions {
     /// Every name that breaks a rule.
     pub fn check_names(&self, names: &[String], has_archive: bool) -> Result<(), InvalidInput> {
         if names.is_empty() && has_archive {
-            let bad = Bad::new(FieldCode::Required, "needs a name for each archive");
+            let bad = InvalidValue::new(FieldCode::Required, "needs a name for each archive");
             return Err(InvalidInput::of("extensions[0].name", bad));
         }
         load_names(names)
@@ -244,7 +245,7 @@ impl Extensions {
     ///
     /// # Errors
     /// See [`ExtensionArchives::inspect`].
-    pub async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, OperationError> {
+    pub async fn inspect(&self, field: &str, content: ByteStream) -> Result<InspectedArchive, OperationError> {
         self.deps.archives.inspect(field, content).await
     }
 
@@ -283,9 +284,9 @@ impl Extensions {
 }
 
 /// The name of an extension to keep.
-fn extension_name(text: &str) -> Result<SlugName, Bad> {
+fn extension_name(text: &str) -> Result<SlugName, InvalidValue> {
     if text.eq_ignore_ascii_case("from_chrome_store") {
-        return Err(Bad::new(FieldCode::NotAllowed, "is the name of an operation"));
+        return Err(InvalidValue::new(FieldCode::NotAllowed, "is the name of an operation"));
     }
     SlugName::parse(text)
 }
@@ -294,18 +295,18 @@ fn extension_name(text: &str) -> Result<SlugName, Bad> {
 fn load_names(names: &[String]) -> Result<(), InvalidInput> {
     let mut fields = Fields::new();
     match names.len() {
-        0 => fields.refuse("extensions", Bad::new(FieldCode::Required, "needs at least one extension")),
+        0 => fields.refuse("extensions", InvalidValue::new(FieldCode::Required, "needs at least one extension")),
         1..=MAX_LOADED_AT_ONCE => {}
         _ => {
             let message = format!("must have at most {MAX_LOADED_AT_ONCE}");
-            fields.refuse("extensions", Bad::new(FieldCode::TooMany, message));
+            fields.refuse("extensions", InvalidValue::new(FieldCode::TooMany, message));
         }
     }
     for (n, name) in names.iter().enumerate().take(MAX_LOADED_AT_ONCE) {
         let field = format!("extensions[{n}].name");
         fields.take(&field, SlugName::parse(name));
         if names[..n].contains(name) {
-            fields.refuse(&field, Bad::new(FieldCode::NotAllowed, "is given twice"));
+            fields.refuse(&field, InvalidValue::new(FieldCode::NotAllowed, "is given twice"));
         }
     }
     fields.finish()
@@ -339,7 +340,7 @@ pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
             None => {
                 let shown: String = one.text().unwrap_or_default().chars().take(255).collect();
                 let message = format!("there is no extension {shown}");
-                fields.refuse(&format!("extensions[{n}]"), Bad::new(FieldCode::ReferenceNotFound, message));
+                fields.refuse(&format!("extensions[{n}]"), InvalidValue::new(FieldCode::ReferenceNotFound, message));
             }
         }
     }
@@ -349,13 +350,13 @@ pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
 
 /// The extensions that are kept, for browsers that are started with them.
 #[derive(Clone)]
-pub struct KeptExtensions {
+pub struct ExtensionFiles {
     extensions: Arc<dyn ExtensionRepository>,
     blobs: Arc<dyn BlobStore>,
     clock: Arc<dyn Clock>,
 }
 
-impl KeptExtensions {
+impl ExtensionFiles {
     /// On these ports.
     #[must_use]
     pub fn new(extensions: Arc<dyn ExtensionRepository>, blobs: Arc<dyn BlobStore>, clock: Arc<dyn Clock>) -> Self {
@@ -364,7 +365,7 @@ impl KeptExtensions {
 }
 
 #[async_trait]
-impl ExtensionSource for KeptExtensions {
+impl ExtensionSource for ExtensionFiles {
     async fn archive(&self, id: ExtensionId) -> Result<Option<ByteStream>, OperationError> {
         let failed =
             |error: &dyn std::fmt::Display| OperationError::Failed(format!("an extension cannot be read: {error}"));

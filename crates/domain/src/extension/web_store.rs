@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::field::{Bad, FieldCode};
+use crate::field::{FieldCode, InvalidValue};
 
 /// An extension in the store: 32 letters from `a` to `p`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,10 @@ impl StoreItem {
     ///
     /// # Errors
     /// `invalid_format`, or `blocked` for any other host: this is no fetcher of addresses.
-    pub fn parse(url: &str) -> Result<Self, Bad> {
-        let bad = || Bad::new(FieldCode::InvalidFormat, "must be the address of an extension in the Chrome Web Store");
+    pub fn parse(url: &str) -> Result<Self, InvalidValue> {
+        let bad = || {
+            InvalidValue::new(FieldCode::InvalidFormat, "must be the address of an extension in the Chrome Web Store")
+        };
         if url.len() > 2048 || url.chars().any(|c| c.is_control() || c.is_whitespace() || c == '\\') {
             return Err(bad());
         }
@@ -27,7 +29,7 @@ impl StoreItem {
         let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         if !Self::HOSTS.iter().any(|known| host.eq_ignore_ascii_case(known)) {
             let message = format!("must be at {} or {}", Self::HOSTS[0], Self::HOSTS[1]);
-            return Err(Bad::new(FieldCode::Blocked, message));
+            return Err(InvalidValue::new(FieldCode::Blocked, message));
         }
         let path = path.split(['?', '#']).next().unwrap_or_default();
         let is_item = |part: &&str| part.len() == 32 && part.bytes().all(|b| (b'a'..=b'p').contains(&b));
@@ -56,12 +58,12 @@ pub enum Platform {
 impl Platform {
     /// # Errors
     /// `not_allowed`.
-    pub fn parse(text: &str) -> Result<Self, Bad> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         match text {
             "linux" => Ok(Self::Linux),
             "win" => Ok(Self::Windows),
             "mac" => Ok(Self::Mac),
-            _ => Err(Bad::new(FieldCode::NotAllowed, "must be linux, win or mac")),
+            _ => Err(InvalidValue::new(FieldCode::NotAllowed, "must be linux, win or mac")),
         }
     }
 }

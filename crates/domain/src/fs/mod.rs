@@ -6,7 +6,7 @@ mod service;
 
 pub use model::{
     AbsolutePath, Change, ChangeKind, Entry, FileMode, MAX_PATH_BYTES, MakeDirectory, Move, NewDirectory, NewMove,
-    NewPermissions, NewWatch, Permissions, Upload, WatchId, Watching, WriteFile,
+    NewPermissions, NewWatch, Permissions, Upload, WatchId, WatchRequest, WriteFile,
 };
 #[cfg(feature = "mocks")]
 pub use ports::MockFileMachine;

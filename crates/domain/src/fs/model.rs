@@ -5,8 +5,8 @@ use std::fmt;
 use bytes::Bytes;
 use time::OffsetDateTime;
 
-use crate::field::{Bad, FieldCode, Fields};
-use crate::inside::OperationError;
+use crate::field::{FieldCode, Fields, InvalidValue};
+use crate::session_operation::OperationError;
 
 /// The longest path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
@@ -22,15 +22,15 @@ impl AbsolutePath {
     /// # Errors
     /// Not absolute, with a NUL, or longer than [`MAX_PATH_BYTES`].
     #[expect(clippy::needless_pass_by_value, reason = "as all fields are parsed")]
-    pub fn parse(text: String) -> Result<Self, Bad> {
+    pub fn parse(text: String) -> Result<Self, InvalidValue> {
         if text.len() > MAX_PATH_BYTES {
-            return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_PATH_BYTES} bytes")));
+            return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_PATH_BYTES} bytes")));
         }
         if !text.starts_with('/') {
-            return Err(Bad::new(FieldCode::InvalidFormat, "must be absolute: it must begin with /"));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "must be absolute: it must begin with /"));
         }
         if text.contains('\0') {
-            return Err(Bad::new(FieldCode::InvalidFormat, "may not hold NUL"));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold NUL"));
         }
         let mut parts = Vec::new();
         for part in text.split('/') {
@@ -90,12 +90,13 @@ impl FileMode {
     /// # Errors
     /// `invalid_format`; `not_allowed` for those bits.
     #[expect(clippy::needless_pass_by_value, reason = "as all fields are parsed")]
-    pub fn parse(text: String) -> Result<Self, Bad> {
+    pub fn parse(text: String) -> Result<Self, InvalidValue> {
         let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
         let mode = digits.then(|| u32::from_str_radix(&text, 8).ok()).flatten();
-        let mode = mode.ok_or_else(|| Bad::new(FieldCode::InvalidFormat, "must be three or four octal digits"))?;
+        let mode =
+            mode.ok_or_else(|| InvalidValue::new(FieldCode::InvalidFormat, "must be three or four octal digits"))?;
         if mode & 0o6000 != 0 {
-            return Err(Bad::new(FieldCode::NotAllowed, "may not set the set-user-ID or set-group-ID bit"));
+            return Err(InvalidValue::new(FieldCode::NotAllowed, "may not set the set-user-ID or set-group-ID bit"));
         }
         Ok(Self(mode))
     }
@@ -244,19 +245,19 @@ pub(super) fn deletable(text: Option<String>) -> Result<AbsolutePath, OperationE
     let mut fields = Fields::new();
     let path = fields.take_required("path", text, |text| {
         let path = AbsolutePath::parse(text)?;
-        if path.is_root() { Err(Bad::new(FieldCode::Blocked, "may not be /")) } else { Ok(path) }
+        if path.is_root() { Err(InvalidValue::new(FieldCode::Blocked, "may not be /")) } else { Ok(path) }
     });
     fields.finish()?;
     Ok(path.unwrap_or_else(|| unreachable!("it was refused")))
 }
 
 /// The name or the number of a user or a group.
-fn principal(text: String) -> Result<String, Bad> {
+fn principal(text: String) -> Result<String, InvalidValue> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     match text.len() {
-        0 => Err(Bad::new(FieldCode::TooShort, "must be a name or a number")),
+        0 => Err(InvalidValue::new(FieldCode::TooShort, "must be a name or a number")),
         1..=MAX_PRINCIPAL if text.chars().all(plain) => Ok(text),
-        _ => Err(Bad::new(FieldCode::InvalidFormat, "must be a name or a number")),
+        _ => Err(InvalidValue::new(FieldCode::InvalidFormat, "must be a name or a number")),
     }
 }
 
@@ -379,7 +380,7 @@ impl Move {
 
 /// A directory to watch, as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Watching {
+pub struct WatchRequest {
     /// Which.
     pub path: Option<String>,
     /// With those below it. Default: false.
@@ -395,7 +396,7 @@ pub struct NewWatch {
     pub recursive: bool,
 }
 
-impl Watching {
+impl WatchRequest {
     pub(super) fn parse(self) -> Result<NewWatch, OperationError> {
         Ok(NewWatch { path: path(self.path)?, recursive: self.recursive.unwrap_or(false) })
     }
@@ -408,9 +409,9 @@ pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, Operatio
     let parsed = fields.take(
         "files",
         match paths.len() {
-            0 => Err(Bad::new(FieldCode::Required, "is required")),
+            0 => Err(InvalidValue::new(FieldCode::Required, "is required")),
             1..=MAX_COUNT => Ok(()),
-            _ => Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_COUNT} files"))),
+            _ => Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_COUNT} files"))),
         },
     );
     let paths = if parsed.is_some() { paths } else { Vec::new() };

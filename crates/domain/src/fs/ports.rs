@@ -5,7 +5,7 @@ use futures_core::stream::BoxStream;
 
 use super::{AbsolutePath, Change, Entry, FileMode, NewDirectory, NewMove, NewPermissions, NewWatch, Upload, WatchId};
 use crate::ids::BrowserId;
-use crate::inside::{ByteStream, OperationError};
+use crate::session_operation::{ByteStream, OperationError};
 
 /// What stands in a directory, some of it at a time, sorted by the bytes of the names. After the first error nothing more comes.
 pub type Entries = BoxStream<'static, Result<Vec<Entry>, OperationError>>;

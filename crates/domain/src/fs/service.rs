@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::model::{deletable, path, unpacked, uploaded};
 use super::{
     AbsolutePath, Changes, Entries, Entry, FileContent, FileMachine, MakeDirectory, Move, Permissions, Uploads,
-    WatchId, Watching, WriteFile,
+    WatchId, WatchRequest, WriteFile,
 };
-use crate::inside::{ByteStream, OperationError, enter};
 use crate::session::{Activity, ActivityGuard, Session};
+use crate::session_operation::{ByteStream, OperationError, enter};
 
 /// The use cases of files.
 #[derive(Clone)]
@@ -193,7 +193,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn watch(&self, session: &Session, wish: Watching) -> Result<WatchId, OperationError> {
+    pub async fn watch(&self, session: &Session, wish: WatchRequest) -> Result<WatchId, OperationError> {
         let new = wish.parse()?;
         let entered = enter(session, &self.activity)?;
         self.machine.watch(entered.browser, new).await

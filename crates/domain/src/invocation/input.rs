@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
 /// Bytes of a payload and of an output.
 pub const MAX_JSON: usize = 1 << 20;
@@ -77,7 +77,7 @@ impl UpdateInvocation {
         let succeeded = fields.take_required("status", self.status.as_deref(), |text| match text {
             "succeeded" => Ok(true),
             "failed" => Ok(false),
-            _ => Err(Bad::new(FieldCode::NotAllowed, "must be succeeded or failed")),
+            _ => Err(InvalidValue::new(FieldCode::NotAllowed, "must be succeeded or failed")),
         });
         let output = fields.take_optional("output", self.output, json);
         fields.finish()?;
@@ -86,14 +86,14 @@ impl UpdateInvocation {
     }
 }
 
-fn name(text: String) -> Result<String, Bad> {
+fn name(text: String) -> Result<String, InvalidValue> {
     match text.chars().take(MAX_NAME + 1).count() {
-        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
+        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
         1..=MAX_NAME if text.chars().any(char::is_control) => {
-            Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
+            Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"))
         }
         1..=MAX_NAME => Ok(text),
-        _ => Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
+        _ => Err(InvalidValue::new(FieldCode::TooLong, "must have at most 255 characters")),
     }
 }
 
@@ -101,13 +101,13 @@ fn name(text: String) -> Result<String, Bad> {
 ///
 /// # Errors
 /// `too_long`; `invalid_format`.
-pub(super) fn json(text: String) -> Result<String, Bad> {
+pub(super) fn json(text: String) -> Result<String, InvalidValue> {
     if text.len() > MAX_JSON {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_JSON} bytes")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_JSON} bytes")));
     }
     // Read without being kept: its numbers and the order of its members are the caller's own.
     serde_json::from_str::<&RawValue>(&text)
         .map(|_| ())
-        .map_err(|error| Bad::new(FieldCode::InvalidFormat, format!("must be JSON text: {error}")))?;
+        .map_err(|error| InvalidValue::new(FieldCode::InvalidFormat, format!("must be JSON text: {error}")))?;
     Ok(text)
 }

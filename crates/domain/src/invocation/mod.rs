@@ -12,11 +12,11 @@ pub use input::{Invoke, MAX_JSON, UpdateInvocation};
 pub use model::{Invocation, InvocationStatus};
 #[cfg(feature = "mocks")]
 pub use ports::MockRunner;
-pub use ports::{Call, CallLimits, Fallen, RunFailure, RunFault, Runnable, Runner};
+pub use ports::{Call, CallLimits, FailedDeployment, RunFailure, RunFault, Runnable, Runner};
 #[cfg(feature = "mocks")]
 pub use repository::MockInvocationRepository;
 pub use repository::{InvocationFilter, InvocationRepository, InvocationStored};
-pub use runs::{Runs, TakenRun};
+pub use runs::{LeasedInvocation, Runs};
 pub(crate) use service::end_all;
-pub use service::{Accepted, InvocationDeps, InvocationError, Invocations};
+pub use service::{AcceptedInvocation, InvocationDeps, InvocationError, Invocations};
 pub use transitions::{InvocationEvent, InvocationRefused};

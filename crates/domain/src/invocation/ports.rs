@@ -88,7 +88,7 @@ pub struct RunFailure {
 
 /// A deployment of which no process can be loaded any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fallen {
+pub struct FailedDeployment {
     /// Which one.
     pub deployment: DeploymentId,
     /// For the one who deployed, without secrets; its first 1,000 characters are shown.
@@ -104,7 +104,7 @@ pub trait Runner: Send + Sync {
     fn keep(&self, ready: Vec<Runnable>);
 
     /// The next deployment that this node was told to keep and cannot: its entrypoint failed to load again and again. Waits for one.
-    async fn fallen(&self) -> Fallen;
+    async fn failed_deployment(&self) -> FailedDeployment;
 
     /// Runs a call in a sandbox of its own, with the process that waits if there is one, else with one loaded for it, and answers the JSON
     /// text of what it returned (`None`: nothing), once all of its lines were pushed.

@@ -7,14 +7,14 @@ use time::Duration;
 
 use super::input::json;
 use super::{
-    Call, CallLimits, Fallen, Invocation, InvocationEvent, InvocationRepository, RunFailure, RunFault, Runnable,
-    end_all,
+    Call, CallLimits, FailedDeployment, Invocation, InvocationEvent, InvocationRepository, RunFailure, RunFault,
+    Runnable, end_all,
 };
 use crate::clock::Clock;
 use crate::deployment::{Builds, Deployment, DeploymentError, DeploymentEvent, DeploymentRepository, DeploymentStatus};
 use crate::ids::{DeploymentId, InvocationId, NodeId, ProjectId};
 use crate::node::Node;
-use crate::pool::{FairPlace, FairPlaces};
+use crate::pool::{FairSlot, FairSlots};
 use crate::store_error::{Replaced, StoreError};
 
 /// How many late or stranded invocations are looked at at once.
@@ -33,18 +33,18 @@ pub struct Runs {
     limits: CallLimits,
     /// What this node holds ready, opened.
     ready: Arc<Mutex<HashMap<DeploymentId, Runnable>>>,
-    places: FairPlaces<ProjectId>,
+    places: FairSlots<ProjectId>,
 }
 
 /// An invocation that this node has taken.
 #[derive(Debug)]
-pub struct TakenRun {
+pub struct LeasedInvocation {
     /// As it is stored now.
     pub invocation: Invocation,
     /// What to run.
     pub call: Call,
     /// Given back when it is over.
-    pub place: FairPlace<ProjectId>,
+    pub place: FairSlot<ProjectId>,
 }
 
 impl Runs {
@@ -58,7 +58,7 @@ impl Runs {
         limits: CallLimits,
         at_once: usize,
     ) -> Self {
-        let places = FairPlaces::new(at_once);
+        let places = FairSlots::new(at_once);
         Self { invocations, deployments, clock, builds, limits, ready: Arc::default(), places }
     }
 
@@ -71,7 +71,7 @@ impl Runs {
     ///
     /// # Errors
     /// The store's failure, if nothing was taken before it. Of what was taken nevertheless, [`Runs::forgotten`] tells.
-    pub async fn take(&self) -> Result<Vec<TakenRun>, StoreError> {
+    pub async fn take(&self) -> Result<Vec<LeasedInvocation>, StoreError> {
         let mut taken = Vec::new();
         let free = self.places.free();
         if free == 0 {
@@ -95,8 +95,8 @@ impl Runs {
     async fn take_one(
         &self,
         current: &Invocation,
-        place: FairPlace<ProjectId>,
-    ) -> Result<Option<TakenRun>, StoreError> {
+        place: FairSlot<ProjectId>,
+    ) -> Result<Option<LeasedInvocation>, StoreError> {
         let Ok(next) = current.on(&InvocationEvent::Take(self.builds.node()), self.clock.now()) else {
             return Ok(None);
         };
@@ -104,7 +104,7 @@ impl Runs {
             return Ok(None);
         }
         let (why, failed) = match self.call(&next).await {
-            Ok(call) => return Ok(Some(TakenRun { invocation: next, call, place })),
+            Ok(call) => return Ok(Some(LeasedInvocation { invocation: next, call, place })),
             Err(DeploymentError::Store(error)) => ("the store is away".to_owned(), Some(error)),
             Err(error) => (error.to_string(), None),
         };
@@ -255,9 +255,9 @@ impl Runs {
     ///
     /// # Errors
     /// The store's failure; it may be called again.
-    pub async fn fell(&self, fallen: &Fallen) -> Result<(), StoreError> {
-        let event = DeploymentEvent::Fell(fallen.reason.clone());
-        self.builds.deployments().end(fallen.deployment, &event).await.map(|_| ())
+    pub async fn mark_deployment_failed(&self, failed_deployment: &FailedDeployment) -> Result<(), StoreError> {
+        let event = DeploymentEvent::Fell(failed_deployment.reason.clone());
+        self.builds.deployments().end(failed_deployment.deployment, &event).await.map(|_| ())
     }
 
     /// Ends invocations whose time is up, and those whose deployment has ended, if nobody else did. Of those that run, not the ones that

@@ -11,7 +11,7 @@ use super::{
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
 use crate::deployment::{
-    ChangeNotifier, DeploymentRepository, DeploymentStatus, FollowDeps, Follower, LineStore, Subject, Waiting,
+    ChangeNotifier, ChangeWaiter, DeploymentRepository, DeploymentStatus, FollowDeps, Follower, LineStore, Subject,
     WakeReason,
 };
 use crate::field::InvalidInput;
@@ -91,10 +91,10 @@ pub struct Invocations {
 }
 
 /// An invocation that was accepted.
-pub struct Accepted {
+pub struct AcceptedInvocation {
     /// As it was stored.
     pub invocation: Invocation,
-    waiting: Box<dyn Waiting>,
+    waiting: Box<dyn ChangeWaiter>,
 }
 
 impl Invocations {
@@ -111,7 +111,7 @@ impl Invocations {
     ///
     /// # Errors
     /// See [`InvocationError`]; then nothing is stored.
-    pub async fn accept(&self, scope: &Scope, wish: Invoke) -> Result<Accepted, InvocationError> {
+    pub async fn accept(&self, scope: &Scope, wish: Invoke) -> Result<AcceptedInvocation, InvocationError> {
         scope.writable()?;
         let new = wish.parse()?;
         let found = self.deps.deployments.find_app(scope.project_id(), &new.app, &new.version).await?;
@@ -143,7 +143,7 @@ impl Invocations {
         // Before it is stored, so that no news of it falls between.
         let waiting = self.deps.news.expect(Subject::Invocation(invocation.id));
         match self.deps.invocations.create(scope.organization(), &invocation).await? {
-            InvocationStored::Yes => Ok(Accepted { invocation, waiting }),
+            InvocationStored::Yes => Ok(AcceptedInvocation { invocation, waiting }),
             InvocationStored::LimitExceeded(limit) => Err(limit.into()),
             InvocationStored::NotRunning => Err(not_running(DeploymentStatus::Stopped)),
             InvocationStored::ProjectGone => Err(InvocationError::ProjectGone),
@@ -152,8 +152,8 @@ impl Invocations {
 
     /// Waits for the end of an invocation, until `until` at the longest. How it stands then, as far as the store tells: it was
     /// accepted, so that no failure to look may be told as one of the call.
-    pub async fn wait(&self, accepted: Accepted, until: OffsetDateTime) -> Invocation {
-        let Accepted { mut invocation, mut waiting } = accepted;
+    pub async fn wait(&self, accepted: AcceptedInvocation, until: OffsetDateTime) -> Invocation {
+        let AcceptedInvocation { mut invocation, mut waiting } = accepted;
         let mut missed = false;
         loop {
             let again = self.deps.clock.now() + RECHECK_INTERVAL;

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{DialogAnswer, Frame, OpenDialogs};
 use crate::ids::BrowserId;
-use crate::inside::OperationError;
+use crate::session_operation::OperationError;
 
 /// Shows the displays of running browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]

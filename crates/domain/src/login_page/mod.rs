@@ -16,8 +16,8 @@ pub use model::{
 };
 #[cfg(feature = "mocks")]
 pub use ports::MockLoginPages;
-pub use ports::{Await, LoginPageError, LoginPages};
+pub use ports::{LoginPageError, LoginPages, ReadCondition};
 pub use understanding::{
-    Asked, Choice, ChoiceKind, External, Field, FieldKind, InputKind, MfaKind, Missing, Progress, Refusal, RefusalKind,
-    Step, StepKind, Understanding, understand,
+    Choice, ChoiceKind, External, Field, FieldKind, InputKind, MfaKind, Missing, PageQuestion, Progress, Refusal,
+    RefusalKind, Step, StepKind, Understanding, understand,
 };

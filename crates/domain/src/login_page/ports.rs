@@ -10,7 +10,7 @@ use crate::ids::BrowserId;
 
 /// For how long a reading waits, and for what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Await {
+pub struct ReadCondition {
     /// Until the page shows something else than it did in the reading of this mark; `None`: until it has come to rest.
     pub differs_from: Option<Mark>,
     /// At most so long; the page is read then as it is. At most 60 s.
@@ -66,7 +66,7 @@ pub trait LoginPages: Send + Sync {
     ///
     /// # Errors
     /// [`LoginPageError::NavigationFailed`] when what it shows is the browser's own page of an error.
-    async fn read(&self, browser: BrowserId, wait: Await) -> Result<Reading, LoginPageError>;
+    async fn read(&self, browser: BrowserId, wait: ReadCondition) -> Result<Reading, LoginPageError>;
 
     /// Does `acts` in order, with events as of a person, and stops at the first that fails. The values go to the browser's agent, which
     /// keeps none.

@@ -49,9 +49,9 @@ impl Progress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Understanding {
     /// Values, and perhaps it offers other ways beside.
-    Fields(Asked),
+    Fields(PageQuestion),
     /// A choice, and no value.
-    Choices(Asked),
+    Choices(PageQuestion),
     /// Something that only a person can do elsewhere, and it goes on by itself afterwards.
     External(External),
     /// Nothing any more: whoever it is, is logged in.
@@ -81,7 +81,7 @@ pub enum Understanding {
 
 /// What is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct PageQuestion {
     /// In the order in which they are to be filled in.
     pub fields: Vec<Field>,
     /// Other ways, or what there is to choose from.
@@ -312,7 +312,7 @@ pub struct Missing {
     pub key: String,
 }
 
-impl Asked {
+impl PageQuestion {
     /// The field of that key.
     #[must_use]
     pub fn field(&self, key: &str) -> Option<&Field> {

@@ -28,7 +28,7 @@ pub struct Usage {
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum CapacityRequest {
     /// One more session on demand.
     Session,
     /// More pooled browsers: a new pool, or a larger one.
@@ -42,7 +42,7 @@ pub enum Ask {
     Invocation,
 }
 
-impl Ask {
+impl CapacityRequest {
     /// A pool of this size.
     #[must_use]
     pub const fn new_pool(size: u32) -> Self {
@@ -142,25 +142,25 @@ pub struct LimitExceeded {
 pub fn admit(
     (project, project_usage): (&Caps, Usage),
     (organization, organization_usage): (&Caps, Usage),
-    ask: Ask,
+    ask: CapacityRequest,
 ) -> Result<(), LimitExceeded> {
     let check = |limit, cap: Option<u32>, used: u32, asked: u32| match cap {
         Some(value) if used.saturating_add(asked) > value => Err(LimitExceeded { limit, value, used, asked }),
         _ => Ok(()),
     };
     let browsers = match ask {
-        Ask::Invocation => {
+        CapacityRequest::Invocation => {
             check(Limit::ProjectInvocations, project.concurrent_invocations, project_usage.invocations, 1)?;
             let (cap, used) = (organization.concurrent_invocations, organization_usage.invocations);
             return check(Limit::OrganizationInvocations, cap, used, 1);
         }
-        Ask::Pooled { sizes: 0, .. } => return Ok(()),
-        Ask::Pooled { sizes, browsers } => {
+        CapacityRequest::Pooled { sizes: 0, .. } => return Ok(()),
+        CapacityRequest::Pooled { sizes, browsers } => {
             check(Limit::ProjectPooled, project.pooled_sessions, project_usage.pooled, sizes)?;
             check(Limit::OrganizationPooled, organization.pooled_sessions, organization_usage.pooled, sizes)?;
             browsers
         }
-        Ask::Session => 1,
+        CapacityRequest::Session => 1,
     };
     if browsers == 0 {
         return Ok(());
@@ -180,9 +180,9 @@ mod tests {
     fn sessions_on_demand_and_pool_sizes_share_the_session_limit() {
         let organization = Caps { concurrent_sessions: Some(10), ..NONE };
         let usage = Usage { on_demand: 3, pooled: 6, ..Usage::default() };
-        assert_eq!(admit((&NONE, usage), (&organization, usage), Ask::Session), Ok(()));
+        assert_eq!(admit((&NONE, usage), (&organization, usage), CapacityRequest::Session), Ok(()));
         assert_eq!(
-            admit((&NONE, usage), (&organization, usage), Ask::new_pool(2)),
+            admit((&NONE, usage), (&organization, usage), CapacityRequest::new_pool(2)),
             Err(LimitExceeded { limit: Limit::OrganizationSessions, value: 10, used: 9, asked: 2 })
         );
     }
@@ -192,7 +192,7 @@ mod tests {
         let project = Caps { concurrent_sessions: Some(1), ..NONE };
         let organization = Caps { concurrent_sessions: Some(1), ..NONE };
         let usage = Usage { on_demand: 1, ..Usage::default() };
-        let refused = admit((&project, usage), (&organization, usage), Ask::Session).expect_err("full");
+        let refused = admit((&project, usage), (&organization, usage), CapacityRequest::Session).expect_err("full");
         assert_eq!(refused.limit, Limit::ProjectSessions);
     }
 
@@ -200,17 +200,18 @@ mod tests {
     fn a_pool_that_does_not_grow_is_admitted_even_over_a_lowered_limit() {
         let caps = Caps { concurrent_sessions: Some(1), pooled_sessions: Some(1), ..NONE };
         let usage = Usage { pooled: 5, ..Usage::default() };
-        assert_eq!(admit((&caps, usage), (&caps, usage), Ask::resized(5, 5, 0)), Ok(()));
+        assert_eq!(admit((&caps, usage), (&caps, usage), CapacityRequest::resized(5, 5, 0)), Ok(()));
     }
 
     #[test]
     fn a_pool_that_shrank_below_what_it_has_leased_grows_again_for_nothing() {
         let caps = Caps { concurrent_sessions: Some(5), ..NONE };
         let usage = Usage { pooled: 2, beyond: beyond(2, 5), ..Usage::default() };
-        assert_eq!(admit((&caps, usage), (&NONE, usage), Ask::resized(2, 5, 5)), Ok(()));
-        let refused = admit((&caps, usage), (&NONE, usage), Ask::resized(2, 6, 5)).expect_err("one too many");
+        assert_eq!(admit((&caps, usage), (&NONE, usage), CapacityRequest::resized(2, 5, 5)), Ok(()));
+        let refused =
+            admit((&caps, usage), (&NONE, usage), CapacityRequest::resized(2, 6, 5)).expect_err("one too many");
         assert_eq!((refused.value, refused.used, refused.asked), (5, 5, 1));
-        let refused = admit((&caps, usage), (&NONE, usage), Ask::Session).expect_err("five are leased");
+        let refused = admit((&caps, usage), (&NONE, usage), CapacityRequest::Session).expect_err("five are leased");
         assert_eq!((refused.value, refused.used, refused.asked), (5, 5, 1));
     }
 
@@ -218,10 +219,10 @@ mod tests {
     fn invocations_are_counted_apart_from_sessions() {
         let caps = Caps { concurrent_sessions: Some(0), concurrent_invocations: Some(2), ..NONE };
         let usage = |invocations| Usage { on_demand: 9, pooled: 9, beyond: 0, invocations };
-        assert_eq!(admit((&caps, usage(1)), (&NONE, usage(5)), Ask::Invocation), Ok(()));
-        let refused = admit((&caps, usage(2)), (&NONE, usage(5)), Ask::Invocation).expect_err("full");
+        assert_eq!(admit((&caps, usage(1)), (&NONE, usage(5)), CapacityRequest::Invocation), Ok(()));
+        let refused = admit((&caps, usage(2)), (&NONE, usage(5)), CapacityRequest::Invocation).expect_err("full");
         assert_eq!((refused.limit, refused.value, refused.used), (Limit::ProjectInvocations, 2, 2));
-        let refused = admit((&NONE, usage(0)), (&caps, usage(2)), Ask::Invocation).expect_err("full");
+        let refused = admit((&NONE, usage(0)), (&caps, usage(2)), CapacityRequest::Invocation).expect_err("full");
         assert_eq!(refused.limit, Limit::OrganizationInvocations);
     }
 }

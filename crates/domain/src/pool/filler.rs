@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use time::{Duration, OffsetDateTime};
 
-use super::{Fence, Growth, Plan, Pool, PoolDeps, plan};
+use super::{Growth, LeaderFence, Plan, Pool, PoolDeps, plan};
 use crate::browser::{Browser, BrowserRepository, BrowserState, EngineError, Launch, Shape};
 use crate::clock::{FirstSeen, MonotonicTime};
 use crate::ids::{BrowserId, PoolId, ProjectId};
@@ -39,7 +39,7 @@ impl FillStatus {
 
 /// What one look at a pool found to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Round {
+pub struct FillRound {
     /// Browsers to start, each by [`PoolFiller::warm`].
     pub launches: Vec<Launch>,
     /// Browsers of this node to bury, each by [`Sessions::clean_up`].
@@ -112,13 +112,13 @@ impl PoolFiller {
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn look(&self, id: PoolId) -> Result<Round, StoreError> {
+    pub async fn look(&self, id: PoolId) -> Result<FillRound, StoreError> {
         let Some(fence) = self.deps.pools.lead(id, self.deps.node, Self::LEAD).await? else {
             self.statuses().remove(&id);
             self.growing().remove(&id);
-            return Ok(Round::default());
+            return Ok(FillRound::default());
         };
-        let Some(pool) = self.deps.pools.find_by_id(id).await? else { return Ok(Round::default()) };
+        let Some(pool) = self.deps.pools.find_by_id(id).await? else { return Ok(FillRound::default()) };
         let observed = self.deps.pools.observe(id).await?;
         let now = self.deps.monotonic.monotonic_now();
         let grown_until = self.grown_until(&pool, now);
@@ -129,7 +129,7 @@ impl PoolFiller {
             self.growing().insert(id, Growing { growth: steps.growth, since });
         }
         let again_at = steps.again_at.map(|at| now + (at - grown_until));
-        let mut round = Round { project: Some(pool.project), again_at, ..Round::default() };
+        let mut round = FillRound { project: Some(pool.project), again_at, ..FillRound::default() };
         for browser in &steps.discard {
             let row = self.browsers.find(*browser).await?;
             if self.browsers.discard(*browser).await? && row.is_some_and(|row| row.node == self.deps.node) {
@@ -165,10 +165,10 @@ impl PoolFiller {
     async fn start(
         &self,
         pool: &Pool,
-        fence: Fence,
+        fence: LeaderFence,
         steps: &Plan,
         status: &FillStatus,
-        round: &mut Round,
+        round: &mut FillRound,
     ) -> Result<(), StoreError> {
         let shape = Shape {
             profile: self.deps.profiles.current(pool.config.shape.profile).await?,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::PoolConfig;
 use crate::browser::{BrowserPolicy, StartUrl, Viewport};
 use crate::extension::{ExtensionRef, references};
-use crate::field::{Bad, FieldCode, Fields, within};
+use crate::field::{FieldCode, Fields, InvalidValue, within};
 use crate::name::SlugName;
 use crate::profile::ProfileRef;
 use crate::session::{ViewportInput, shape, timeout_seconds};
@@ -35,7 +35,7 @@ pub struct PoolInput {
     /// Default: none; empty clears.
     pub start_url: Option<String>,
     /// Default: off.
-    pub telemetry: Option<telemetry::Wish>,
+    pub telemetry: Option<telemetry::ConfigRequest>,
     /// Whether idle browsers should follow the profile.
     pub refresh_on_profile_update: Option<bool>,
     /// A profile of the project. An empty id clears.
@@ -165,18 +165,18 @@ fn set<T>(place: &mut T, value: Option<T>) {
 }
 
 /// Whether idle browsers are to follow the profile, as asked.
-fn refresh(asked: Option<bool>, has_profile: bool) -> Result<Option<bool>, Bad> {
+fn refresh(asked: Option<bool>, has_profile: bool) -> Result<Option<bool>, InvalidValue> {
     if asked == Some(true) && !has_profile {
-        return Err(Bad::new(FieldCode::MutuallyExclusive, "needs a profile"));
+        return Err(InvalidValue::new(FieldCode::MutuallyExclusive, "needs a profile"));
     }
     Ok(asked)
 }
 
 /// The upper bound is a sanity bound; the limits of project and organization are what counts.
-fn size(value: i64) -> Result<u32, Bad> {
+fn size(value: i64) -> Result<u32, InvalidValue> {
     within(value, 1, 100_000)
 }
 
-fn fill_rate(value: i64) -> Result<u32, Bad> {
+fn fill_rate(value: i64) -> Result<u32, InvalidValue> {
     within(value, 1, 100)
 }

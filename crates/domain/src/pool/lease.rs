@@ -7,9 +7,12 @@ use std::task::Poll;
 
 use time::Duration;
 
-use super::doubt::{self, UncertainWrite, UncertainWrites};
-use super::prospect::{NextBrowser, NextBrowserCache};
-use super::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Waiter, WaiterEvent};
+use super::next_browser::{NextBrowser, NextBrowserCache};
+use super::uncertain_writes::{self, UncertainWrite, UncertainWrites};
+use super::{
+    ImmediateLease, LeaseFrom, LeaseRequest, Pool, PoolDeps, QueueEntered, QueueEntry, TicketOutcome, Waiter,
+    WaiterEvent,
+};
 use crate::access::{ProjectArchived, Scope};
 use crate::audit::{PreparedRecord, PreparedRecordOutcome};
 use crate::browser::StartUrl;
@@ -33,9 +36,9 @@ pub struct AcquireInput {
     /// This lease only.
     pub tags: Option<BTreeMap<String, String>>,
     /// Onto the pool's.
-    pub telemetry: Option<telemetry::Wish>,
+    pub telemetry: Option<telemetry::ConfigRequest>,
     /// A bound on the wait that the caller's own patience sets.
-    pub patience: Option<Duration>,
+    pub client_timeout: Option<Duration>,
 }
 
 impl AcquireInput {
@@ -50,7 +53,7 @@ impl AcquireInput {
         self.parse().map(drop)
     }
 
-    fn parse(&self) -> Result<Wish, InvalidInput> {
+    fn parse(&self) -> Result<CheckedRequest, InvalidInput> {
         let mut fields = Fields::new();
         let seconds = fields.take_optional("acquire_timeout_seconds", self.acquire_timeout_seconds, |n| {
             within(n, 0, Self::MAX_WAIT_SECONDS)
@@ -61,12 +64,12 @@ impl AcquireInput {
         // What it comes to depends on the pool; whether it contradicts itself does not.
         fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
         fields.finish()?;
-        Ok(Wish { seconds, name, start_url, tags: tags.unwrap_or_default() })
+        Ok(CheckedRequest { seconds, name, start_url, tags: tags.unwrap_or_default() })
     }
 }
 
 /// What was asked for, checked.
-struct Wish {
+struct CheckedRequest {
     /// How long to wait, if the caller says so.
     seconds: Option<u32>,
     name: Option<LabelName>,
@@ -114,13 +117,13 @@ pub enum Acquired {
     Leased(Box<Session>),
     /// The caller is in line. If it goes away, [`Leases::wait_for`] must be told; a wait that is dropped leaves its ticket in the line, for
     /// [`Leases::abandon`].
-    Waiting(Box<Waiting>),
+    Waiting(Box<WaitingCaller>),
     /// The wait is over without a browser.
     TimeUp,
 }
 
 /// A caller in line.
-pub struct Waiting {
+pub struct WaitingCaller {
     /// Its place.
     pub ticket: TicketId,
     turn: Box<dyn Waiter>,
@@ -136,8 +139,8 @@ pub struct Waiting {
 pub struct Leases {
     deps: PoolDeps,
     sessions: Sessions,
-    prospects: NextBrowserCache,
-    doubts: UncertainWrites,
+    next_browsers: NextBrowserCache,
+    uncertain: UncertainWrites,
 }
 
 /// A ticket outlives its wait by this much, so that the waiter and not the clock takes it out of the line.
@@ -150,7 +153,7 @@ impl Leases {
     /// The use cases on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
-        Self { deps, sessions, prospects: NextBrowserCache::default(), doubts: UncertainWrites::default() }
+        Self { deps, sessions, next_browsers: NextBrowserCache::default(), uncertain: UncertainWrites::default() }
     }
 
     async fn pool(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
@@ -160,7 +163,7 @@ impl Leases {
     /// Whether a browser is known that the next caller will most likely get at once. A guess: it may be gone a moment later.
     #[must_use]
     pub fn has_cached_candidate(&self, scope: &Scope, which: &str) -> bool {
-        self.prospects.has(scope.project_id(), which)
+        self.next_browsers.has(scope.project_id(), which)
     }
 
     /// Takes a browser at once, or a place in the line.
@@ -184,7 +187,7 @@ impl Leases {
     ) -> Result<Acquired, AcquireError> {
         scope.writable()?;
         let (mut lease, asked) = self.parse(&input)?;
-        if let Some(seen) = self.prospects.take(scope.project_id(), which)
+        if let Some(seen) = self.next_browsers.take(scope.project_id(), which)
             && let Some(session) = self.lease_as_seen(seen, &mut lease, &input, record).await?
         {
             return Ok(Acquired::Leased(Box::new(session)));
@@ -198,26 +201,26 @@ impl Leases {
         let pool = found?.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
         lease.telemetry = captured(&input, &pool)?;
         let wait = Duration::seconds(i64::from(asked.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
-        let seconds = input.patience.map_or(wait, |patience| wait.min(patience));
+        let seconds = input.client_timeout.map_or(wait, |client_timeout| wait.min(client_timeout));
         for _ in 0..DEAD_BROWSERS_MET {
             match self.take_now(pool.id.into(), &lease).await? {
-                TakenNow::Leased(session) => {
+                ImmediateLease::Leased(session) => {
                     if let Some(session) = self.hand_out(*session).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
                     // The failed lease stays on record under its id.
                     lease.session = SessionId::mint(self.deps.ids.as_ref());
                 }
-                TakenNow::NameTaken => return Err(name_taken(&lease)),
-                TakenNow::PoolGone => return Err(AcquireError::PoolNotFound(which.to_owned())),
-                TakenNow::Busy => break,
+                ImmediateLease::NameTaken => return Err(name_taken(&lease)),
+                ImmediateLease::PoolGone => return Err(AcquireError::PoolNotFound(which.to_owned())),
+                ImmediateLease::Busy => break,
             }
         }
         if seconds <= Duration::ZERO {
             return Ok(Acquired::TimeUp);
         }
         let ticket = TicketId::mint(self.deps.ids.as_ref());
-        let mut waiting = Waiting {
+        let mut waiting = WaitingCaller {
             ticket,
             turn: self.deps.tickets.expect(ticket),
             pool: pool.id,
@@ -232,7 +235,7 @@ impl Leases {
         Ok(Acquired::Waiting(Box::new(waiting)))
     }
 
-    async fn take_now(&self, from: LeaseFrom, lease: &LeaseRequest) -> Result<TakenNow, StoreError> {
+    async fn take_now(&self, from: LeaseFrom, lease: &LeaseRequest) -> Result<ImmediateLease, StoreError> {
         let taken = self.deps.line.take_now(&from, lease, self.deps.clock.now()).await;
         taken.map_err(|error| self.in_doubt(lease, error))
     }
@@ -243,12 +246,12 @@ impl Leases {
         browser: BrowserId,
         lease: &LeaseRequest,
         record: &PreparedRecord,
-    ) -> Result<TakenNow, StoreError> {
+    ) -> Result<ImmediateLease, StoreError> {
         let now = self.deps.clock.now();
         let taken = self.deps.line.take_recorded(&from, browser, lease, record.entry(), now).await;
         let taken = taken.map_err(|error| self.in_doubt(lease, error))?;
-        let leased = matches!(taken, TakenNow::Leased(_));
-        record.settle(if leased { PreparedRecordOutcome::Stored } else { PreparedRecordOutcome::Declined });
+        let leased = matches!(taken, ImmediateLease::Leased(_));
+        record.resolve(if leased { PreparedRecordOutcome::Stored } else { PreparedRecordOutcome::Declined });
         Ok(taken)
     }
 
@@ -268,19 +271,19 @@ impl Leases {
             None => self.take_now(from, lease).await?,
         };
         match taken {
-            TakenNow::Leased(session) => {
+            ImmediateLease::Leased(session) => {
                 let handed_out = self.hand_out(*session).await;
                 if handed_out.is_none() {
                     // The failed lease stays on record under its id, and what was recorded of the call was of that lease.
                     lease.session = SessionId::mint(self.deps.ids.as_ref());
                     if let Some(record) = record {
-                        record.settle(PreparedRecordOutcome::Superseded);
+                        record.resolve(PreparedRecordOutcome::Superseded);
                     }
                 }
                 Ok(handed_out)
             }
-            TakenNow::NameTaken => Err(name_taken(lease)),
-            TakenNow::Busy | TakenNow::PoolGone => Ok(None),
+            ImmediateLease::NameTaken => Err(name_taken(lease)),
+            ImmediateLease::Busy | ImmediateLease::PoolGone => Ok(None),
         }
     }
 
@@ -289,18 +292,18 @@ impl Leases {
     pub async fn look_ahead(&self, scope: &Scope, which: &str) {
         let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await;
         let Ok(Some((pool, Some(next)))) = found else { return };
-        self.prospects.note(scope.project_id(), which, NextBrowser { pool, next });
+        self.next_browsers.note(scope.project_id(), which, NextBrowser { pool, next });
     }
 
     /// The lease, and how many seconds to wait, if the caller says so.
     fn parse(&self, input: &AcquireInput) -> Result<(LeaseRequest, Option<u32>), AcquireError> {
-        let Wish { seconds, name, start_url, tags } = input.parse()?;
+        let CheckedRequest { seconds, name, start_url, tags } = input.parse()?;
         let session = SessionId::mint(self.deps.ids.as_ref());
         Ok((LeaseRequest { session, name, start_url, tags, telemetry: None }, seconds))
     }
 
-    async fn enter(&self, waiting: &mut Waiting) -> Result<(), AcquireError> {
-        let place = Place {
+    async fn enter(&self, waiting: &mut WaitingCaller) -> Result<(), AcquireError> {
+        let place = QueueEntry {
             pool: waiting.pool,
             ticket: waiting.ticket,
             position: waiting.position,
@@ -309,8 +312,8 @@ impl Leases {
             lasts: waiting.until - self.deps.monotonic.monotonic_now() + TICKET_GRACE,
         };
         match self.deps.line.enter(&place, self.deps.clock.now()).await? {
-            Entered::Yes(position) => waiting.position = Some(position),
-            Entered::PoolGone => return Err(AcquireError::PoolNotFound(waiting.pool_text.clone())),
+            QueueEntered::Yes(position) => waiting.position = Some(position),
+            QueueEntered::PoolGone => return Err(AcquireError::PoolNotFound(waiting.pool_text.clone())),
         }
         Ok(())
     }
@@ -319,8 +322,8 @@ impl Leases {
     ///
     /// # Errors
     /// See [`AcquireError`]; the caller is out of the line then, unless the store cannot be told so: in that case
-    /// [`settle`](Self::settle) does it.
-    pub async fn wait(&self, waiting: &mut Waiting) -> Result<Acquired, AcquireError> {
+    /// [`reconcile`](Self::reconcile) does it.
+    pub async fn wait(&self, waiting: &mut WaitingCaller) -> Result<Acquired, AcquireError> {
         self.wait_for(waiting, std::future::pending()).await
     }
 
@@ -334,7 +337,7 @@ impl Leases {
     /// As [`wait`](Self::wait).
     pub async fn wait_for(
         &self,
-        waiting: &mut Waiting,
+        waiting: &mut WaitingCaller,
         gone: impl Future<Output = ()> + Send,
     ) -> Result<Acquired, AcquireError> {
         match self.wait_to_the_end(waiting, pin!(gone)).await {
@@ -345,7 +348,7 @@ impl Leases {
 
     /// After a failure of the store nobody knows whether the ticket is in line, or has a lease already; nobody may get a
     /// browser that no caller waits for.
-    async fn out_of_line(&self, waiting: &Waiting, error: AcquireError) -> AcquireError {
+    async fn out_of_line(&self, waiting: &WaitingCaller, error: AcquireError) -> AcquireError {
         let AcquireError::Store(error) = error else { return error };
         let error = self.in_doubt(&waiting.lease, error);
         // What cannot be told now has failed already: the first failure is the one to report.
@@ -355,14 +358,14 @@ impl Leases {
 
     /// What may have been leased is taken back.
     fn in_doubt(&self, lease: &LeaseRequest, error: StoreError) -> StoreError {
-        self.doubt(UncertainWrite::Lease(lease.session));
+        self.uncertain_write(UncertainWrite::Lease(lease.session));
         error.undone()
     }
 
     /// Thousands of these futures stand still at a time, so what comes only at their end lies outside of them.
     async fn wait_to_the_end(
         &self,
-        waiting: &mut Waiting,
+        waiting: &mut WaitingCaller,
         mut gone: Pin<&mut (impl Future<Output = ()> + Send)>,
     ) -> Result<Acquired, AcquireError> {
         let (mut event, mut hung_up) = (WaiterEvent::Look, false);
@@ -372,12 +375,12 @@ impl Leases {
                 WaiterEvent::TimeUp | WaiterEvent::Stopping => self.deps.line.leave(waiting.ticket).await?,
             };
             match outcome {
-                Outcome::Waiting => {}
-                Outcome::Granted(session) if hung_up => {
+                TicketOutcome::Waiting => {}
+                TicketOutcome::Granted(session) if hung_up => {
                     Box::pin(self.undelivered(&session)).await?;
                     return Ok(Acquired::TimeUp);
                 }
-                Outcome::Granted(session) => {
+                TicketOutcome::Granted(session) => {
                     if let Some(session) = Box::pin(self.hand_out(*session)).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
@@ -389,11 +392,11 @@ impl Leases {
                     self.enter(waiting).await?;
                     continue;
                 }
-                Outcome::NameTaken => return Err(name_taken(&waiting.lease)),
-                Outcome::Gone if event == WaiterEvent::Look => {
+                TicketOutcome::NameTaken => return Err(name_taken(&waiting.lease)),
+                TicketOutcome::Gone if event == WaiterEvent::Look => {
                     return Err(AcquireError::PoolNotFound(waiting.pool_text.clone()));
                 }
-                Outcome::Gone => return Ok(Acquired::TimeUp),
+                TicketOutcome::Gone => return Ok(Acquired::TimeUp),
             }
             match unless(waiting.turn.wait(waiting.until), gone.as_mut()).await {
                 Some(woken) => event = woken,
@@ -406,10 +409,16 @@ impl Leases {
     /// A caller in line is gone, and nobody waits with its ticket any more: it leaves, and if it was its turn just then, the browser goes to the next.
     ///
     /// # Errors
-    /// The store's failure; [`settle`](Self::settle) does it again.
+    /// The store's failure; [`reconcile`](Self::reconcile) does it again.
     pub async fn abandon(&self, ticket: TicketId) -> Result<(), StoreError> {
-        match self.deps.line.leave(ticket).await.inspect_err(|_| self.doubt(UncertainWrite::Ticket(ticket)))? {
-            Outcome::Granted(session) => self.undelivered(&session).await,
+        match self
+            .deps
+            .line
+            .leave(ticket)
+            .await
+            .inspect_err(|_| self.uncertain_write(UncertainWrite::Ticket(ticket)))?
+        {
+            TicketOutcome::Granted(session) => self.undelivered(&session).await,
             _ => Ok(()),
         }
     }
@@ -418,11 +427,13 @@ impl Leases {
     /// meanwhile and used it.
     ///
     /// # Errors
-    /// The store's failure; [`settle`](Self::settle) does it again.
+    /// The store's failure; [`reconcile`](Self::reconcile) does it again.
     pub async fn undelivered(&self, session: &Session) -> Result<(), StoreError> {
         let untouched = self.sessions.activity().take_back(session);
         let event = if untouched { SessionEvent::Undelivered } else { SessionEvent::StartFailed };
-        self.is_ended(session.id, event).await.inspect_err(|_| self.doubt(UncertainWrite::Lease(session.id)))?;
+        self.is_ended(session.id, event)
+            .await
+            .inspect_err(|_| self.uncertain_write(UncertainWrite::Lease(session.id)))?;
         // Also if somebody else had ended it.
         self.sessions.activity().forget(session.id);
         Ok(())
@@ -437,8 +448,8 @@ impl Leases {
         }
     }
 
-    fn doubt(&self, what: UncertainWrite) {
-        self.doubts.note(what, self.deps.monotonic.monotonic_now());
+    fn uncertain_write(&self, what: UncertainWrite) {
+        self.uncertain.note(what, self.deps.monotonic.monotonic_now());
     }
 
     /// Clears away what the store may hold for callers that were told of its failure: their tickets leave, and what they
@@ -446,37 +457,38 @@ impl Leases {
     ///
     /// # Errors
     /// The store's failure; what is not done is done at the next call.
-    pub async fn settle(&self) -> Result<(), StoreError> {
-        let mut open = self.doubts.take();
+    pub async fn reconcile(&self) -> Result<(), StoreError> {
+        let mut open = self.uncertain.take();
         let (mut kept, mut done) = (Vec::new(), Ok(()));
-        while let Some((doubt, since)) = open.pop() {
-            match self.settle_one(doubt).await {
-                Ok(found) if found || doubt::is_over(since, self.deps.monotonic.monotonic_now()) => {}
-                Ok(_) => kept.push((doubt, since)),
+        while let Some((uncertain_write, since)) = open.pop() {
+            match self.settle_one(uncertain_write).await {
+                Ok(found) if found || uncertain_writes::is_over(since, self.deps.monotonic.monotonic_now()) => {}
+                Ok(_) => kept.push((uncertain_write, since)),
                 // It will refuse for ever.
-                Err(StoreError::Broken { .. }) if doubt::is_over(since, self.deps.monotonic.monotonic_now()) => {}
+                Err(StoreError::Broken { .. })
+                    if uncertain_writes::is_over(since, self.deps.monotonic.monotonic_now()) => {}
                 Err(error) => {
-                    kept.push((doubt, since));
+                    kept.push((uncertain_write, since));
                     done = Err(error);
                     break;
                 }
             }
         }
         kept.append(&mut open);
-        self.doubts.put_back(kept);
+        self.uncertain.put_back(kept);
         done
     }
 
     /// Whether there was anything.
-    async fn settle_one(&self, doubt: UncertainWrite) -> Result<bool, StoreError> {
-        match doubt {
+    async fn settle_one(&self, uncertain_write: UncertainWrite) -> Result<bool, StoreError> {
+        match uncertain_write {
             UncertainWrite::Lease(session) => self.is_ended(session, SessionEvent::StartFailed).await,
             UncertainWrite::Ticket(ticket) => match self.deps.line.leave(ticket).await? {
-                Outcome::Granted(session) => {
-                    self.doubt(UncertainWrite::Lease(session.id));
+                TicketOutcome::Granted(session) => {
+                    self.uncertain_write(UncertainWrite::Lease(session.id));
                     Ok(true)
                 }
-                outcome => Ok(outcome != Outcome::Gone),
+                outcome => Ok(outcome != TicketOutcome::Gone),
             },
         }
     }
@@ -503,7 +515,7 @@ impl Leases {
 
     async fn start_failed(&self, session: SessionId) {
         if self.is_ended(session, SessionEvent::StartFailed).await.is_err() {
-            self.doubt(UncertainWrite::Lease(session));
+            self.uncertain_write(UncertainWrite::Lease(session));
         }
     }
 

@@ -1,27 +1,27 @@
 //! The browser pool: a wish for so many warm browsers of one shape, and the line of those who wait for one.
 
-mod doubt;
-mod fair;
+mod fair_queue;
+mod fair_slots;
 mod filler;
 mod input;
 mod lease;
 mod model;
-mod places;
+mod next_browser;
 mod plan;
 mod ports;
-mod prospect;
 mod service;
+mod uncertain_writes;
 
-pub use fair::FairQueue;
-pub use filler::{FillStatus, PoolFiller, Round, WarmError};
+pub use fair_queue::FairQueue;
+pub use fair_slots::{FairSlot, FairSlots};
+pub use filler::{FillRound, FillStatus, PoolFiller, WarmError};
 pub use input::{PoolInput, UpdatePool};
-pub use lease::{AcquireError, AcquireInput, Acquired, Leases, ReleaseError, Waiting};
+pub use lease::{AcquireError, AcquireInput, Acquired, Leases, ReleaseError, WaitingCaller};
 pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
-pub use places::{FairPlace, FairPlaces};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{
-    Entered, Fence, LeaseFrom, LeaseRequest, Outcome, Place, PoolDeleted, PoolFilter, PoolRepository, PoolStored,
-    TakenNow, TicketNotifier, WaitQueue, Waiter, WaiterEvent,
+    ImmediateLease, LeaderFence, LeaseFrom, LeaseRequest, PoolDeleted, PoolFilter, PoolRepository, PoolStored,
+    QueueEntered, QueueEntry, TicketNotifier, TicketOutcome, WaitQueue, Waiter, WaiterEvent,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockPoolRepository, MockTicketNotifier, MockWaitQueue, MockWaiter};

@@ -58,7 +58,7 @@ pub struct PoolFilter {
 
 /// Proof of having become a pool's leader; a higher number fences off a lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fence(pub i64);
+pub struct LeaderFence(pub i64);
 
 /// Where pools are kept, with their browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -115,17 +115,18 @@ pub trait PoolRepository: Send + Sync {
 
     /// Makes `node` the pool's leader for so long, if nobody else leads now by the store's own clock; the number rises with every change
     /// of leader. `None`: somebody else leads, or the pool is gone.
-    async fn lead(&self, id: PoolId, node: NodeId, lasts: Duration) -> Result<Option<Fence>, StoreError>;
+    async fn lead(&self, id: PoolId, node: NodeId, lasts: Duration) -> Result<Option<LeaderFence>, StoreError>;
 
     /// What the pool has; browsers of all nodes. One is outdated if it is of an earlier generation, or was started with a version of its
     /// profile that is not the current one any more and the pool is to follow its profile. Such a browser is never leased.
     async fn observe(&self, id: PoolId) -> Result<Observed, StoreError>;
 
     /// Notes how far the pool may grow, unless it was changed since `pool` was read.
-    async fn grow(&self, pool: &Pool, fence: Fence, growth: Growth) -> Result<Replaced, StoreError>;
+    async fn grow(&self, pool: &Pool, fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError>;
 
     /// Stores a warming browser of that generation, if `fence` still leads, and the pool exists and is of that generation.
-    async fn warm(&self, browser: &Browser, fence: Fence, generation: Generation) -> Result<Replaced, StoreError>;
+    async fn warm(&self, browser: &Browser, fence: LeaderFence, generation: Generation)
+    -> Result<Replaced, StoreError>;
 
     /// A warming browser answers: it becomes idle and, in the same transaction, is handed to the first in line, if
     /// somebody waits. Lost if it is not warming any more, of an earlier generation, or its pool is gone: then end it.
@@ -164,7 +165,7 @@ impl From<PoolId> for LeaseFrom {
 
 /// A place in the line, as asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QueueEntry {
     /// In the line of which pool.
     pub pool: PoolId,
     /// The ticket's id.
@@ -182,7 +183,7 @@ pub struct Place {
 /// What became of a try to lease at once.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TakenNow {
+pub enum ImmediateLease {
     /// An idle browser was leased; the session is stored, active.
     Leased(Box<Session>),
     /// No browser is idle, or others wait already.
@@ -196,7 +197,7 @@ pub enum TakenNow {
 /// What became of entering the line.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entered {
+pub enum QueueEntered {
     /// In line at that position. It may be its turn already: look.
     Yes(i64),
     /// The pool is gone.
@@ -206,7 +207,7 @@ pub enum Entered {
 /// What became of a ticket.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TicketOutcome {
     /// Still in line.
     Waiting,
     /// Its session is stored, active. The ticket is gone with this answer.
@@ -228,7 +229,7 @@ pub trait WaitQueue: Send + Sync {
         from: &LeaseFrom,
         lease: &LeaseRequest,
         now: OffsetDateTime,
-    ) -> Result<TakenNow, StoreError>;
+    ) -> Result<ImmediateLease, StoreError>;
 
     /// Leases this browser, whatever its place among those that are idle, with the audit record of the call: both are durable when it is
     /// leased, or neither is there. Where it is not idle, the pool is busy, and so is a store that cannot do both at once, as by default.
@@ -239,19 +240,19 @@ pub trait WaitQueue: Send + Sync {
         _lease: &LeaseRequest,
         _record: &AuditEntry,
         _now: OffsetDateTime,
-    ) -> Result<TakenNow, StoreError> {
-        Ok(TakenNow::Busy)
+    ) -> Result<ImmediateLease, StoreError> {
+        Ok(ImmediateLease::Busy)
     }
 
     /// Enters the line and then, in a transaction of its own, gives idle browsers to the first in line.
-    async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError>;
+    async fn enter(&self, place: &QueueEntry, now: OffsetDateTime) -> Result<QueueEntered, StoreError>;
 
     /// What became of the ticket.
-    async fn outcome(&self, ticket: TicketId) -> Result<Outcome, StoreError>;
+    async fn outcome(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError>;
 
     /// Leaves the line. If it was the ticket's turn at that very moment, the outcome says so, and the session is the
     /// caller's to use or give back. `Waiting` is never answered.
-    async fn leave(&self, ticket: TicketId) -> Result<Outcome, StoreError>;
+    async fn leave(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError>;
 
     /// The tickets of this node about which something was decided: the net under lost notifications.
     async fn decided(&self, node: NodeId) -> Result<Vec<TicketId>, StoreError>;

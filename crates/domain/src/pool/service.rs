@@ -10,7 +10,7 @@ use crate::access::{ProjectArchived, Scope};
 use crate::browser::BrowserEngine;
 use crate::clock::{Clock, IdSource, MonotonicClock};
 use crate::extension::{ExtensionRef, ExtensionRepository, resolve};
-use crate::field::{Bad, FieldCode, InvalidInput};
+use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
@@ -204,15 +204,15 @@ impl Pools {
             (PoolStored::NameTaken, None) => unreachable!("a pool without a name takes none"),
             (PoolStored::LimitExceeded(limit), _) => Err(limit.into()),
             (PoolStored::ExtensionGone, _) => {
-                let bad = Bad::new(FieldCode::ReferenceNotFound, "an extension was deleted meanwhile");
+                let bad = InvalidValue::new(FieldCode::ReferenceNotFound, "an extension was deleted meanwhile");
                 Err(InvalidInput::of("extensions", bad).into())
             }
             (PoolStored::ProxyGone, _) => {
-                let bad = Bad::new(FieldCode::ReferenceNotFound, "the proxy was deleted meanwhile");
+                let bad = InvalidValue::new(FieldCode::ReferenceNotFound, "the proxy was deleted meanwhile");
                 Err(InvalidInput::of("proxy_id", bad).into())
             }
             (PoolStored::ProfileGone, _) => {
-                let bad = Bad::new(FieldCode::ReferenceNotFound, "the profile was deleted meanwhile");
+                let bad = InvalidValue::new(FieldCode::ReferenceNotFound, "the profile was deleted meanwhile");
                 Err(InvalidInput::of("profile", bad).into())
             }
             (PoolStored::Gone, _) => Err(CreatePoolError::ProjectGone),

@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
 use super::{Exec, Program, Signal, Spawn, TerminalSize};
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::ProcessId;
-use crate::inside::OperationError;
+use crate::session_operation::OperationError;
 
 /// The kernel takes no longer word than this, its end included.
 const MAX_WORD: usize = 128 << 10;
@@ -51,7 +51,7 @@ pub struct ExecInput {
     /// 1 to 3600; default: 60.
     pub timeout_sec: Option<i64>,
     /// How long the caller itself waits.
-    pub patience: Option<Duration>,
+    pub client_timeout: Option<Duration>,
 }
 
 /// A program to start, as it came in.
@@ -98,7 +98,11 @@ impl ProgramInput {
 
     fn parse(self, fields: &mut Fields) -> Option<Program> {
         let command = fields.take_required("command", self.command, |command| {
-            if command.is_empty() { Err(Bad::new(FieldCode::TooShort, "must not be empty")) } else { word(command) }
+            if command.is_empty() {
+                Err(InvalidValue::new(FieldCode::TooShort, "must not be empty"))
+            } else {
+                word(command)
+            }
         });
         let args = match self.args.map(args) {
             Some(parsed) => fields.take("args", parsed).map(Some),
@@ -114,7 +118,7 @@ impl ProgramInput {
         let env = program.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         if program.command.len() + words + env > MAX_WORDS {
             let message = format!("command, arguments and environment must have at most {MAX_WORDS} bytes together");
-            fields.refuse("args", Bad::new(FieldCode::TooLong, message));
+            fields.refuse("args", InvalidValue::new(FieldCode::TooLong, message));
             return None;
         }
         Some(program)
@@ -146,7 +150,7 @@ impl ExecInput {
         let (Some(program), Some(seconds)) = (program, seconds) else { unreachable!("refused fields are errors") };
         let limit = Duration::from_secs(seconds.into());
         // A caller that gives up first would run it again.
-        Ok(Exec { program, within: self.patience.map_or(limit, |patience| patience.min(limit)) })
+        Ok(Exec { program, within: self.client_timeout.map_or(limit, |client_timeout| client_timeout.min(limit)) })
     }
 }
 
@@ -175,11 +179,11 @@ impl StdinInput {
     pub fn parse(self) -> Result<Bytes, InvalidInput> {
         let mut fields = Fields::new();
         let data = fields.take_required("data_b64", self.data_b64, |text| {
-            let bad = |_| Bad::new(FieldCode::InvalidFormat, "must be base64");
+            let bad = |_| InvalidValue::new(FieldCode::InvalidFormat, "must be base64");
             let data = STANDARD.decode(text).map_err(bad)?;
             match data.len() {
                 length if length > MAX_STDIN => {
-                    Err(Bad::new(FieldCode::TooLong, format!("must hold at most {MAX_STDIN} bytes")))
+                    Err(InvalidValue::new(FieldCode::TooLong, format!("must hold at most {MAX_STDIN} bytes")))
                 }
                 _ => Ok(data),
             }
@@ -199,7 +203,7 @@ impl KillInput {
             "KILL" => Ok(Signal::Kill),
             "INT" => Ok(Signal::Int),
             "HUP" => Ok(Signal::Hup),
-            _ => Err(Bad::new(FieldCode::NotAllowed, "must be TERM, KILL, INT or HUP")),
+            _ => Err(InvalidValue::new(FieldCode::NotAllowed, "must be TERM, KILL, INT or HUP")),
         });
         fields.finish()?;
         Ok(signal.unwrap_or_else(|| unreachable!("a refused field is an error")))
@@ -225,48 +229,50 @@ fn size(fields: &mut Fields, cols: Option<i64>, rows: Option<i64>) -> Option<Ter
 }
 
 /// A word that the kernel takes.
-fn word(text: String) -> Result<String, Bad> {
+fn word(text: String) -> Result<String, InvalidValue> {
     if text.contains('\0') {
-        return Err(Bad::new(FieldCode::InvalidFormat, "may not hold NUL"));
+        return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold NUL"));
     }
     if text.len() >= MAX_WORD {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have less than {MAX_WORD} bytes")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have less than {MAX_WORD} bytes")));
     }
     Ok(text)
 }
 
-fn args(args: Vec<String>) -> Result<Vec<String>, Bad> {
+fn args(args: Vec<String>) -> Result<Vec<String>, InvalidValue> {
     if args.len() > MAX_ARGS {
-        return Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_ARGS} members")));
+        return Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_ARGS} members")));
     }
     args.into_iter().enumerate().map(|(n, arg)| word(arg).map_err(|bad| bad.of(n))).collect()
 }
 
-fn absolute(path: String) -> Result<String, Bad> {
+fn absolute(path: String) -> Result<String, InvalidValue> {
     if !path.starts_with('/') {
-        return Err(Bad::new(FieldCode::InvalidFormat, "must be an absolute path"));
+        return Err(InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute path"));
     }
     if path.len() >= MAX_PATH {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have less than {MAX_PATH} bytes")));
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have less than {MAX_PATH} bytes")));
     }
     word(path)
 }
 
-fn environment(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Bad> {
+fn environment(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, InvalidValue> {
     if env.len() > MAX_ENV {
-        return Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_ENV} members")));
+        return Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_ENV} members")));
     }
     for (name, value) in &env {
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(Bad::new(FieldCode::InvalidFormat, "a name must not be empty nor hold = or NUL"));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "a name must not be empty nor hold = or NUL"));
         }
         let shown: String = name.chars().take(100).collect();
         // The kernel's bound holds for both together.
         if name.len() + value.len() + 2 > MAX_WORD {
-            return Err(Bad::new(FieldCode::TooLong, format!("must have less than {MAX_WORD} bytes")).of(shown));
+            return Err(
+                InvalidValue::new(FieldCode::TooLong, format!("must have less than {MAX_WORD} bytes")).of(shown)
+            );
         }
         if value.contains('\0') {
-            return Err(Bad::new(FieldCode::InvalidFormat, "may not hold NUL").of(shown));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold NUL").of(shown));
         }
     }
     Ok(env)
@@ -292,9 +298,12 @@ mod tests {
 
     #[test]
     fn a_command_runs_for_a_minute_or_as_long_as_its_caller_waits() {
-        let exec = |timeout_sec, patience: Option<u64>| {
-            let input =
-                ExecInput { program: program("true"), timeout_sec, patience: patience.map(Duration::from_secs) };
+        let exec = |timeout_sec, client_timeout: Option<u64>| {
+            let input = ExecInput {
+                program: program("true"),
+                timeout_sec,
+                client_timeout: client_timeout.map(Duration::from_secs),
+            };
             input.parse().expect("a command").within.as_secs()
         };
         assert_eq!(exec(None, None), 60);
@@ -313,7 +322,7 @@ mod tests {
                 ..ProgramInput::default()
             },
             timeout_sec: Some(3601),
-            patience: None,
+            client_timeout: None,
         };
         let expected = [
             ("command", FieldCode::InvalidFormat),

@@ -7,7 +7,8 @@ mod service;
 
 pub use input::{ExecInput, KillInput, ProgramInput, ResizeInput, SpawnInput, StdinInput};
 pub use model::{
-    Exec, Executed, Output, OutputStream, ProcessState, ProcessStatus, Program, Signal, Spawn, Spawned, TerminalSize,
+    Exec, ExecutionResult, Output, OutputStream, ProcessState, ProcessStatus, Program, Signal, Spawn, Spawned,
+    TerminalSize,
 };
 #[cfg(feature = "mocks")]
 pub use ports::MockProcessMachine;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use time::OffsetDateTime;
 
 use crate::ids::ProcessId;
-use crate::inside::ByteStream;
+use crate::session_operation::ByteStream;
 
 /// A program and what it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Exec {
 }
 
 /// A program that was waited for.
-pub struct Executed {
+pub struct ExecutionResult {
     /// Its exit code; 128 and the signal's number when a signal ended it.
     pub exit_code: i32,
     /// How long it ran, in milliseconds.

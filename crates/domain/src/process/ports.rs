@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
 
-use super::{Exec, Executed, Output, ProcessStatus, Signal, Spawn, Spawned, TerminalSize};
+use super::{Exec, ExecutionResult, Output, ProcessStatus, Signal, Spawn, Spawned, TerminalSize};
 use crate::ids::{BrowserId, ProcessId};
-use crate::inside::OperationError;
+use crate::session_operation::OperationError;
 
 /// What a program does, in order. Ends after [`Output::Exit`].
 pub type OutputEvents = BoxStream<'static, Result<Output, OperationError>>;
@@ -20,7 +20,7 @@ pub trait ProcessMachine: Send + Sync {
     ///
     /// # Errors
     /// [`OperationError::Timeout`] after all of it was killed; [`OperationError::Limit`].
-    async fn exec(&self, browser: BrowserId, exec: Exec) -> Result<Executed, OperationError>;
+    async fn exec(&self, browser: BrowserId, exec: Exec) -> Result<ExecutionResult, OperationError>;
 
     /// Starts a program.
     ///

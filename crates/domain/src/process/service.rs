@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    ExecInput, Executed, KillInput, OutputEvents, ProcessMachine, ProcessStatus, ResizeInput, SpawnInput, Spawned,
-    StdinInput,
+    ExecInput, ExecutionResult, KillInput, OutputEvents, ProcessMachine, ProcessStatus, ResizeInput, SpawnInput,
+    Spawned, StdinInput,
 };
 use crate::clock::IdSource;
 use crate::ids::ProcessId;
-use crate::inside::{OperationError, enter};
 use crate::session::{Activity, Session};
+use crate::session_operation::{OperationError, enter};
 
 /// The use cases of programs.
 #[derive(Clone)]
@@ -30,14 +30,29 @@ impl Processes {
     ///
     /// # Errors
     /// See [`ExecInput::parse`] and [`ProcessMachine::exec`].
-    pub async fn exec(&self, session: &Session, input: ExecInput) -> Result<Executed, OperationError> {
+    pub async fn exec(&self, session: &Session, input: ExecInput) -> Result<ExecutionResult, OperationError> {
         let exec = input.parse()?;
         let entered = enter(session, &self.activity)?;
         let executed = self.machine.exec(entered.browser, exec).await?;
-        let Executed { exit_code, duration_ms, stdout_bytes, stderr_bytes, stdout_dropped, stderr_dropped, output } =
-            executed;
+        let ExecutionResult {
+            exit_code,
+            duration_ms,
+            stdout_bytes,
+            stderr_bytes,
+            stdout_dropped,
+            stderr_dropped,
+            output,
+        } = executed;
         let output = entered.during(output);
-        Ok(Executed { exit_code, duration_ms, stdout_bytes, stderr_bytes, stdout_dropped, stderr_dropped, output })
+        Ok(ExecutionResult {
+            exit_code,
+            duration_ms,
+            stdout_bytes,
+            stderr_bytes,
+            stdout_dropped,
+            stderr_dropped,
+            output,
+        })
     }
 
     /// Starts a program.

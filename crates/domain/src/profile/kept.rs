@@ -9,13 +9,13 @@ use super::{LoadedProfile, ProfileRepository, ProfileSource, ProfileVersion};
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::Clock;
 use crate::ids::{ProfileId, ProfileVersionId, SessionId};
-use crate::inside::{ByteStream, OperationError};
 use crate::sealing::{SealError, StreamSealer};
+use crate::session_operation::{ByteStream, OperationError};
 use crate::store_error::StoreError;
 
 /// The bytes of a version were not kept, read or forgotten.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum StoreVersionError {
     /// The place of the bytes, or the bytes themselves.
     #[error(transparent)]
     Blob(#[from] BlobError),
@@ -36,14 +36,14 @@ const UNSEEN: u32 = 5;
 
 /// The profiles that are kept, for browsers that are started with them.
 #[derive(Clone)]
-pub struct KeptProfiles {
+pub struct ProfileVersions {
     rows: Arc<dyn ProfileRepository>,
     blobs: Arc<dyn BlobStore>,
     sealer: Arc<dyn StreamSealer>,
     clock: Arc<dyn Clock>,
 }
 
-impl KeptProfiles {
+impl ProfileVersions {
     /// On these ports.
     #[must_use]
     pub fn new(
@@ -65,7 +65,7 @@ impl KeptProfiles {
         id: ProfileVersionId,
         (session, profile): (SessionId, LoadedProfile),
         content: ByteStream,
-    ) -> Result<ProfileVersion, KeepError> {
+    ) -> Result<ProfileVersion, StoreVersionError> {
         let (key, sealed) = self.sealer.seal(&ProfileVersion::place(profile.id, id), content)?;
         self.blobs.put(&ProfileVersion::blob(profile.id, id), sealed).await?;
         let (based_on, created_at) = (profile.version, self.clock.now());
@@ -73,7 +73,11 @@ impl KeptProfiles {
     }
 
     /// The archive in clear; `None` if it is not kept any more.
-    pub(super) async fn open(&self, profile: ProfileId, id: ProfileVersionId) -> Result<Option<ByteStream>, KeepError> {
+    pub(super) async fn open(
+        &self,
+        profile: ProfileId,
+        id: ProfileVersionId,
+    ) -> Result<Option<ByteStream>, StoreVersionError> {
         let Some(version) = self.rows.version(profile, id).await? else { return Ok(None) };
         let Some(sealed) = self.blobs.get(&ProfileVersion::blob(profile, id)).await? else { return Ok(None) };
         Ok(Some(self.sealer.open(&ProfileVersion::place(profile, id), &version.key, sealed)?))
@@ -85,7 +89,7 @@ impl KeptProfiles {
     }
 
     /// Forgets versions that nobody needs any more.
-    pub(super) async fn clear_spent(&self) -> Result<(), KeepError> {
+    pub(super) async fn clear_spent(&self) -> Result<(), StoreVersionError> {
         loop {
             let spent = self.rows.spent(self.clock.now() - GRACE, UNSEEN).await?;
             if spent.is_empty() {
@@ -100,7 +104,7 @@ impl KeptProfiles {
     }
 
     /// Forgets bytes that belong to no version: a server ended between keeping the ones and storing the other.
-    pub(super) async fn clear_orphans(&self) -> Result<(), KeepError> {
+    pub(super) async fn clear_orphans(&self) -> Result<(), StoreVersionError> {
         let before = self.clock.now() - ORPHANED;
         let found = self.blobs.list(ProfileVersion::BLOBS).await?;
         let old: Vec<_> = found
@@ -120,10 +124,10 @@ impl KeptProfiles {
 }
 
 /// Why a profile cannot be loaded, in words for its caller.
-pub(super) fn unreadable(error: &KeepError) -> OperationError {
+pub(super) fn unreadable(error: &StoreVersionError) -> OperationError {
     OperationError::Failed(match error {
-        KeepError::Seal(error) => format!("the profile cannot be opened: {error}"),
-        KeepError::Blob(_) | KeepError::Store(_) => "the profile cannot be read".to_owned(),
+        StoreVersionError::Seal(error) => format!("the profile cannot be opened: {error}"),
+        StoreVersionError::Blob(_) | StoreVersionError::Store(_) => "the profile cannot be read".to_owned(),
     })
 }
 
@@ -132,7 +136,7 @@ pub(super) fn not_kept() -> OperationError {
 }
 
 #[async_trait]
-impl ProfileSource for KeptProfiles {
+impl ProfileSource for ProfileVersions {
     async fn archive(&self, profile: &LoadedProfile) -> Result<Option<ByteStream>, OperationError> {
         let noted = self.rows.used(profile.id, self.clock.now()).await;
         noted.map_err(|error| unreadable(&error.into()))?;

@@ -9,14 +9,14 @@ mod ports;
 mod saving;
 mod service;
 
-pub use kept::{KeepError, KeptProfiles};
-pub use model::{LoadedProfile, MAX_PROFILE_BYTES, Profile, ProfileRef, ProfileVersion, ProfileWish, Saved};
+pub use kept::{ProfileVersions, StoreVersionError};
+pub use model::{LoadedProfile, MAX_PROFILE_BYTES, Profile, ProfileRef, ProfileRequest, ProfileVersion, Saved};
 #[cfg(feature = "mocks")]
 pub use ports::{MockProfileMachine, MockProfileReports, MockProfileRepository, MockProfileSource};
 pub use ports::{
     ProfileDeleted, ProfileFilter, ProfileMachine, ProfileRenamed, ProfileReports, ProfileRepository, ProfileSource,
     ProfileStored, VersionStored,
 };
-pub(crate) use saving::{Alone, NotSaved};
+pub(crate) use saving::{ExclusiveSave, NotSaved};
 pub use saving::{ProfileDeps, SessionProfiles};
 pub use service::{ProfileError, Profiles};

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use crate::field::{Bad, FieldCode, Fields};
+use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::ids::{OrganizationId, PoolId, ProfileId, ProfileVersionId, ProjectId, SessionId};
 use crate::name::SlugName;
 
@@ -109,8 +109,8 @@ impl ProfileRef {
     pub(crate) fn check(&self, fields: &mut Fields) {
         let bad = match (&self.id, &self.name) {
             (Some(_), None) | (None, Some(_)) => return,
-            (None, None) => Bad::new(FieldCode::Required, "needs an id or a name"),
-            (Some(_), Some(_)) => Bad::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"),
+            (None, None) => InvalidValue::new(FieldCode::Required, "needs an id or a name"),
+            (Some(_), Some(_)) => InvalidValue::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"),
         };
         fields.refuse("profile", bad);
     }
@@ -118,7 +118,7 @@ impl ProfileRef {
 
 /// A profile as a session asks for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProfileWish {
+pub struct ProfileRequest {
     /// Which one.
     pub which: ProfileRef,
     /// Whether what the session leaves becomes another version.

@@ -6,12 +6,12 @@ use time::OffsetDateTime;
 use super::{LoadedProfile, Profile, ProfileVersion, Saved};
 use crate::access::Scope;
 use crate::ids::{BrowserId, ProfileId, ProfileVersionId};
-use crate::inside::{ByteStream, OperationError};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::sealing::KeyId;
 use crate::session::{IdOrName, Session};
+use crate::session_operation::{ByteStream, OperationError};
 use crate::store_error::StoreError;
 
 /// What became of a profile that was to be stored.

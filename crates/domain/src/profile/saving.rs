@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::kept::{KeepError, not_kept, unreadable};
-use super::{KeptProfiles, LoadedProfile, Profile, ProfileMachine, ProfileRef, ProfileReports, VersionStored};
+use super::kept::{StoreVersionError, not_kept, unreadable};
+use super::{LoadedProfile, Profile, ProfileMachine, ProfileRef, ProfileReports, ProfileVersions, VersionStored};
 use crate::access::Scope;
 use crate::blob::BlobError;
 use crate::browser::EngineError;
 use crate::clock::IdSource;
-use crate::field::{Bad, FieldCode, InvalidInput};
+use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{BrowserId, ProfileId, ProfileVersionId};
-use crate::inside::OperationError;
 use crate::session::{IdOrName, PoolWake, Session};
+use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
 /// What a session leaves was not saved.
@@ -26,13 +26,13 @@ pub(crate) enum NotSaved {
     NodeGone,
     /// It could not be kept. The same may work later.
     #[error("the browser's state could not be kept: {0}")]
-    Keeping(KeepError),
+    Keeping(StoreVersionError),
 }
 
-impl From<KeepError> for NotSaved {
-    fn from(error: KeepError) -> Self {
+impl From<StoreVersionError> for NotSaved {
+    fn from(error: StoreVersionError) -> Self {
         match error {
-            KeepError::Blob(BlobError::Content(error)) => Self::Machine(error),
+            StoreVersionError::Blob(BlobError::Content(error)) => Self::Machine(error),
             other => Self::Keeping(other),
         }
     }
@@ -42,7 +42,7 @@ impl From<KeepError> for NotSaved {
 #[derive(Clone)]
 pub struct ProfileDeps {
     /// The profiles and their bytes.
-    pub kept: KeptProfiles,
+    pub kept: ProfileVersions,
     /// What takes user data out of browsers and brings it in. It bounds how long and how large.
     pub machine: Arc<dyn ProfileMachine>,
     /// Who is told how it went.
@@ -93,7 +93,7 @@ impl SessionProfiles {
             (Some(deps), Some(which)) => deps.kept.rows().find(scope, &which).await?,
             _ => None,
         };
-        let missing = || Bad::new(FieldCode::ReferenceNotFound, "there is no such profile");
+        let missing = || InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such profile");
         found.ok_or_else(|| InvalidInput::of("profile", missing()).into())
     }
 
@@ -108,9 +108,9 @@ impl SessionProfiles {
     }
 
     /// Whoever has it is alone with the profile of that browser; `None` if somebody is at it.
-    pub(crate) fn alone(&self, browser: BrowserId) -> Option<Alone> {
+    pub(crate) fn alone(&self, browser: BrowserId) -> Option<ExclusiveSave> {
         let first = self.busy.browsers().insert(browser);
-        first.then(|| Alone { busy: self.busy.clone(), browser })
+        first.then(|| ExclusiveSave { busy: self.busy.clone(), browser })
     }
 
     /// Brings a profile into a browser that runs.
@@ -141,19 +141,19 @@ impl SessionProfiles {
     /// See [`NotSaved`]; nothing is kept then, or what is has no row and is swept.
     pub(crate) async fn save(&self, session: &Session, browser: BrowserId) -> Result<(), NotSaved> {
         let (Some(deps), Some(profile)) = (&self.deps, session.shape.profile) else { return Ok(()) };
-        if deps.kept.rows().living(profile.id).await.map_err(KeepError::from)?.is_none() {
+        if deps.kept.rows().living(profile.id).await.map_err(StoreVersionError::from)?.is_none() {
             return Ok(());
         }
         let content = deps.machine.capture(browser).await?;
         let id = ProfileVersionId::mint(deps.ids.as_ref());
         let version = deps.kept.put(id, (session.id, profile), content).await?;
         // After an error nobody knows whether there is a row; what has none is swept.
-        match deps.kept.rows().save(&version).await.map_err(KeepError::from)? {
+        match deps.kept.rows().save(&version).await.map_err(StoreVersionError::from)? {
             VersionStored::Yes(saved) => {
                 saved.pools.iter().for_each(|pool| deps.pools.wake(*pool));
                 deps.reports.saved(session, &version, &saved);
             }
-            VersionStored::NotWanted => deps.kept.drop_bytes(profile.id, id).await.map_err(KeepError::from)?,
+            VersionStored::NotWanted => deps.kept.drop_bytes(profile.id, id).await.map_err(StoreVersionError::from)?,
         }
         Ok(())
     }
@@ -185,12 +185,12 @@ impl Busy {
 }
 
 /// See [`SessionProfiles::alone`]. Until it is dropped.
-pub(crate) struct Alone {
+pub(crate) struct ExclusiveSave {
     busy: Busy,
     browser: BrowserId,
 }
 
-impl Drop for Alone {
+impl Drop for ExclusiveSave {
     fn drop(&mut self) {
         self.busy.browsers().remove(&self.browser);
     }

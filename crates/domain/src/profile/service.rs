@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::kept::KeepError;
+use super::kept::StoreVersionError;
 use super::model::EMPTY;
-use super::{KeptProfiles, Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileStored, ProfileVersion};
+use super::{Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileStored, ProfileVersion, ProfileVersions};
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
 use crate::field::{Fields, InvalidInput};
 use crate::ids::{ProfileId, ProfileVersionId};
-use crate::inside::ByteStream;
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session::IdOrName;
+use crate::session_operation::ByteStream;
 use crate::store_error::StoreError;
 
 /// Something was not done with a profile.
@@ -45,16 +45,16 @@ pub enum ProfileError {
     InUse(String),
     /// Its bytes.
     #[error(transparent)]
-    Kept(KeepError),
+    Kept(StoreVersionError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl From<KeepError> for ProfileError {
-    fn from(error: KeepError) -> Self {
+impl From<StoreVersionError> for ProfileError {
+    fn from(error: StoreVersionError) -> Self {
         match error {
-            KeepError::Store(error) => Self::Store(error),
+            StoreVersionError::Store(error) => Self::Store(error),
             other => Self::Kept(other),
         }
     }
@@ -69,7 +69,7 @@ impl From<SealError> for ProfileError {
 /// The use cases.
 #[derive(Clone)]
 pub struct Profiles {
-    kept: KeptProfiles,
+    kept: ProfileVersions,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
     most: u32,
@@ -81,7 +81,7 @@ impl Profiles {
 
     /// The use cases on these ports; a project has at most `most`.
     #[must_use]
-    pub fn new(kept: KeptProfiles, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>, most: u32) -> Self {
+    pub fn new(kept: ProfileVersions, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>, most: u32) -> Self {
         Self { kept, clock, ids, most }
     }
 
@@ -239,7 +239,7 @@ impl Once {
 }
 
 impl futures_core::Stream for Once {
-    type Item = Result<Bytes, crate::inside::OperationError>;
+    type Item = Result<Bytes, crate::session_operation::OperationError>;
 
     fn poll_next(
         mut self: std::pin::Pin<&mut Self>,

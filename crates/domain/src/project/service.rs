@@ -7,7 +7,7 @@ use super::{
     ProjectStatus, ProjectStored, ResourceCount,
 };
 use crate::clock::{Clock, IdSource};
-use crate::field::{Bad, FieldCode, Fields, InvalidInput};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::ids::{OrganizationId, ProjectId};
 use crate::name::LabelName;
 use crate::organization::{Caps, Organization};
@@ -307,14 +307,14 @@ fn wanted(fields: &mut Fields, name: &str, value: Option<Option<i64>>, above: Op
     };
     let most = above.unwrap_or(HIGHEST);
     let parsed = u32::try_from(value).ok().filter(|value| (1..=most).contains(value));
-    let bad = || Bad::new(FieldCode::OutOfRange, format!("must be from 0 to {most}"));
+    let bad = || InvalidValue::new(FieldCode::OutOfRange, format!("must be from 0 to {most}"));
     fields.take(name, parsed.ok_or_else(bad)).map(Some)
 }
 
-fn status_event(text: &str) -> Result<ProjectEvent, Bad> {
+fn status_event(text: &str) -> Result<ProjectEvent, InvalidValue> {
     match text {
         "active" => Ok(ProjectEvent::Activate),
         "archived" => Ok(ProjectEvent::Archive),
-        _ => Err(Bad::new(FieldCode::NotAllowed, "must be active or archived")),
+        _ => Err(InvalidValue::new(FieldCode::NotAllowed, "must be active or archived")),
     }
 }

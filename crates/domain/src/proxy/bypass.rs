@@ -5,7 +5,7 @@ use std::fmt;
 
 use url::Host;
 
-use crate::field::{Bad, FieldCode};
+use crate::field::{FieldCode, InvalidValue};
 
 /// Most of them for one proxy.
 pub const MAX_BYPASS_HOSTS: usize = 100;
@@ -19,14 +19,14 @@ pub struct BypassHost(String);
 impl BypassHost {
     /// # Errors
     /// `too_long`; `invalid_format`, for `*` alone too: that would be no proxy.
-    pub fn parse(text: &str) -> Result<Self, Bad> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let text = text.trim();
         if text.chars().nth(MAX_LENGTH).is_some() {
-            return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_LENGTH} characters")));
+            return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_LENGTH} characters")));
         }
         let bad = || {
             let forms = "must be a host name, *. and a host name, an address or a network as 10.0.0.0/8";
-            Bad::new(FieldCode::InvalidFormat, forms)
+            InvalidValue::new(FieldCode::InvalidFormat, forms)
         };
         let plain = if let Some((address, length)) = text.split_once('/') {
             let address: IpAddr = address.parse().map_err(|_| bad())?;
@@ -55,9 +55,9 @@ impl BypassHost {
     ///
     /// # Errors
     /// `too_many`; what is wrong with each.
-    pub fn parse_all(texts: &[String]) -> Result<Vec<Self>, Bad> {
+    pub fn parse_all(texts: &[String]) -> Result<Vec<Self>, InvalidValue> {
         if texts.len() > MAX_BYPASS_HOSTS {
-            return Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_BYPASS_HOSTS}")));
+            return Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_BYPASS_HOSTS}")));
         }
         let (mut hosts, mut refused) = (Vec::new(), Vec::new());
         for (n, text) in texts.iter().enumerate() {
@@ -66,7 +66,7 @@ impl BypassHost {
                 Err(bad) => refused.push(bad.of(n)),
             }
         }
-        Bad::any(refused)?;
+        InvalidValue::any(refused)?;
         Ok(hosts)
     }
 

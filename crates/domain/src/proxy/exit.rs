@@ -1,7 +1,7 @@
 //! Where the traffic of a rented proxy is to come out.
 
 use super::ProxyType;
-use crate::field::{Bad, FieldCode, Fields};
+use crate::field::{FieldCode, Fields, InvalidValue};
 
 /// What an exit can be chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Exit {
     pub(super) fn parse(&self, kind: ProxyType, fields: &mut Fields) -> Self {
         for member in ExitMember::ALL {
             if self.get(member).is_some() && !ExitMember::of(kind).contains(&member) {
-                let bad = Bad::new(FieldCode::NotAllowed, "belongs to another type of proxy");
+                let bad = InvalidValue::new(FieldCode::NotAllowed, "belongs to another type of proxy");
                 fields.refuse(&format!("config.{}", member.as_str()), bad);
             }
         }
@@ -96,44 +96,44 @@ impl Exit {
             os: fields.take_optional("config.os", self.os.as_deref(), os),
         };
         if self.city.is_some() && self.country.is_none() {
-            fields.refuse("config.country", Bad::new(FieldCode::Required, "is required beside a city"));
+            fields.refuse("config.country", InvalidValue::new(FieldCode::Required, "is required beside a city"));
         }
         exit
     }
 }
 
-fn form(text: &str, good: bool, must: &'static str) -> Result<String, Bad> {
-    if good { Ok(text.to_owned()) } else { Err(Bad::new(FieldCode::InvalidFormat, must)) }
+fn form(text: &str, good: bool, must: &'static str) -> Result<String, InvalidValue> {
+    if good { Ok(text.to_owned()) } else { Err(InvalidValue::new(FieldCode::InvalidFormat, must)) }
 }
 
-fn two_letters(text: &str) -> Result<String, Bad> {
+fn two_letters(text: &str) -> Result<String, InvalidValue> {
     let good = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_alphabetic());
     form(&text.to_ascii_uppercase(), good, "must be two letters")
 }
 
-fn city(text: &str) -> Result<String, Bad> {
+fn city(text: &str) -> Result<String, InvalidValue> {
     if text.len() > 100 {
-        return Err(Bad::new(FieldCode::TooLong, "must have at most 100 characters"));
+        return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 100 characters"));
     }
     let good = !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_'));
     form(text, good, "must be lower case letters without blanks")
 }
 
-fn zip(text: &str) -> Result<String, Bad> {
+fn zip(text: &str) -> Result<String, InvalidValue> {
     form(text, text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit()), "must be five digits")
 }
 
-fn asn(text: &str) -> Result<String, Bad> {
+fn asn(text: &str) -> Result<String, InvalidValue> {
     let number =
         text.get(..2).filter(|start| start.eq_ignore_ascii_case("as")).map_or(text, |start| &text[start.len()..]);
     let good = (1..=10).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
     form(&format!("AS{number}"), good, "must be AS and a number")
 }
 
-fn os(text: &str) -> Result<String, Bad> {
+fn os(text: &str) -> Result<String, InvalidValue> {
     match text {
         "windows" | "macos" | "android" => Ok(text.to_owned()),
-        _ => Err(Bad::new(FieldCode::NotAllowed, "must be one of windows, macos, android")),
+        _ => Err(InvalidValue::new(FieldCode::NotAllowed, "must be one of windows, macos, android")),
     }
 }

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
 
 use super::{BypassHost, Exit, ExitMember, ProxyGateways, ProxyProtocol, ProxyType};
-use crate::field::{Bad, FieldCode, Fields};
+use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::name::LabelName;
 use crate::session::{NotSupported, Refusal};
 
@@ -49,7 +49,7 @@ impl fmt::Debug for ProxyConfigInput {
 
 /// A proxy as asked for, checked.
 #[derive(Clone, Debug)]
-pub struct ProxyWish {
+pub struct ProxyRequest {
     /// See [`Proxy`](super::Proxy).
     pub name: Option<LabelName>,
     /// See [`Proxy`](super::Proxy).
@@ -59,12 +59,12 @@ pub struct ProxyWish {
     /// See [`Proxy`](super::Proxy).
     pub bypass: Vec<BypassHost>,
     /// How it is reached.
-    pub config: ConfigWish,
+    pub config: ConfigRequest,
 }
 
 /// How a proxy is reached, as asked for and checked.
 #[derive(Clone)]
-pub enum ConfigWish {
+pub enum ConfigRequest {
     /// See [`OwnProxy`](super::OwnProxy).
     Own {
         /// A name or an address.
@@ -80,7 +80,7 @@ pub enum ConfigWish {
     Rented(Exit),
 }
 
-impl fmt::Debug for ConfigWish {
+impl fmt::Debug for ConfigRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Own { host, port, .. } => {
@@ -103,7 +103,7 @@ const DEFAULT_COUNTRY: &str = "US";
 impl CreateProxy {
     /// # Errors
     /// The fields that break a rule, or what cannot be done here.
-    pub fn parse(self, upstreams: &ProxyGateways) -> Result<ProxyWish, Refusal> {
+    pub fn parse(self, upstreams: &ProxyGateways) -> Result<ProxyRequest, Refusal> {
         let mut fields = Fields::new();
         let kind =
             fields.take_required("type", self.kind.as_deref(), |text| one_of(text, &ProxyType::ALL, ProxyType::as_str));
@@ -117,7 +117,7 @@ impl CreateProxy {
                 let exit = rented(kind, self.config.unwrap_or_default(), &mut fields);
                 fields.finish()?;
                 let (protocol, exit) = by_upstream(upstreams, kind, protocol, exit)?;
-                (protocol, ConfigWish::Rented(exit))
+                (protocol, ConfigRequest::Rented(exit))
             }
             _ => {
                 let protocol = protocol.unwrap_or_default();
@@ -128,7 +128,7 @@ impl CreateProxy {
             }
         };
         let (Some(kind), Some(bypass)) = (kind, bypass) else { unreachable!("a refused field is an error") };
-        Ok(ProxyWish { name, kind, protocol, bypass, config })
+        Ok(ProxyRequest { name, kind, protocol, bypass, config })
     }
 }
 
@@ -138,7 +138,7 @@ fn own(
     protocol: ProxyProtocol,
     is_custom: bool,
     fields: &mut Fields,
-) -> Option<ConfigWish> {
+) -> Option<ConfigRequest> {
     let config = fields.take_required("config", config, Ok).unwrap_or_default();
     if is_custom {
         config.exit.parse(ProxyType::Custom, fields);
@@ -150,13 +150,14 @@ fn own(
     let has_password = config.password.is_some();
     let password = fields.take_optional("config.password", config.password, password);
     if has_password && !has_username {
-        fields.refuse("config.username", Bad::new(FieldCode::Required, "is required beside a password"));
+        fields.refuse("config.username", InvalidValue::new(FieldCode::Required, "is required beside a password"));
     }
     if username.is_some() && !has_password && protocol == ProxyProtocol::Socks5 {
-        let bad = Bad::new(FieldCode::Required, "is required beside a user name, which SOCKS never sends alone");
+        let bad =
+            InvalidValue::new(FieldCode::Required, "is required beside a user name, which SOCKS never sends alone");
         fields.refuse("config.password", bad);
     }
-    Some(ConfigWish::Own { host: host?, port: port?, username, password })
+    Some(ConfigRequest::Own { host: host?, port: port?, username, password })
 }
 
 /// One that the operator rents.
@@ -168,7 +169,7 @@ fn rented(kind: ProxyType, config: ProxyConfigInput, fields: &mut Fields) -> Exi
         ("password", config.password.is_some()),
     ];
     for (member, _) in own.iter().filter(|(_, given)| *given) {
-        let bad = Bad::new(FieldCode::NotAllowed, "belongs to another type of proxy");
+        let bad = InvalidValue::new(FieldCode::NotAllowed, "belongs to another type of proxy");
         fields.refuse(&format!("config.{member}"), bad);
     }
     config.exit.parse(kind, fields)
@@ -204,18 +205,18 @@ fn by_upstream(
     Ok((upstream.protocol(), exit))
 }
 
-fn one_of<T: Copy>(text: &str, all: &[T], text_of: fn(T) -> &'static str) -> Result<T, Bad> {
+fn one_of<T: Copy>(text: &str, all: &[T], text_of: fn(T) -> &'static str) -> Result<T, InvalidValue> {
     all.iter().copied().find(|one| text_of(*one) == text).ok_or_else(|| {
         let words: Vec<_> = all.iter().map(|one| text_of(*one)).collect();
-        Bad::new(FieldCode::NotAllowed, format!("must be one of {}", words.join(", ")))
+        InvalidValue::new(FieldCode::NotAllowed, format!("must be one of {}", words.join(", ")))
     })
 }
 
 /// A name or an address, as it is shown.
-fn host(text: &str) -> Result<String, Bad> {
+fn host(text: &str) -> Result<String, InvalidValue> {
     let text = text.trim();
     if text.chars().nth(253).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, "must have at most 253 characters"));
+        return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 253 characters"));
     }
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.to_string());
@@ -224,36 +225,36 @@ fn host(text: &str) -> Result<String, Bad> {
         Ok(Host::Domain(name)) if BypassHost::parse(&name).is_ok() => Ok(name),
         Ok(Host::Ipv4(address)) => Ok(address.to_string()),
         Ok(Host::Ipv6(address)) => Ok(address.to_string()),
-        _ => Err(Bad::new(FieldCode::InvalidFormat, "must be a host name or an address")),
+        _ => Err(InvalidValue::new(FieldCode::InvalidFormat, "must be a host name or an address")),
     }
 }
 
-fn port(number: i64) -> Result<u16, Bad> {
+fn port(number: i64) -> Result<u16, InvalidValue> {
     let in_range = u16::try_from(number).ok().filter(|port| *port != 0);
-    in_range.ok_or_else(|| Bad::new(FieldCode::OutOfRange, "must be from 1 to 65535"))
+    in_range.ok_or_else(|| InvalidValue::new(FieldCode::OutOfRange, "must be from 1 to 65535"))
 }
 
-fn username(text: String, protocol: ProxyProtocol) -> Result<String, Bad> {
+fn username(text: String, protocol: ProxyProtocol) -> Result<String, InvalidValue> {
     credential(&text)?;
     if protocol != ProxyProtocol::Socks5 && text.contains(':') {
         // Whoever reads it ends the name there.
-        return Err(Bad::new(FieldCode::InvalidFormat, "may not hold a colon, which HTTP cannot carry"));
+        return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold a colon, which HTTP cannot carry"));
     }
     Ok(text)
 }
 
-fn password(secret: SecretString) -> Result<SecretString, Bad> {
+fn password(secret: SecretString) -> Result<SecretString, InvalidValue> {
     credential(secret.expose_secret())?;
     Ok(secret)
 }
 
-fn credential(text: &str) -> Result<(), Bad> {
+fn credential(text: &str) -> Result<(), InvalidValue> {
     match text.len() {
-        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 byte")),
+        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 byte")),
         1..=MAX_CREDENTIAL if text.chars().any(char::is_control) => {
-            Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
+            Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"))
         }
         1..=MAX_CREDENTIAL => Ok(()),
-        _ => Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_CREDENTIAL} bytes"))),
+        _ => Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_CREDENTIAL} bytes"))),
     }
 }

@@ -8,7 +8,7 @@ use super::{
     NoProxies, NoRoutes, OpenProxy, Proxy, ProxyConfig, ProxyGateways, ProxyRepository, ProxyRoutes, ProxyType, Route,
 };
 use crate::browser::{EngineError, EngineFault};
-use crate::field::{Bad, FieldCode, InvalidInput};
+use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{BrowserId, ProjectId, ProxyId};
 use crate::sealing::{KeyId, SealError, Sealer};
 use crate::session::IdOrName;
@@ -99,8 +99,8 @@ impl ProxyRouting {
         };
         let bad = match found.as_slice() {
             [proxy] => return Ok(proxy.id),
-            [] => Bad::new(FieldCode::ReferenceNotFound, "there is no such proxy"),
-            _ => Bad::new(FieldCode::Ambiguous, "several proxies bear the name; give the id of one"),
+            [] => InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such proxy"),
+            _ => InvalidValue::new(FieldCode::Ambiguous, "several proxies bear the name; give the id of one"),
         };
         Err(InvalidInput::of("proxy_id", bad).into())
     }

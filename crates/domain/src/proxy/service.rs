@@ -9,12 +9,12 @@ use url::Url;
 use super::input::NONE_RENTED;
 use super::routing::{OpenError, open};
 use super::{
-    CheckOutcome, ConfigWish, CreateProxy, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
-    ProxyDialer, ProxyFailure, ProxyFilter, ProxyGateways, ProxyRepository, ProxyStatus, ProxyStored, ProxyWish,
+    CheckOutcome, ConfigRequest, CreateProxy, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
+    ProxyDialer, ProxyFailure, ProxyFilter, ProxyGateways, ProxyRepository, ProxyRequest, ProxyStatus, ProxyStored,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
-use crate::field::{Bad, FieldCode, Fields, InvalidInput};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::ids::ProxyId;
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
@@ -120,7 +120,7 @@ impl Proxies {
     /// See [`ProxyError`]; then nothing is kept.
     pub async fn create(&self, scope: &Scope, wish: CreateProxy) -> Result<Proxy, ProxyError> {
         scope.writable()?;
-        let ProxyWish { name, kind, protocol, bypass, config } = wish.parse(&self.deps.upstreams)?;
+        let ProxyRequest { name, kind, protocol, bypass, config } = wish.parse(&self.deps.upstreams)?;
         let id = ProxyId::mint(self.deps.ids.as_ref());
         let created_at = self.deps.clock.now();
         let mut proxy = Proxy {
@@ -147,10 +147,10 @@ impl Proxies {
         }
     }
 
-    fn sealed(&self, id: ProxyId, config: ConfigWish) -> Result<ProxyConfig, SealError> {
+    fn sealed(&self, id: ProxyId, config: ConfigRequest) -> Result<ProxyConfig, SealError> {
         let (host, port, username, password) = match config {
-            ConfigWish::Own { host, port, username, password } => (host, port, username, password),
-            ConfigWish::Rented(exit) => return Ok(ProxyConfig::Rented(exit)),
+            ConfigRequest::Own { host, port, username, password } => (host, port, username, password),
+            ConfigRequest::Rented(exit) => return Ok(ProxyConfig::Rented(exit)),
         };
         let place = Proxy::place(id);
         let seal = |secret: SecretString| self.deps.sealer.seal(&place, secret.expose_secret().as_bytes());
@@ -289,15 +289,15 @@ impl Proxies {
     }
 }
 
-fn blocked() -> Bad {
-    Bad::new(FieldCode::Blocked, "must be an http or https address on the public internet")
+fn blocked() -> InvalidValue {
+    InvalidValue::new(FieldCode::Blocked, "must be an http or https address on the public internet")
 }
 
-fn check_url(text: &str) -> Result<Url, Bad> {
+fn check_url(text: &str) -> Result<Url, InvalidValue> {
     if text.chars().nth(8192).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, "must have at most 8192 characters"));
+        return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 8192 characters"));
     }
-    let url = Url::parse(text).map_err(|_| Bad::new(FieldCode::InvalidFormat, "must be an absolute URL"))?;
+    let url = Url::parse(text).map_err(|_| InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
         return Err(blocked());
     }

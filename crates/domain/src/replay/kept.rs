@@ -8,7 +8,7 @@ use super::{Replay, ReplayRepository};
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::Clock;
 use crate::ids::{ReplayId, SessionId};
-use crate::inside::{ByteStream, OperationError};
+use crate::session_operation::{ByteStream, OperationError};
 use crate::storage::{DiskSpace, StorageLimit};
 use crate::store_error::StoreError;
 
@@ -30,7 +30,7 @@ pub struct ReplayLimits {
 
 /// The recordings of sessions that have ended.
 #[derive(Clone)]
-pub struct KeptReplays {
+pub struct ReplayArchive {
     rows: Arc<dyn ReplayRepository>,
     blobs: Arc<dyn BlobStore>,
     clock: Arc<dyn Clock>,
@@ -38,7 +38,7 @@ pub struct KeptReplays {
     disk: Arc<dyn DiskSpace>,
 }
 
-impl KeptReplays {
+impl ReplayArchive {
     /// On these ports.
     #[must_use]
     pub fn new(
@@ -71,8 +71,8 @@ impl KeptReplays {
     }
 
     /// Keeps the bytes of a film; it is yet to be settled.
-    pub(super) async fn put(&self, session: SessionId, id: ReplayId, film: ByteStream) -> Result<(), BlobError> {
-        self.blobs.put(&blob(session, id), film).await
+    pub(super) async fn put(&self, session: SessionId, id: ReplayId, video: ByteStream) -> Result<(), BlobError> {
+        self.blobs.put(&blob(session, id), video).await
     }
 
     /// A part of a film that is kept.
@@ -96,7 +96,7 @@ impl KeptReplays {
     /// # Errors
     /// The failure of the store, or of the place of the bytes.
     pub async fn clear(&self) -> Result<(), BlobError> {
-        self.rows.settle_lost(self.clock.now(), LOST).await.map_err(store)?;
+        self.rows.reconcile_lost(self.clock.now(), LOST).await.map_err(store)?;
         self.clear_outdated().await?;
         self.clear_orphans().await
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use time::{Duration, OffsetDateTime};
 
-use super::{KeptReplays, Replay, ReplayMachine, ReplayState};
+use super::{Replay, ReplayArchive, ReplayMachine, ReplayState};
 use crate::blob::BlobError;
 use crate::ids::{BrowserId, ReplayId, SessionId};
-use crate::inside::OperationError;
 use crate::session::{CleanupWake, Session, TRIED_FOR};
+use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
 /// How often a machine is asked to make a film whole; each time it may take the better part of a minute.
@@ -22,7 +22,7 @@ const UNSTORED: &str = "its film could not be stored";
 #[derive(Clone)]
 pub struct ReplayDeps {
     /// The recordings and their bytes.
-    pub kept: KeptReplays,
+    pub kept: ReplayArchive,
     /// What records.
     pub machine: Arc<dyn ReplayMachine>,
     /// Who keeps what sessions leave.
@@ -36,7 +36,7 @@ pub struct SessionReplays {
 }
 
 /// It could not be kept; the same may work later.
-pub(crate) struct Later;
+pub(crate) struct RetryLater;
 
 impl SessionReplays {
     /// On these ports.
@@ -83,17 +83,22 @@ impl SessionReplays {
     /// Keeps the films of an ended session. Returns once each is settled: kept, or failed with its reason.
     ///
     /// # Errors
-    /// [`Later`]: a film, or how it ended, could not be kept for now. The browser must stay until then.
-    pub(crate) async fn keep(&self, ended: &Session, browser: BrowserId, films: &[ReplayId]) -> Result<(), Later> {
-        let Some(deps) = self.deps.as_ref().filter(|_| !films.is_empty()) else { return Ok(()) };
+    /// [`RetryLater`]: a film, or how it ended, could not be kept for now. The browser must stay until then.
+    pub(crate) async fn keep(
+        &self,
+        ended: &Session,
+        browser: BrowserId,
+        videos: &[ReplayId],
+    ) -> Result<(), RetryLater> {
+        let Some(deps) = self.deps.as_ref().filter(|_| !videos.is_empty()) else { return Ok(()) };
         let began = deps.now();
         let noted = match deps.kept.rows().of_session(ended.id).await {
             Ok(noted) => noted,
             Err(error) => return deps.give_up(ended, &error),
         };
         let told = deps.machine.list(browser).await;
-        for replay in noted.iter().filter(|noted| films.contains(&noted.id)) {
-            let settled = match deps.told(films, replay, &told) {
+        for replay in noted.iter().filter(|noted| videos.contains(&noted.id)) {
+            let settled = match deps.told(videos, replay, &told) {
                 Ok(_) if deps.now() - began >= TIMEOUT => deps.failed(replay, "the session's machine took too long"),
                 Ok(found) => deps.keep(ended, browser, found).await?,
                 Err(failed) => failed,
@@ -121,7 +126,7 @@ impl ReplayDeps {
     /// What a machine tells of one of these films, or how that one failed.
     fn told(
         &self,
-        films: &[ReplayId],
+        videos: &[ReplayId],
         noted: &Replay,
         told: &Result<Vec<Replay>, OperationError>,
     ) -> Result<Replay, Replay> {
@@ -131,7 +136,7 @@ impl ReplayDeps {
         let found = all.iter().find(|one| one.id == noted.id);
         let found = found.ok_or_else(|| self.failed(noted, "it had not begun when its session ended"))?;
         // One runs at a time, so there is nothing to wait for of others.
-        let mut running = all.iter().filter(|one| one.state == ReplayState::Running && films.contains(&one.id));
+        let mut running = all.iter().filter(|one| one.state == ReplayState::Running && videos.contains(&one.id));
         match running.next() {
             Some(first) if found.state == ReplayState::Running && first.id != found.id => {
                 Err(self.failed(found, "the session's machine tells of several that run"))
@@ -141,7 +146,7 @@ impl ReplayDeps {
     }
 
     /// One recording as it stays: whole, or failed.
-    async fn keep(&self, ended: &Session, browser: BrowserId, told: Replay) -> Result<Replay, Later> {
+    async fn keep(&self, ended: &Session, browser: BrowserId, told: Replay) -> Result<Replay, RetryLater> {
         let replay = match self.whole(browser, told.clone()).await {
             Ok(replay) => replay,
             Err(error) => return Ok(self.failed(&told, &format!("its film could not be made: {error}"))),
@@ -155,14 +160,14 @@ impl ReplayDeps {
             Ok(Some(why)) => return Ok(self.failed(&replay, &why)),
             Err(error) => return self.give_up(ended, &error).map(|()| self.failed(&replay, UNSTORED)),
         }
-        let film = match self.machine.read(browser, replay.id, 0, replay.size_bytes).await {
-            Ok(film) => film,
+        let video = match self.machine.read(browser, replay.id, 0, replay.size_bytes).await {
+            Ok(video) => video,
             Err(error) => return Ok(self.failed(&replay, &format!("its film could not be read: {error}"))),
         };
-        match self.kept.put(ended.id, replay.id, film).await {
+        match self.kept.put(ended.id, replay.id, video).await {
             Ok(()) => Ok(replay),
             Err(BlobError::Content(error)) => Ok(self.failed(&replay, &format!("its film could not be read: {error}"))),
-            Err(BlobError::Store(_)) if self.is_tried(ended) => Err(Later),
+            Err(BlobError::Store(_)) if self.is_tried(ended) => Err(RetryLater),
             Err(BlobError::Store(_)) => Ok(self.failed(&replay, UNSTORED)),
         }
     }
@@ -173,10 +178,10 @@ impl ReplayDeps {
     }
 
     /// Whether to go on without the notes. A store that is away comes back; one that refuses may do so for ever.
-    fn give_up(&self, ended: &Session, error: &StoreError) -> Result<(), Later> {
+    fn give_up(&self, ended: &Session, error: &StoreError) -> Result<(), RetryLater> {
         match error {
             StoreError::Broken { .. } if !self.is_tried(ended) => Ok(()),
-            StoreError::Broken { .. } | StoreError::Unavailable { .. } => Err(Later),
+            StoreError::Broken { .. } | StoreError::Unavailable { .. } => Err(RetryLater),
         }
     }
 

@@ -6,10 +6,10 @@ mod model;
 mod ports;
 mod service;
 
-pub use kept::{KeptReplays, ReplayLimits};
+pub use kept::{ReplayArchive, ReplayLimits};
 pub use leaving::{ReplayDeps, SessionReplays};
 pub use model::{NewReplay, Replay, ReplayState, StartReplay};
 #[cfg(feature = "mocks")]
 pub use ports::{MockReplayMachine, MockReplayRepository};
 pub use ports::{ReplayMachine, ReplayRepository};
-pub use service::{Film, Part, ReplayError, Replays};
+pub use service::{Part, ReplayError, Replays, Video};

@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 use crate::field::{Fields, within};
 use crate::ids::ReplayId;
-use crate::inside::OperationError;
+use crate::session_operation::OperationError;
 
 /// A recording.
 #[derive(Clone, Debug, PartialEq, Eq)]

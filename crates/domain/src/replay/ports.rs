@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{NewReplay, Replay};
 use crate::ids::{BrowserId, ReplayId, SessionId};
-use crate::inside::{ByteStream, OperationError};
+use crate::session_operation::{ByteStream, OperationError};
 use crate::store_error::StoreError;
 
 /// Records inside a session's machine.
@@ -61,7 +61,7 @@ pub trait ReplayRepository: Send + Sync {
     async fn settle(&self, replay: &Replay) -> Result<(), StoreError>;
 
     /// Settles those of ended sessions whose browser is gone as failed.
-    async fn settle_lost(&self, at: OffsetDateTime, why: &str) -> Result<(), StoreError>;
+    async fn reconcile_lost(&self, at: OffsetDateTime, why: &str) -> Result<(), StoreError>;
 
     /// How many bytes are kept, of all recordings together.
     async fn kept_bytes(&self) -> Result<u64, StoreError>;

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{KeptReplays, Replay, ReplayMachine, ReplayState, StartReplay};
+use super::{Replay, ReplayArchive, ReplayMachine, ReplayState, StartReplay};
 use crate::clock::IdSource;
 use crate::ids::ReplayId;
-use crate::inside::{ByteStream, OperationError, enter};
 use crate::session::{Activity, Session};
+use crate::session_operation::{ByteStream, OperationError, enter};
 use crate::store_error::StoreError;
 
 /// The use cases of recordings: of a session that lives its machine is asked, of one that has ended what was kept.
 #[derive(Clone)]
 pub struct Replays {
     machine: Arc<dyn ReplayMachine>,
-    kept: KeptReplays,
+    kept: ReplayArchive,
     activity: Activity,
     ids: Arc<dyn IdSource>,
 }
@@ -23,7 +23,7 @@ pub struct Replays {
 pub enum ReplayError {
     /// It cannot be, or the session's machine failed.
     #[error(transparent)]
-    Inside(#[from] OperationError),
+    Operation(#[from] OperationError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -39,7 +39,7 @@ pub enum Part {
 }
 
 /// A film, or a part of it.
-pub struct Film {
+pub struct Video {
     /// Of which recording.
     pub replay: Replay,
     /// The first and the last byte of what comes, when a part was asked for and there is one.
@@ -69,7 +69,12 @@ impl Part {
 impl Replays {
     /// Recordings of what `machine` shows.
     #[must_use]
-    pub fn new(machine: Arc<dyn ReplayMachine>, kept: KeptReplays, activity: Activity, ids: Arc<dyn IdSource>) -> Self {
+    pub fn new(
+        machine: Arc<dyn ReplayMachine>,
+        kept: ReplayArchive,
+        activity: Activity,
+        ids: Arc<dyn IdSource>,
+    ) -> Self {
         Self { machine, kept, activity, ids }
     }
 
@@ -128,13 +133,13 @@ impl Replays {
     /// # Errors
     /// [`OperationError::Missing`]; [`OperationError::State`] while it runs, when it failed and when its film was damaged;
     /// [`OperationError::OutsideRange`]; the store's failure.
-    pub async fn film(
+    pub async fn video(
         &self,
         session: &Session,
         which: &str,
         part: Option<Part>,
         also_failed: bool,
-    ) -> Result<Film, ReplayError> {
+    ) -> Result<Video, ReplayError> {
         let replay = self.find(session, id(which)?).await?;
         match replay.state {
             ReplayState::Running => return Err(running(session).into()),
@@ -154,7 +159,7 @@ impl Replays {
         } else {
             self.kept.read(session.id, &replay, offset, length).await?
         };
-        Ok(Film { replay, part, length, bytes })
+        Ok(Video { replay, part, length, bytes })
     }
 }
 

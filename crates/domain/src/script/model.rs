@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
 /// A script as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct ExecuteScript {
     /// How long it may run, in seconds, 1 to 600.
     pub timeout_sec: Option<i64>,
     /// How long the caller waits for the answer, where that is known.
-    pub patience: Option<Duration>,
+    pub client_timeout: Option<Duration>,
 }
 
 /// A script to run.
@@ -53,9 +53,9 @@ impl ExecuteScript {
     pub fn parse(self) -> Result<NewScript, InvalidInput> {
         let mut fields = Fields::new();
         let code = fields.take_required("code", self.code, |code| match code.len() {
-            0 => Err(Bad::new(FieldCode::TooShort, "must not be empty")),
+            0 => Err(InvalidValue::new(FieldCode::TooShort, "must not be empty")),
             length if length > Self::MAX_CODE => {
-                Err(Bad::new(FieldCode::TooLong, format!("must have at most {} bytes", Self::MAX_CODE)))
+                Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {} bytes", Self::MAX_CODE)))
             }
             _ => Ok(code),
         });
@@ -63,7 +63,7 @@ impl ExecuteScript {
         let seconds = fields.take("timeout_sec", seconds);
         fields.finish()?;
         let (Some(code), Some(seconds)) = (code, seconds) else { unreachable!("refused fields are errors") };
-        Ok(NewScript { code, timeout: Duration::from_secs(seconds.into()), within: self.patience })
+        Ok(NewScript { code, timeout: Duration::from_secs(seconds.into()), within: self.client_timeout })
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn refused(code: Option<String>, timeout_sec: Option<i64>) -> Vec<(String, FieldCode)> {
-        let refused = ExecuteScript { code, timeout_sec, patience: None }.parse().expect_err("it is refused");
+        let refused = ExecuteScript { code, timeout_sec, client_timeout: None }.parse().expect_err("it is refused");
         refused.fields().iter().map(|error| (error.field.clone(), error.code)).collect()
     }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_bounds_themselves_are_allowed() {
         for (code, seconds) in [("x".to_owned(), 1), ("x".repeat(1 << 20), 600)] {
-            let wish = ExecuteScript { code: Some(code), timeout_sec: Some(seconds), patience: None };
+            let wish = ExecuteScript { code: Some(code), timeout_sec: Some(seconds), client_timeout: None };
             assert!(wish.parse().is_ok());
         }
     }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{NewScript, ScriptEnd};
 use crate::ids::BrowserId;
-use crate::inside::OperationError;
+use crate::session_operation::OperationError;
 
 /// Runs scripts inside a session's machine.
 #[cfg_attr(feature = "mocks", mockall::automock)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{ExecuteScript, ScriptEnd, ScriptMachine};
-use crate::inside::{OperationError, enter};
 use crate::session::{Activity, Session};
+use crate::session_operation::{OperationError, enter};
 
 /// The use cases of scripts.
 #[derive(Clone)]

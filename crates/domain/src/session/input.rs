@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use crate::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
 use crate::extension::{ExtensionRef, references};
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::InvocationId;
 use crate::name::LabelName;
-use crate::profile::ProfileWish;
+use crate::profile::ProfileRequest;
 use crate::telemetry;
 
 /// Valid, but this installation cannot do it.
@@ -34,7 +34,7 @@ pub struct ViewportInput {
 }
 
 impl ViewportInput {
-    fn parse(self) -> Result<Viewport, Bad> {
+    fn parse(self) -> Result<Viewport, InvalidValue> {
         Viewport::parse(self.width, self.height, self.refresh_rate)
     }
 }
@@ -46,24 +46,24 @@ pub struct Tags(BTreeMap<String, String>);
 impl Tags {
     /// # Errors
     /// The bound that is left, with the key.
-    pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, Bad> {
+    pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, InvalidValue> {
         if pairs.len() > 50 {
-            return Err(Bad::new(FieldCode::TooMany, "must have at most 50 pairs"));
+            return Err(InvalidValue::new(FieldCode::TooMany, "must have at most 50 pairs"));
         }
         for (key, value) in &pairs {
             let shown: String = key.chars().take(128).collect();
             if key.is_empty() {
-                return Err(Bad::new(FieldCode::TooShort, "a key must have at least 1 character"));
+                return Err(InvalidValue::new(FieldCode::TooShort, "a key must have at least 1 character"));
             }
             if key.chars().nth(128).is_some() {
-                return Err(Bad::new(FieldCode::TooLong, "a key must have at most 128 characters").of(shown));
+                return Err(InvalidValue::new(FieldCode::TooLong, "a key must have at most 128 characters").of(shown));
             }
             if value.chars().nth(256).is_some() {
-                return Err(Bad::new(FieldCode::TooLong, "must have at most 256 characters").of(shown));
+                return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 256 characters").of(shown));
             }
             // PostgreSQL's text and every terminal stumble over it.
             if key.contains('\0') || value.contains('\0') {
-                return Err(Bad::new(FieldCode::InvalidFormat, "may not hold NUL").of(shown.replace('\0', "")));
+                return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold NUL").of(shown.replace('\0', "")));
             }
         }
         Ok(Self(pairs))
@@ -100,9 +100,9 @@ pub struct CreateSession {
     /// Default: none.
     pub tags: Option<BTreeMap<String, String>>,
     /// Default: off.
-    pub telemetry: Option<telemetry::Wish>,
+    pub telemetry: Option<telemetry::ConfigRequest>,
     /// A profile of the project.
-    pub profile: Option<ProfileWish>,
+    pub profile: Option<ProfileRequest>,
     /// A proxy of the project, by id or name.
     pub proxy: Option<String>,
     /// Extensions of the project, in the order they are loaded.
@@ -113,11 +113,11 @@ pub struct CreateSession {
 
 /// A session as asked for, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionWish {
+pub struct SessionRequest {
     /// What browser it needs, its profile, its extensions and its proxy aside.
     pub shape: Shape,
     /// It is looked up when the session is made.
-    pub profile: Option<ProfileWish>,
+    pub profile: Option<ProfileRequest>,
     /// They are looked up when the session is made.
     pub extensions: Vec<ExtensionRef>,
     /// By id or name; it is looked up when the session is made.
@@ -153,7 +153,7 @@ pub enum Refusal {
 ///
 /// # Errors
 /// `out_of_range`.
-pub fn timeout_seconds(value: i64) -> Result<u32, Bad> {
+pub fn timeout_seconds(value: i64) -> Result<u32, InvalidValue> {
     within(value, 10, 259_200)
 }
 
@@ -192,17 +192,17 @@ pub(crate) fn supported(gpu: Option<bool>, asked: &[(&'static str, bool)]) -> Re
 }
 
 /// The field names no invocation that could have a browser.
-pub(crate) fn no_invocation() -> Bad {
-    Bad::new(FieldCode::ReferenceNotFound, "names no invocation of the project that has not ended")
+pub(crate) fn no_invocation() -> InvalidValue {
+    InvalidValue::new(FieldCode::ReferenceNotFound, "names no invocation of the project that has not ended")
 }
 
 impl CreateSession {
     /// # Errors
     /// The fields that break a rule, or what cannot be done here.
-    pub fn parse(self) -> Result<SessionWish, Refusal> {
+    pub fn parse(self) -> Result<SessionRequest, Refusal> {
         let mut fields = Fields::new();
         if self.gpu == Some(true) && self.headless == Some(true) {
-            fields.refuse("gpu", Bad::new(FieldCode::MutuallyExclusive, "needs headless to be false"));
+            fields.refuse("gpu", InvalidValue::new(FieldCode::MutuallyExclusive, "needs headless to be false"));
         }
         let name = fields.take_optional("name", self.name, |text| LabelName::parse_in_path(&text));
         let timeout = fields.take_optional("timeout_seconds", self.timeout_seconds, timeout_seconds);
@@ -220,7 +220,7 @@ impl CreateSession {
         });
         fields.finish()?;
         supported(self.gpu, &[])?;
-        Ok(SessionWish {
+        Ok(SessionRequest {
             shape,
             profile: self.profile,
             extensions: self.extensions,
@@ -248,9 +248,9 @@ pub struct UpdateSession {
     /// Whether the size may change while somebody watches.
     pub force_viewport: bool,
     /// Telemetry as asked for.
-    pub telemetry: Option<telemetry::Wish>,
+    pub telemetry: Option<telemetry::ConfigRequest>,
     /// A profile of the project, for a session that has none.
-    pub profile: Option<ProfileWish>,
+    pub profile: Option<ProfileRequest>,
     /// A proxy of the project, by id or name; `Some(None)` and the empty one take it away.
     pub proxy: Option<Option<String>>,
 }
@@ -267,9 +267,9 @@ pub struct SessionChanges {
     /// The new proxy, by id or name; `Some(None)` takes it away. It is looked up when the session is changed.
     pub proxy: Option<Option<String>>,
     /// The profile to load. It is looked up when the session is changed.
-    pub profile: Option<ProfileWish>,
+    pub profile: Option<ProfileRequest>,
     /// What is to be captured, on top of what is.
-    pub telemetry: Option<telemetry::Wish>,
+    pub telemetry: Option<telemetry::ConfigRequest>,
 }
 
 impl UpdateSession {

@@ -9,7 +9,7 @@ mod transitions;
 
 pub use activity::{Activity, ActivityGuard};
 pub use input::{
-    CreateSession, NotSupported, Refusal, SessionChanges, SessionWish, Tags, UpdateSession, ViewportInput, shape,
+    CreateSession, NotSupported, Refusal, SessionChanges, SessionRequest, Tags, UpdateSession, ViewportInput, shape,
     timeout_seconds,
 };
 pub use model::{EndReason, IdOrName, LoginRuns, PoolRef, Session, SessionState, StatusFilter};

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use crate::field::{Bad, FieldCode, Fields, InvalidInput};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 
 /// A log as it was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,30 +59,32 @@ impl FollowInput {
         let source = match source.as_deref() {
             Some("path") => fields.take_required("path", path, Self::path),
             Some("supervisor") => fields.take_required("supervisor_process", supervisor_process, Self::supervisor),
-            Some(_) => fields.take("source", Err(Bad::new(FieldCode::NotAllowed, "must be path or supervisor"))),
-            None => fields.take("source", Err(Bad::new(FieldCode::Required, "is required"))),
+            Some(_) => {
+                fields.take("source", Err(InvalidValue::new(FieldCode::NotAllowed, "must be path or supervisor")))
+            }
+            None => fields.take("source", Err(InvalidValue::new(FieldCode::Required, "is required"))),
         };
         fields.finish()?;
         let source = source.unwrap_or_else(|| unreachable!("a refused field is an error"));
         Ok(FollowLog { source, follow: follow.unwrap_or(true) })
     }
 
-    fn path(path: String) -> Result<LogSource, Bad> {
+    fn path(path: String) -> Result<LogSource, InvalidValue> {
         if !path.starts_with('/') || path.contains('\0') {
-            return Err(Bad::new(FieldCode::InvalidFormat, "must be an absolute path without NUL"));
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute path without NUL"));
         }
         if path.len() >= Self::MAX_PATH {
-            return Err(Bad::new(FieldCode::TooLong, format!("must have less than {} bytes", Self::MAX_PATH)));
+            return Err(InvalidValue::new(FieldCode::TooLong, format!("must have less than {} bytes", Self::MAX_PATH)));
         }
         Ok(LogSource::Path(path))
     }
 
-    fn supervisor(process: String) -> Result<LogSource, Bad> {
+    fn supervisor(process: String) -> Result<LogSource, InvalidValue> {
         match process.as_str() {
             "chromium" => Ok(LogSource::Chromium),
             "display" => Ok(LogSource::Display),
             "agent" => Ok(LogSource::Agent),
-            _ => Err(Bad::new(FieldCode::NotAllowed, "must be chromium, display or agent")),
+            _ => Err(InvalidValue::new(FieldCode::NotAllowed, "must be chromium, display or agent")),
         }
     }
 }

@@ -5,7 +5,7 @@ use futures_core::stream::BoxStream;
 
 use super::{FollowLog, LogLine};
 use crate::ids::BrowserId;
-use crate::inside::OperationError;
+use crate::session_operation::OperationError;
 
 /// Lines, in order.
 pub type LogLines = BoxStream<'static, Result<LogLine, OperationError>>;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{FollowInput, LogLines, LogMachine};
-use crate::inside::{OperationError, enter};
 use crate::session::{Activity, Session};
+use crate::session_operation::{OperationError, enter};
 
 /// The use cases of a session's logs.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::field::{Bad, FieldCode};
+use crate::field::{FieldCode, InvalidValue};
 
 /// What kind of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,7 +69,7 @@ impl Category {
 
 /// The wish as it came in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct ConfigRequest {
     /// The whole, on or off.
     pub enabled: Option<bool>,
     /// Single categories, on or off.
@@ -110,9 +110,9 @@ impl Capture {
 ///
 /// # Errors
 /// `mutually_exclusive` when it is off as a whole but names categories.
-pub fn on_create(wish: Option<&Wish>) -> Result<Option<Capture>, Bad> {
+pub fn on_create(wish: Option<&ConfigRequest>) -> Result<Option<Capture>, InvalidValue> {
     match wish {
-        Some(Wish { enabled: None, browser: Some(browser) }) if browser.is_empty() => {
+        Some(ConfigRequest { enabled: None, browser: Some(browser) }) if browser.is_empty() => {
             Ok(Capture::only(Category::DEFAULT))
         }
         wish => on_change(wish, None),
@@ -123,12 +123,12 @@ pub fn on_create(wish: Option<&Wish>) -> Result<Option<Capture>, Bad> {
 ///
 /// # Errors
 /// `mutually_exclusive` when it is off as a whole but names categories.
-pub fn on_change(wish: Option<&Wish>, current: Option<&Capture>) -> Result<Option<Capture>, Bad> {
+pub fn on_change(wish: Option<&ConfigRequest>, current: Option<&Capture>) -> Result<Option<Capture>, InvalidValue> {
     let nothing = BTreeMap::new();
-    let Some(Wish { enabled, browser }) = wish else { return Ok(current.cloned()) };
+    let Some(ConfigRequest { enabled, browser }) = wish else { return Ok(current.cloned()) };
     match (enabled, browser) {
         (Some(false), Some(browser)) if !browser.is_empty() => {
-            Err(Bad::new(FieldCode::MutuallyExclusive, "cannot be off and name categories"))
+            Err(InvalidValue::new(FieldCode::MutuallyExclusive, "cannot be off and name categories"))
         }
         (Some(false), _) => Ok(None),
         (None, None) => Ok(current.cloned()),
@@ -150,8 +150,8 @@ fn four_off(browser: &BTreeMap<Category, bool>) -> bool {
 mod tests {
     use super::*;
 
-    fn wish(enabled: Option<bool>, browser: Option<&[(Category, bool)]>) -> Wish {
-        Wish { enabled, browser: browser.map(|pairs| pairs.iter().copied().collect()) }
+    fn wish(enabled: Option<bool>, browser: Option<&[(Category, bool)]>) -> ConfigRequest {
+        ConfigRequest { enabled, browser: browser.map(|pairs| pairs.iter().copied().collect()) }
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_change_is_merged_onto_what_is_in_force_unless_it_begins_afresh() {
         let current = Capture::only([Category::Console, Category::Page]);
-        let of = |wish: &Wish| {
+        let of = |wish: &ConfigRequest| {
             let changed = on_change(Some(wish), current.as_ref()).expect("valid");
             changed.map(|capture| Category::ALL.into_iter().filter(|category| capture.includes(*category)).collect())
         };

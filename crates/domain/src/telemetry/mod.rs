@@ -15,12 +15,12 @@ mod ports;
 mod reading;
 mod service;
 
-pub use config::{Capture, Category, Wish, on_change, on_create};
+pub use config::{Capture, Category, ConfigRequest, on_change, on_create};
 pub use event::{Event, EventCategory, MAX_EVENT, SourceKind};
-pub use numbering::{Batch, Counted, Item, Numbered, Stored, What, number};
+pub use numbering::{Batch, Item, NumberedEvent, SequenceState, StoredBatch, What, number};
 pub use ports::{
-    Feed, Followed, FollowedEvents, NoRecorder, Recorder, Start, TelemetryExporter, TelemetryStore, TelemetryTap,
-    ToldEvents,
+    AgentEvents, Feed, Followed, FollowedEvents, NoRecorder, Recorder, Start, TelemetryExporter, TelemetryStore,
+    TelemetryTap,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockFeed, MockRecorder, MockTelemetryExporter, MockTelemetryStore, MockTelemetryTap};

@@ -5,11 +5,11 @@ use ulid::Ulid;
 
 use super::Event;
 use crate::ids::SessionId;
-use crate::storage::{ROW_BYTES, Room, StorageLimit};
+use crate::storage::{ROW_BYTES, StorageLimit, StorageRoom};
 
 /// How far a session has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct SequenceState {
     /// The number of its last event; 0: none yet.
     pub last_seq: u64,
     /// The place in time of its last event.
@@ -29,7 +29,7 @@ pub struct Counted {
 /// How often readers are told, at most, of what a storage limit goes on refusing: what tells them is stored in any case.
 const TELL_EVERY: Duration = Duration::MINUTE;
 
-impl Counted {
+impl SequenceState {
     /// A session of which nothing was stored yet.
     pub const NOTHING: Self = Self {
         last_seq: 0,
@@ -77,7 +77,7 @@ pub struct Batch {
 
 /// An event with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Numbered {
+pub struct NumberedEvent {
     /// Its number in the session, from 1 on.
     pub seq: u64,
     /// Its place in time: never before that of a lower number, and never in the future.
@@ -88,15 +88,15 @@ pub struct Numbered {
 
 /// What became of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredBatch {
     /// Whose it is.
     pub session: SessionId,
     /// The session's last number before the batch. After a batch that was stored before, this is its own last number.
     pub before: u64,
     /// How far the session has counted with it.
-    pub counted: Counted,
+    pub counted: SequenceState,
     /// The events; none if they were stored before.
-    pub events: Vec<Numbered>,
+    pub events: Vec<NumberedEvent>,
 }
 
 /// What was lost takes no session's numbers beyond this one, whatever an agent says; of any loss there one event is counted. As many
@@ -105,7 +105,12 @@ const LAST_LOST: u64 = 1 << 31;
 
 /// Numbers the items of a batch. What the agent told before is left out, a gap in the agent's numbers is what it lost, and events for which
 /// there is no room are lost, too. `room` is what is left of it afterwards.
-pub fn number(counted: &mut Counted, items: Vec<Item>, now: OffsetDateTime, room: &mut Room) -> Vec<Numbered> {
+pub fn number(
+    counted: &mut SequenceState,
+    items: Vec<Item>,
+    now: OffsetDateTime,
+    room: &mut StorageRoom,
+) -> Vec<NumberedEvent> {
     let mut numbered = Vec::with_capacity(items.len());
     let mut is_end = false;
     for Item { agent_seq, what } in items {
@@ -144,7 +149,7 @@ fn size(event: &Event) -> u64 {
     ROW_BYTES + event.body.len() as u64
 }
 
-impl Counted {
+impl SequenceState {
     fn lose(&mut self, events: u64) {
         self.untold = self.untold.saturating_add(events);
     }
@@ -155,7 +160,7 @@ impl Counted {
     }
 
     /// Gives those that are lost their numbers.
-    fn tell(&mut self, now: OffsetDateTime, room: &mut Room) -> Option<Numbered> {
+    fn tell(&mut self, now: OffsetDateTime, room: &mut StorageRoom) -> Option<NumberedEvent> {
         if self.untold == 0 {
             return None;
         }
@@ -170,12 +175,12 @@ impl Counted {
         Some(self.next(event, now))
     }
 
-    fn next(&mut self, event: Event, now: OffsetDateTime) -> Numbered {
+    fn next(&mut self, event: Event, now: OffsetDateTime) -> NumberedEvent {
         self.last_seq = self.last_seq.saturating_add(1);
         self.bytes = self.bytes.saturating_add(size(&event));
         // What comes late stands where it became known: whoever reads by time has passed its own.
         self.last_at = event.at.min(now).max(self.last_at);
-        Numbered { seq: self.last_seq, at: self.last_at, event }
+        NumberedEvent { seq: self.last_seq, at: self.last_at, event }
     }
 }
 
@@ -201,7 +206,7 @@ mod tests {
         Item { agent_seq: Some(seq), what: What::Event(event(0)) }
     }
 
-    fn dropped(of: &Numbered) -> Option<(u64, u64, u64)> {
+    fn dropped(of: &NumberedEvent) -> Option<(u64, u64, u64)> {
         let body: Value = serde_json::from_str(&of.event.body).expect("JSON");
         let number = |name: &str| body["data"][name].as_u64().expect("a number");
         (body["type"] == "telemetry_dropped").then(|| (number("count"), number("first_seq"), number("last_seq")))
@@ -209,9 +214,9 @@ mod tests {
 
     #[test]
     fn a_number_that_is_told_as_lost_counts_with_the_gap_before_it() {
-        let mut counted = Counted::NOTHING;
+        let mut counted = SequenceState::NOTHING;
         let items = vec![agents(1), Item { agent_seq: Some(5), what: What::Lost(1) }, agents(6)];
-        let numbered = number(&mut counted, items, NOON, &mut Room::unbounded());
+        let numbered = number(&mut counted, items, NOON, &mut StorageRoom::unbounded());
         // The first, the word of four that were lost, and the last.
         assert_eq!(numbered.iter().map(|one| one.seq).collect::<Vec<_>>(), [1, 6, 7]);
         assert_eq!(counted.agent_seq, 6);
@@ -219,9 +224,9 @@ mod tests {
 
     #[test]
     fn what_the_agent_told_before_is_left_out_and_what_it_lost_is_said() {
-        let mut counted = Counted { last_seq: 10, agent_seq: 5, ..Counted::NOTHING };
+        let mut counted = SequenceState { last_seq: 10, agent_seq: 5, ..SequenceState::NOTHING };
         let items = vec![agents(4), agents(5), agents(6), own(0), agents(9)];
-        let numbered = number(&mut counted, items, NOON, &mut Room::unbounded());
+        let numbered = number(&mut counted, items, NOON, &mut StorageRoom::unbounded());
         assert_eq!(numbered.iter().map(|one| one.seq).collect::<Vec<_>>(), [11, 12, 15, 16]);
         assert_eq!(dropped(&numbered[2]), Some((2, 13, 14)));
         assert_eq!((counted.last_seq, counted.agent_seq), (16, 9));
@@ -229,10 +234,10 @@ mod tests {
 
     #[test]
     fn an_agent_that_counts_beyond_all_bounds_stops_nobody() {
-        let mut counted = Counted::NOTHING;
+        let mut counted = SequenceState::NOTHING;
         let more = Item { agent_seq: None, what: What::Lost(u64::MAX) };
         let items = vec![agents(u64::MAX), agents(1), own(0), more];
-        let numbered = number(&mut counted, items, NOON, &mut Room::unbounded());
+        let numbered = number(&mut counted, items, NOON, &mut StorageRoom::unbounded());
         assert_eq!(dropped(&numbered[0]), Some((LAST_LOST, 1, LAST_LOST)));
         assert_eq!(numbered.iter().map(|one| one.seq - LAST_LOST).collect::<Vec<_>>(), [1, 2, 3, 5]);
         let (span, _) = EventsQuery::default().parse(NOON).expect("a span");
@@ -244,10 +249,13 @@ mod tests {
 
     #[test]
     fn events_that_are_not_captured_any_more_use_up_no_number() {
-        let mut counted = Counted::NOTHING;
+        let mut counted = SequenceState::NOTHING;
         let items = vec![Item { agent_seq: Some(1), what: What::Nothing }, agents(2)];
         assert_eq!(
-            number(&mut counted, items, NOON, &mut Room::unbounded()).iter().map(|one| one.seq).collect::<Vec<_>>(),
+            number(&mut counted, items, NOON, &mut StorageRoom::unbounded())
+                .iter()
+                .map(|one| one.seq)
+                .collect::<Vec<_>>(),
             [1]
         );
         assert_eq!(counted.agent_seq, 2);
@@ -255,8 +263,9 @@ mod tests {
 
     #[test]
     fn places_in_time_follow_the_numbers_and_lie_in_the_past() {
-        let mut counted = Counted::NOTHING;
-        let numbered = number(&mut counted, vec![own(-5), own(-9), own(60), own(-1)], NOON, &mut Room::unbounded());
+        let mut counted = SequenceState::NOTHING;
+        let numbered =
+            number(&mut counted, vec![own(-5), own(-9), own(60), own(-1)], NOON, &mut StorageRoom::unbounded());
         let seconds: Vec<i64> = numbered.iter().map(|one| (one.at - NOON).whole_seconds()).collect();
         assert_eq!(seconds, [-5, -5, 0, 0]);
     }
@@ -265,15 +274,15 @@ mod tests {
         (first..=last).map(agents).collect()
     }
 
-    fn limit(of: &Numbered) -> Option<String> {
+    fn limit(of: &NumberedEvent) -> Option<String> {
         let body: Value = serde_json::from_str(&of.event.body).expect("JSON");
         body["data"]["limit"].as_str().map(str::to_owned)
     }
 
     #[test]
     fn what_a_limit_refuses_is_told_once_a_minute_and_its_agent_need_not_keep_it() {
-        let mut counted = Counted::NOTHING;
-        let mut room = Room { session: 3 * size(&event(0)), ..Room::unbounded() };
+        let mut counted = SequenceState::NOTHING;
+        let mut room = StorageRoom { session: 3 * size(&event(0)), ..StorageRoom::unbounded() };
         let first = number(&mut counted, agents_up_to(1, 10), NOON, &mut room);
         assert_eq!(first.iter().map(|one| one.seq).collect::<Vec<_>>(), [1, 2, 3, 11]);
         assert_eq!((dropped(&first[3]), limit(&first[3])), (Some((7, 4, 10)), Some("session".to_owned())));
@@ -288,11 +297,11 @@ mod tests {
 
     #[test]
     fn what_a_limit_refused_is_told_before_the_next_event_that_is_stored_and_at_the_end() {
-        let mut counted = Counted::NOTHING;
-        let full = || Room { project: 0, ..Room::unbounded() };
+        let mut counted = SequenceState::NOTHING;
+        let full = || StorageRoom { project: 0, ..StorageRoom::unbounded() };
         number(&mut counted, vec![own(0)], NOON, &mut full());
         assert!(number(&mut counted, vec![own(0), own(0)], NOON, &mut full()).is_empty());
-        let again = number(&mut counted, vec![own(0)], NOON, &mut Room::unbounded());
+        let again = number(&mut counted, vec![own(0)], NOON, &mut StorageRoom::unbounded());
         assert_eq!(again.iter().map(dropped).collect::<Vec<_>>(), [Some((2, 3, 4)), None]);
         assert_eq!(limit(&again[0]).as_deref(), Some("project"));
         assert_eq!(counted.limit, None);
@@ -306,8 +315,8 @@ mod tests {
 
     #[test]
     fn the_bytes_of_what_is_kept_are_counted_with_their_rows() {
-        let mut counted = Counted::NOTHING;
-        let mut room = Room { project: 10_000, ..Room::unbounded() };
+        let mut counted = SequenceState::NOTHING;
+        let mut room = StorageRoom { project: 10_000, ..StorageRoom::unbounded() };
         let stored = number(&mut counted, vec![own(0), agents(3)], NOON, &mut room);
         let bytes: u64 = stored.iter().map(|one| size(&one.event)).sum();
         assert_eq!((counted.bytes, room.project), (bytes, 10_000 - bytes));
@@ -319,7 +328,7 @@ mod tests {
             steps in proptest::collection::vec((0_u64..4, any::<bool>(), 0_u64..3), 0..60),
             session in 0_u64..10_000,
         ) {
-            let mut counted = Counted::NOTHING;
+            let mut counted = SequenceState::NOTHING;
             let mut agent = 0;
             let items: Vec<Item> = steps.into_iter().map(|(skip, of_agent, lost)| {
                 let what = if lost > 0 { What::Lost(lost) } else { What::Event(event(0)) };
@@ -327,7 +336,7 @@ mod tests {
                 Item { agent_seq: of_agent.then_some(agent), what }
             }).collect();
             let mut last = 0;
-            for one in number(&mut counted, items, NOON, &mut Room { session, ..Room::unbounded() }) {
+            for one in number(&mut counted, items, NOON, &mut StorageRoom { session, ..StorageRoom::unbounded() }) {
                 match dropped(&one) {
                     Some((count, first, until)) => {
                         prop_assert_eq!((first, until, until - first + 1), (last + 1, one.seq - 1, count));

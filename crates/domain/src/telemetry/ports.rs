@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use time::OffsetDateTime;
 
-use super::{Batch, Capture, Category, Counted, Event, Item, Numbered, Span, Stored};
+use super::{Batch, Capture, Category, Event, Item, NumberedEvent, SequenceState, Span, StoredBatch};
 use crate::browser::EngineError;
 use crate::ids::{BrowserId, SessionId};
-use crate::inside::OperationError;
 use crate::session::Session;
+use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
 /// Where events are kept.
@@ -18,14 +18,14 @@ pub trait TelemetryStore: Send + Sync {
     /// Numbers what the batches hold, as [`number`](super::number) says, within the store's bounds, and stores it all or nothing; of each
     /// session one batch at most. A batch that was the last one stored of its session is not stored again. The numbers of a session become visible in
     /// their order.
-    async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<Stored>, StoreError>;
+    async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<StoredBatch>, StoreError>;
 
     /// The events of a session, in the direction of the span, and whether there are more. Fewer than the span's limit, but one at
     /// least, if they would be very long.
-    async fn page(&self, session: SessionId, span: &Span) -> Result<(Vec<Numbered>, bool), StoreError>;
+    async fn page(&self, session: SessionId, span: &Span) -> Result<(Vec<NumberedEvent>, bool), StoreError>;
 
-    /// How far the session has counted; [`Counted::NOTHING`] if nothing was stored, or nothing is kept any more.
-    async fn counted(&self, session: SessionId) -> Result<Counted, StoreError>;
+    /// How far the session has counted; [`SequenceState::NOTHING`] if nothing was stored, or nothing is kept any more.
+    async fn counted(&self, session: SessionId) -> Result<SequenceState, StoreError>;
 
     /// Makes room for events up to some days from `now` on, and drops those of days that ended before `oldest`.
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError>;
@@ -35,11 +35,11 @@ pub trait TelemetryStore: Send + Sync {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait TelemetryExporter: Send + Sync {
     /// Takes over what has just been stored. Never waits: what finds no room is lost there, and counted.
-    fn take(&self, stored: &Stored);
+    fn take(&self, stored: &StoredBatch);
 }
 
 /// What an agent tells: its events in its order, each with its number. See [`TelemetryTap::follow`].
-pub type ToldEvents = BoxStream<'static, Result<Item, OperationError>>;
+pub type AgentEvents = BoxStream<'static, Result<Item, OperationError>>;
 
 /// The agents beside browsers, which capture what happens there.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -51,7 +51,7 @@ pub trait TelemetryTap: Send + Sync {
 
     /// The agent's events behind its number `after`, each as it happens, with its number, until the browser ends. Those up to `after`
     /// are let go.
-    async fn follow(&self, browser: BrowserId, after: u64) -> Result<ToldEvents, OperationError>;
+    async fn follow(&self, browser: BrowserId, after: u64) -> Result<AgentEvents, OperationError>;
 
     /// The events up to the agent's number `through` are stored; the agent lets them go.
     async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), OperationError>;
@@ -137,7 +137,7 @@ pub enum Start {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Followed {
     /// An event.
-    Event(Numbered),
+    Event(NumberedEvent),
     /// Nothing more: it was so far behind that what it needs next is not held any more.
     TooSlow,
 }

@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};
 
 use super::EventCategory;
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::SessionId;
 use crate::page::Page;
 
@@ -73,12 +73,12 @@ impl EventsQuery {
         let limit = fields.take_optional("limit", self.limit, |n| within(n, 1, Page::MAX_LIMIT));
         let order = fields.take_optional("order", self.order, |text| order(&text)).unwrap_or_default();
         if self.since.is_some() && order == Order::Descending {
-            fields.refuse("since", Bad::new(FieldCode::MutuallyExclusive, "cannot be given with order=desc"));
+            fields.refuse("since", InvalidValue::new(FieldCode::MutuallyExclusive, "cannot be given with order=desc"));
         }
         if let (Some(since), Some(until), None) = (self.since, self.until, self.offset)
             && until <= since
         {
-            fields.refuse("until", Bad::new(FieldCode::OutOfRange, "must be after since"));
+            fields.refuse("until", InvalidValue::new(FieldCode::OutOfRange, "must be after since"));
         }
         let categories = fields.take("category", categories(&self.categories)).unwrap_or_default();
         fields.finish()?;
@@ -89,20 +89,20 @@ impl EventsQuery {
     }
 }
 
-fn order(text: &str) -> Result<Order, Bad> {
+fn order(text: &str) -> Result<Order, InvalidValue> {
     match text {
         "asc" => Ok(Order::Ascending),
         "desc" => Ok(Order::Descending),
-        _ => Err(Bad::new(FieldCode::NotAllowed, "must be asc or desc")),
+        _ => Err(InvalidValue::new(FieldCode::NotAllowed, "must be asc or desc")),
     }
 }
 
-fn categories(texts: &[String]) -> Result<Vec<EventCategory>, Bad> {
+fn categories(texts: &[String]) -> Result<Vec<EventCategory>, InvalidValue> {
     let known = EventCategory::ALL.map(EventCategory::as_str).join(", ");
     let parsed = texts.iter().map(|text| EventCategory::parse(text).ok_or(()));
     let mut parsed: Vec<EventCategory> = parsed
         .collect::<Result<_, ()>>()
-        .map_err(|()| Bad::new(FieldCode::NotAllowed, format!("must be one of {known}")))?;
+        .map_err(|()| InvalidValue::new(FieldCode::NotAllowed, format!("must be one of {known}")))?;
     if parsed.is_empty() {
         parsed = EventCategory::ALL.to_vec();
     }

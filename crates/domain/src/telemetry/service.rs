@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{BadOffset, EventsQuery, Feed, FollowedEvents, Numbered, Start, TelemetryStore};
+use super::{BadOffset, EventsQuery, Feed, FollowedEvents, NumberedEvent, Start, TelemetryStore};
 use crate::clock::Clock;
 use crate::field::InvalidInput;
 use crate::page::Listed;
@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::store_error::StoreError;
 
 /// One page of events.
-pub type EventsPage = Listed<Numbered>;
+pub type EventsPage = Listed<NumberedEvent>;
 
 /// Events were not read.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +73,8 @@ mod tests {
     use crate::telemetry::{Event, MockFeed, MockTelemetryStore};
     use crate::testing::{FixedClock, NOON, session};
 
-    fn numbered(seq: u64) -> Numbered {
-        Numbered { seq, at: NOON, event: Event::api_call(NOON, "x", "y", 200, 0) }
+    fn numbered(seq: u64) -> NumberedEvent {
+        NumberedEvent { seq, at: NOON, event: Event::api_call(NOON, "x", "y", 200, 0) }
     }
 
     fn events(store: MockTelemetryStore) -> TelemetryEvents {

@@ -21,7 +21,6 @@ use crate::ids::{
     ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BrowserId, DeploymentId, InvocationId, NodeId,
     OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId,
 };
-use crate::inside::ByteStream;
 use crate::invocation::{Invocation, InvocationStatus};
 use crate::login_page::Progress;
 use crate::name::{LabelName, SlugName};
@@ -32,6 +31,7 @@ use crate::project::{Project, ProjectStatus};
 use crate::proxy::{OwnProxy, Proxy, ProxyConfig, ProxyProtocol, ProxyStatus, ProxyType};
 use crate::sealing::{KeyId, SealError, Sealer, StreamSealer};
 use crate::session::{PoolRef, Session, SessionState, Tags};
+use crate::session_operation::ByteStream;
 
 /// The moment at which builders make things.
 pub const NOON: OffsetDateTime = datetime!(2026-12-01 12:00 UTC);

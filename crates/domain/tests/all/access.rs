@@ -38,7 +38,7 @@ fn access() -> Access {
 #[derive(Debug, PartialEq)]
 enum Seen {
     Project(ProjectId, Unscoped),
-    Bad,
+    InvalidValue,
     Forbidden,
     NotFound,
 }
@@ -58,13 +58,13 @@ async fn the_project_follows_from_key_and_header() {
         (None, text(project_id()), Seen::Project(project_id(), Unscoped::No)),
         (None, upper(other()), Seen::Project(other(), Unscoped::No)),
         (None, text(gone()), Seen::NotFound),
-        (None, Some(String::new()), Seen::Bad),
-        (None, Some("default".to_owned()), Seen::Bad),
+        (None, Some(String::new()), Seen::InvalidValue),
+        (None, Some("default".to_owned()), Seen::InvalidValue),
         (Some(other()), None, Seen::Project(other(), Unscoped::No)),
         (Some(other()), text(other()), Seen::Project(other(), Unscoped::No)),
         (Some(other()), text(project_id()), Seen::Forbidden),
         (Some(other()), text(gone()), Seen::Forbidden),
-        (Some(other()), Some("default".to_owned()), Seen::Bad),
+        (Some(other()), Some("default".to_owned()), Seen::InvalidValue),
         (Some(gone()), None, Seen::NotFound),
     ] {
         let seen = match access().resolve(&caller(key), header.as_deref()).await {
@@ -72,7 +72,7 @@ async fn the_project_follows_from_key_and_header() {
                 assert_eq!(organization_wide, key.is_none());
                 Seen::Project(project.id, if unscoped { Unscoped::Yes } else { Unscoped::No })
             }
-            Err(AccessError::BadProject) => Seen::Bad,
+            Err(AccessError::BadProject) => Seen::InvalidValue,
             Err(AccessError::OtherProject) => Seen::Forbidden,
             Err(AccessError::ProjectNotFound(_)) => Seen::NotFound,
             Err(AccessError::Store(error)) => panic!("{error}"),

@@ -8,11 +8,11 @@ use casement_domain::blob::MockBlobStore;
 use casement_domain::deployment::{
     BuildEnd, BuildFailure, BuildLease, BuildStep, Builds, Built, BuiltApp, Deployment, DeploymentDeps,
     DeploymentRules, DeploymentSecret, DeploymentStatus, Deployments, FollowDeps, Followed, Follower, Line,
-    MockChangeNotifier, MockDeploymentRepository, MockLineStore, MockPackageArchives, MockWaiting, Registered,
+    MockChangeNotifier, MockChangeWaiter, MockDeploymentRepository, MockLineStore, MockPackageArchives, Registered,
     SealedDeployment, Subject, WakeReason,
 };
 use casement_domain::invocation::{
-    CallLimits, Invocation, InvocationStatus, MockInvocationRepository, RunFailure, RunFault, Runs, TakenRun,
+    CallLimits, Invocation, InvocationStatus, LeasedInvocation, MockInvocationRepository, RunFailure, RunFault, Runs,
 };
 use casement_domain::sealing::Sealer as _;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, deployment, invocation, node_id};
@@ -358,7 +358,7 @@ async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
     lines.expect_page().returning(move |_, span| Ok(if span.from < 9 { vec![line(span.from)] } else { Vec::new() }));
     let mut news = MockChangeNotifier::new();
     news.expect_expect().returning(|_| {
-        let mut waiting = MockWaiting::new();
+        let mut waiting = MockChangeWaiter::new();
         waiting.expect_next().returning(|_| WakeReason::Changed);
         Box::new(waiting)
     });
@@ -409,7 +409,7 @@ async fn a_project_whose_calls_take_every_place_leaves_some_to_the_others_and_th
     world.deployments.expect_secrets().returning(|_| Ok(Some(sealed())));
     let (_, runs) = world.work();
     let mut found = runs.take().await.expect("taken");
-    let whose = |found: &[TakenRun]| {
+    let whose = |found: &[LeasedInvocation]| {
         let theirs = found.iter().filter(|one| one.invocation.project == other_project()).count();
         (found.len() - theirs, theirs)
     };

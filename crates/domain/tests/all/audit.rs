@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditLogs, AuditQuery, AuditRecord, AuditService, AuthStrategy, BadCursor, Measured,
-    MockAuditRepository, MockAuditTrail, Position, ReadAuditError, Reading, Stretch,
+    AuditEntry, AuditFilter, AuditLogs, AuditQuery, AuditRange, AuditRecord, AuditService, AuthStrategy, BadCursor,
+    MockAuditRepository, MockAuditTrail, Position, RangeMeasurement, ReadAuditError, Reading,
 };
 use casement_domain::testing::{NOON, organization_id};
 use casement_domain::{AuditRecordId, OrganizationId, StoreError};
@@ -128,12 +128,12 @@ async fn a_page_is_followed_by_a_token_only_if_there_is_more() {
     assert_eq!((second.records, second.next), (vec![record(1)], None));
 }
 
-fn measured(count: u32, first: u32, last: u32, more: bool) -> Measured {
-    Measured { count, ends: Some((record(first).position(), record(last).position())), more }
+fn measured(count: u32, first: u32, last: u32, more: bool) -> RangeMeasurement {
+    RangeMeasurement { count, ends: Some((record(first).position(), record(last).position())), more }
 }
 
 /// Whether a record is of a stretch.
-fn within(n: u32, stretch: Stretch) -> bool {
+fn within(n: u32, stretch: AuditRange) -> bool {
     let place = |place: Position| (place.at, place.id);
     let here = place(record(n).position());
     stretch.after.is_none_or(|after| here < place(after)) && stretch.through.is_none_or(|last| here >= place(last))
@@ -163,7 +163,7 @@ async fn an_export_ends_where_the_records_are_complete_and_says_so() {
         assert_eq!((filter.start, filter.end), (noon, noon + Duration::HOUR));
         Ok(measured(2, 30, 10, true))
     });
-    store.expect_measure().times(1).returning(|_, _, _, _| Ok(Measured::default()));
+    store.expect_measure().times(1).returning(|_, _, _, _| Ok(RangeMeasurement::default()));
     let logs = AuditLogs::new(Arc::new(store), Arc::new(trail));
     let first = logs.export(organization_id(), query(), None).await.expect("a chunk");
     assert_eq!(first.until, Some(NOON + Duration::HOUR));
@@ -200,7 +200,7 @@ async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
     // Measured were 30 and 10; meanwhile 20 has come.
     store.expect_page().returning(|_, _, stretch, _| {
         let after = Some(record(30).position().ahead());
-        assert_eq!(stretch, Stretch { after, through: Some(record(10).position()) });
+        assert_eq!(stretch, AuditRange { after, through: Some(record(10).position()) });
         Ok([30, 20, 10].map(record).into())
     });
     let logs = AuditLogs::new(Arc::new(store), whole());
@@ -217,7 +217,7 @@ fn few_among_many() -> MockAuditRepository {
     let number = |place: Option<Position>| {
         place.map(|place| u32::try_from((place.at - NOON).whole_seconds()).expect("below a million and one"))
     };
-    let found = |stretch: Stretch, limit: u32| -> Vec<AuditRecord> {
+    let found = |stretch: AuditRange, limit: u32| -> Vec<AuditRecord> {
         let matching = [900_000, 600_000, 300_000].into_iter().filter(|n| within(*n, stretch));
         matching.map(record).take(limit as usize).collect()
     };
@@ -231,7 +231,7 @@ fn few_among_many() -> MockAuditRepository {
         let all = found(stretch, u32::MAX);
         let held = all.len().min(limit as usize);
         let ends = held.checked_sub(1).map(|last| (all[0].position(), all[last].position()));
-        Ok(Measured { count: u32::try_from(held).expect("few"), ends, more: all.len() > held })
+        Ok(RangeMeasurement { count: u32::try_from(held).expect("few"), ends, more: all.len() > held })
     });
     store
 }

@@ -1,6 +1,8 @@
 //! Whether a connection could log in by itself, and what its words mean.
 
-use casement_domain::auth_connection::{AuthConnection, CredentialRef, Need, Reauth, ReauthReason, Settings};
+use casement_domain::auth_connection::{
+    AuthConnection, CredentialRef, FlowRequirement, Reauth, ReauthReason, Settings,
+};
 use casement_domain::credential::Credential;
 use casement_domain::login_page::HostPattern;
 use casement_domain::name::LabelName;
@@ -23,9 +25,13 @@ fn credential(keys: &[&str], totp: bool) -> Credential {
     }
 }
 
-fn connection(needs: Option<&[Need]>, named: Option<CredentialRef>, found: Option<Credential>) -> AuthConnection {
+fn connection(
+    needs: Option<&[FlowRequirement]>,
+    named: Option<CredentialRef>,
+    found: Option<Credential>,
+) -> AuthConnection {
     AuthConnection {
-        needs: needs.map(<[Need]>::to_vec),
+        needs: needs.map(<[FlowRequirement]>::to_vec),
         settings: Settings { credential: named, ..Settings::default() },
         credential: found,
         ..auth_connection(1, ProfileId::from_ulid(Ulid::from_parts(11, 1)))
@@ -36,11 +42,11 @@ fn connection(needs: Option<&[Need]>, named: Option<CredentialRef>, found: Optio
 fn whether_it_can_log_in_by_itself_is_what_would_happen() {
     use ReauthReason as R;
     let named = || Some(CredentialRef::Named("shop".to_owned()));
-    let value = |name: &str| Need::Value(name.to_owned());
+    let value = |name: &str| FlowRequirement::Value(name.to_owned());
     let both = [value("username"), value("password")];
     let keys = ["email", "password"];
-    let with = |need: Need| [&both[..], &[need]].concat();
-    let stored = |needs: &[Need], totp| connection(Some(needs), named(), Some(credential(&keys, totp)));
+    let with = |need: FlowRequirement| [&both[..], &[need]].concat();
+    let stored = |needs: &[FlowRequirement], totp| connection(Some(needs), named(), Some(credential(&keys, totp)));
     for (connection, can, reason) in [
         (connection(None, named(), Some(credential(&keys, true))), false, R::NoPriorSuccessfulLogin),
         (connection(Some(&both), None, None), false, R::NoCredential),
@@ -48,13 +54,13 @@ fn whether_it_can_log_in_by_itself_is_what_would_happen() {
         (stored(&both, false), true, R::RequirementsSatisfiable),
         (stored(&[], false), true, R::NoRequirementsRecorded),
         (stored(&with(value("company")), false), false, R::NoViablePlans),
-        (stored(&with(Need::Totp), true), true, R::RequirementsSatisfiable),
-        (stored(&with(Need::Totp), false), false, R::RequiresTotpWithoutSecret),
-        (stored(&with(Need::OtherCode), false), false, R::RequiresTotpWithoutSecret),
-        (stored(&with(Need::SmsCode), true), false, R::RequiresSmsCode),
-        (stored(&with(Need::EmailCode), true), false, R::RequiresEmailCode),
-        (stored(&with(Need::External), true), false, R::RequiresExternalAction),
-        (stored(&with(Need::Choice("Password".to_owned())), false), true, R::RequirementsSatisfiable),
+        (stored(&with(FlowRequirement::Totp), true), true, R::RequirementsSatisfiable),
+        (stored(&with(FlowRequirement::Totp), false), false, R::RequiresTotpWithoutSecret),
+        (stored(&with(FlowRequirement::OtherCode), false), false, R::RequiresTotpWithoutSecret),
+        (stored(&with(FlowRequirement::SmsCode), true), false, R::RequiresSmsCode),
+        (stored(&with(FlowRequirement::EmailCode), true), false, R::RequiresEmailCode),
+        (stored(&with(FlowRequirement::External), true), false, R::RequiresExternalAction),
+        (stored(&with(FlowRequirement::Choice("Password".to_owned())), false), true, R::RequirementsSatisfiable),
     ] {
         assert_eq!(connection.reauth(false), Reauth { can, reason }, "{:?}", connection.needs);
     }
@@ -64,36 +70,36 @@ fn whether_it_can_log_in_by_itself_is_what_would_happen() {
 fn a_provider_is_as_good_as_it_is_there() {
     let auto = || Some(CredentialRef::Auto { provider: "vault".to_owned() });
     let item = || Some(CredentialRef::Item { provider: "vault".to_owned(), path: "a/b".to_owned() });
-    let needs = [Need::Value("username".to_owned()), Need::Totp];
+    let needs = [FlowRequirement::Value("username".to_owned()), FlowRequirement::Totp];
     for named in [auto(), item(), Some(CredentialRef::AutoAny)] {
         let known = connection(Some(&needs), named, None);
         assert_eq!(known.reauth(true), Reauth { can: true, reason: ReauthReason::ExternalCredential });
         assert_eq!(known.reauth(false), Reauth { can: false, reason: ReauthReason::NoCredential });
     }
-    let sms = connection(Some(&[Need::SmsCode]), auto(), None);
+    let sms = connection(Some(&[FlowRequirement::SmsCode]), auto(), None);
     assert_eq!(sms.reauth(true), Reauth { can: false, reason: ReauthReason::RequiresSmsCode });
 }
 
 #[test]
 fn needs_are_read_as_they_were_stored() {
     let all = [
-        Need::Value("a:b".to_owned()),
-        Need::Totp,
-        Need::SmsCode,
-        Need::EmailCode,
-        Need::OtherCode,
-        Need::External,
-        Need::Choice(String::new()),
+        FlowRequirement::Value("a:b".to_owned()),
+        FlowRequirement::Totp,
+        FlowRequirement::SmsCode,
+        FlowRequirement::EmailCode,
+        FlowRequirement::OtherCode,
+        FlowRequirement::External,
+        FlowRequirement::Choice(String::new()),
     ];
     for need in all {
-        assert_eq!(Need::parse(&need.to_text()), Some(need));
+        assert_eq!(FlowRequirement::parse(&need.to_text()), Some(need));
     }
-    assert_eq!(Need::parse("of a later version"), None);
+    assert_eq!(FlowRequirement::parse("of a later version"), None);
 }
 
 #[test]
 fn a_credential_of_a_site_that_no_login_comes_to_does_not_log_in_by_itself() {
-    let needs = [Need::Value("password".to_owned())];
+    let needs = [FlowRequirement::Value("password".to_owned())];
     for (domain, allowed, can) in [
         ("www.d1.example", None, true),
         ("other.example", None, false),

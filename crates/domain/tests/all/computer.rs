@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use casement_domain::browser::{EngineError, EngineFault, Viewport};
 use casement_domain::computer::{
-    Action, BatchItem, BrokeOff, ClickWish, Computers, DragWish, MockComputer, MoveWish, Point, PressWish, ScrollWish,
-    SleepWish, TypeWish, Way, Wish, parse_batch, parse_clipboard,
+    Action, ActionRequest, BatchItem, BrokeOff, ClickRequest, Computers, DragRequest, MockComputer, MousePath,
+    MoveRequest, Point, PressRequest, ScrollRequest, SleepRequest, TypeRequest, parse_batch, parse_clipboard,
 };
 use casement_domain::field::{FieldCode, InvalidInput};
-use casement_domain::inside::OperationError;
 use casement_domain::session::Activity;
+use casement_domain::session_operation::OperationError;
 use casement_domain::testing::{FixedClock, session};
 
 fn display() -> Viewport {
@@ -33,57 +33,59 @@ fn text(text: &str) -> Option<String> {
 #[test]
 fn a_place_outside_of_the_display_is_out_of_range() {
     for (x, y, field) in [(100, 0, "x"), (-1, 0, "x"), (0, 50, "y"), (i64::MIN, 0, "x"), (0, i64::MAX, "y")] {
-        let wish = ClickWish { x: Some(x), y: Some(y), ..ClickWish::default() };
-        assert_eq!(refused(Wish::Click(wish).parse(display())), [(field.to_owned(), FieldCode::OutOfRange)]);
+        let wish = ClickRequest { x: Some(x), y: Some(y), ..ClickRequest::default() };
+        assert_eq!(refused(ActionRequest::Click(wish).parse(display())), [(field.to_owned(), FieldCode::OutOfRange)]);
     }
-    let corner = MoveWish { x: Some(99), y: Some(49), ..MoveWish::default() };
-    let Ok(Action::Move(found)) = Wish::Move(corner).parse(display()) else { panic!("the corner is on the display") };
-    assert_eq!((found.to, found.way), (Point { x: 99, y: 49 }, Way::Straight));
+    let corner = MoveRequest { x: Some(99), y: Some(49), ..MoveRequest::default() };
+    let Ok(Action::Move(found)) = ActionRequest::Move(corner).parse(display()) else {
+        panic!("the corner is on the display")
+    };
+    assert_eq!((found.to, found.way), (Point { x: 99, y: 49 }, MousePath::Straight));
 }
 
 #[test]
 fn every_field_that_breaks_a_rule_is_named() {
-    let click = ClickWish {
+    let click = ClickRequest {
         button: text("thumb"),
         click_type: text("half"),
         num_clicks: Some(11),
         hold_keys: Some(vec!["Ctrl".to_owned(), "NoKey".to_owned()]),
-        ..ClickWish::default()
+        ..ClickRequest::default()
     };
     assert_eq!(
-        names(Wish::Click(click).parse(display())),
+        names(ActionRequest::Click(click).parse(display())),
         ["x", "y", "button", "click_type", "num_clicks", "hold_keys[1]"]
     );
-    let drag = DragWish {
+    let drag = DragRequest {
         path: Some(vec![vec![1, 2], vec![3]]),
         button: text("back"),
         delay: Some(10_001),
         step_delay_ms: Some(-1),
         steps_per_segment: Some(0),
         duration_ms: Some(5),
-        ..DragWish::default()
+        ..DragRequest::default()
     };
     let named = ["path[1]", "button", "delay", "step_delay_ms", "steps_per_segment", "duration_ms"];
-    assert_eq!(names(Wish::Drag(drag).parse(display())), named);
-    let scroll = ScrollWish { x: Some(0), y: Some(0), delta_x: Some(1_001), delta_y: Some(-1_001), hold_keys: None };
-    assert_eq!(names(Wish::Scroll(scroll).parse(display())), ["delta_x", "delta_y"]);
+    assert_eq!(names(ActionRequest::Drag(drag).parse(display())), named);
+    let scroll = ScrollRequest { x: Some(0), y: Some(0), delta_x: Some(1_001), delta_y: Some(-1_001), hold_keys: None };
+    assert_eq!(names(ActionRequest::Scroll(scroll).parse(display())), ["delta_x", "delta_y"]);
     let keys = vec!["Ctrl+t".to_owned(), "Ctrl+Nope".to_owned(), "+".to_owned()];
-    let press = PressWish { keys: Some(keys), duration: Some(30_001), hold_keys: Some(vec!["a".to_owned(); 9]) };
+    let press = PressRequest { keys: Some(keys), duration: Some(30_001), hold_keys: Some(vec!["a".to_owned(); 9]) };
     assert_eq!(
-        refused(Wish::Press(press).parse(display())),
+        refused(ActionRequest::Press(press).parse(display())),
         [
             ("keys[1]".to_owned(), FieldCode::NotAllowed),
             ("duration".to_owned(), FieldCode::OutOfRange),
             ("hold_keys".to_owned(), FieldCode::TooMany)
         ]
     );
-    assert_eq!(names(Wish::Press(PressWish::default()).parse(display())), ["keys"]);
+    assert_eq!(names(ActionRequest::Press(PressRequest::default()).parse(display())), ["keys"]);
     for bad in ["a\u{0}b", "\u{1b}", "\u{7f}", "\u{85}", &"x".repeat(65_537)] {
-        let typed = TypeWish { text: text(bad), delay: Some(5_001) };
-        assert_eq!(names(Wish::Type(typed).parse(display())), ["text", "delay"]);
+        let typed = TypeRequest { text: text(bad), delay: Some(5_001) };
+        assert_eq!(names(ActionRequest::Type(typed).parse(display())), ["text", "delay"]);
     }
-    let long = TypeWish { text: text(&"ä".repeat(32_768)), delay: None };
-    assert!(Wish::Type(long).parse(display()).is_ok(), "64 KiB");
+    let long = TypeRequest { text: text(&"ä".repeat(32_768)), delay: None };
+    assert!(ActionRequest::Type(long).parse(display()).is_ok(), "64 KiB");
     assert_eq!(names(parse_clipboard(None)), ["text"]);
     assert_eq!(names(parse_clipboard(Some("x".repeat((1 << 20) + 1)))), ["text"]);
     assert_eq!(parse_clipboard(Some("\0\r\n".to_owned())).as_deref(), Ok("\0\r\n"));
@@ -91,24 +93,26 @@ fn every_field_that_breaks_a_rule_is_named() {
 
 #[test]
 fn nothing_may_take_longer_than_an_hour() {
-    let typed = |delay| Wish::Type(TypeWish { text: text(&"x".repeat(60_000)), delay: Some(delay) }).parse(display());
+    let typed = |delay| {
+        ActionRequest::Type(TypeRequest { text: text(&"x".repeat(60_000)), delay: Some(delay) }).parse(display())
+    };
     assert!(typed(60).is_ok());
     assert_eq!(refused(typed(61)), [("body".to_owned(), FieldCode::OutOfRange)]);
-    let drag = DragWish {
+    let drag = DragRequest {
         path: Some(vec![vec![0, 0]; 1_000]),
         steps_per_segment: Some(1_000),
         step_delay_ms: Some(10_000),
-        ..DragWish::default()
+        ..DragRequest::default()
     };
-    assert_eq!(names(Wish::Drag(drag).parse(display())), ["body"]);
+    assert_eq!(names(ActionRequest::Drag(drag).parse(display())), ["body"]);
 }
 
-fn item(kind: &str, members: Vec<Wish>) -> BatchItem {
+fn item(kind: &str, members: Vec<ActionRequest>) -> BatchItem {
     BatchItem { kind: text(kind), members }
 }
 
-fn sleep(ms: i64) -> Wish {
-    Wish::Sleep(SleepWish { duration_ms: Some(ms) })
+fn sleep(ms: i64) -> ActionRequest {
+    ActionRequest::Sleep(SleepRequest { duration_ms: Some(ms) })
 }
 
 #[test]
@@ -119,8 +123,8 @@ fn a_batch_has_exactly_the_member_that_each_type_names() {
         item("dance", vec![sleep(1)]),
         item("scroll", vec![sleep(1)]),
         BatchItem::default(),
-        item("sleep", vec![sleep(1), Wish::Move(MoveWish::default())]),
-        item("sleep", vec![Wish::Sleep(SleepWish::default())]),
+        item("sleep", vec![sleep(1), ActionRequest::Move(MoveRequest::default())]),
+        item("sleep", vec![ActionRequest::Sleep(SleepRequest::default())]),
     ];
     assert_eq!(
         refused(parse_batch(Some(items), display())),
@@ -176,7 +180,7 @@ async fn a_call_has_time_for_its_pauses() {
     });
     let computers = computers(computer);
     computers.perform(&session(1), sleep(30_000)).await.expect("done");
-    let typed = Wish::Type(TypeWish { text: text(&"x".repeat(100)), delay: Some(1_000) });
+    let typed = ActionRequest::Type(TypeRequest { text: text(&"x".repeat(100)), delay: Some(1_000) });
     computers.perform(&session(1), typed).await.expect("done");
     computers.batch(&session(1), Some(vec![item("sleep", vec![sleep(30_000)]); 100])).await.expect("done");
     let seen = seen.lock().expect("alone");

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use casement_domain::browser::{Browser, BrowserState, EngineError, Launch, Started};
 use casement_domain::pool::{
-    Fence, FillStatus, Generation, Growth, IdleBrowser, Observed, PoolFiller, Round, WarmError,
+    FillRound, FillStatus, Generation, Growth, IdleBrowser, LeaderFence, Observed, PoolFiller, WarmError,
 };
 use casement_domain::testing::{NOON, browser_id, node_id, pool, pool_id, project_id};
 use casement_domain::{BrowserId, MonotonicClock as _, MonotonicTime, Replaced};
@@ -18,7 +18,7 @@ fn leads(size: u32, observed: Observed) -> World {
     let mut world = World::default();
     world.pools.expect_lead().returning(|id, node, lasts| {
         assert_eq!((id, node, lasts), (pool_id(1), node_id(), PoolFiller::LEAD));
-        Ok(Some(Fence(5)))
+        Ok(Some(LeaderFence(5)))
     });
     world.pools.expect_find_by_id().returning(move |_| Ok(Some(pool(size).build())));
     world.pools.expect_observe().returning(move |_| Ok(observed.clone()));
@@ -39,15 +39,15 @@ fn launch() -> Launch {
 async fn a_pool_that_another_node_leads_gives_nothing_to_do() {
     let mut world = World::default();
     world.pools.expect_lead().times(1).returning(|_, _, _| Ok(None));
-    assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), Round::default());
+    assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), FillRound::default());
 }
 
 #[tokio::test]
 async fn a_pool_that_goes_between_lead_and_look_gives_nothing_to_do() {
     let mut world = World::default();
-    world.pools.expect_lead().times(1).returning(|_, _, _| Ok(Some(Fence(1))));
+    world.pools.expect_lead().times(1).returning(|_, _, _| Ok(Some(LeaderFence(1))));
     world.pools.expect_find_by_id().times(1).returning(|_| Ok(None));
-    assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), Round::default());
+    assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), FillRound::default());
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn missing_browsers_are_stored_as_warming_before_they_are_started() {
         .expect_warm()
         .withf(|browser, fence, generation| {
             (browser.state, browser.pool, browser.node, *fence, *generation)
-                == (BrowserState::Warming, Some(pool_id(1)), node_id(), Fence(5), Generation::default())
+                == (BrowserState::Warming, Some(pool_id(1)), node_id(), LeaderFence(5), Generation::default())
         })
         .times(2)
         .returning(|_, _, _| Ok(Replaced::Yes));
@@ -259,7 +259,7 @@ async fn a_success_and_a_lost_lead_clear_the_failures() {
 fn grows() -> (World, Arc<Mutex<Growth>>) {
     let stored = Arc::new(Mutex::new(Growth { allowance: 4, since: NOON }));
     let mut world = World::default();
-    world.pools.expect_lead().returning(|_, _, _| Ok(Some(Fence(5))));
+    world.pools.expect_lead().returning(|_, _, _| Ok(Some(LeaderFence(5))));
     let read = stored.clone();
     world.pools.expect_find_by_id().returning(move |_| {
         let growth = *read.lock().expect("growth");

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use casement_domain::browser::{HandOut, StartUrl};
 use casement_domain::pool::{
-    AcquireError, AcquireInput, Acquired, Entered, FlushPoolError, Growth, MockWaiter, Outcome, Place, Pool,
-    ReleaseError, TakenNow, Waiter, WaiterEvent, Waiting,
+    AcquireError, AcquireInput, Acquired, FlushPoolError, Growth, ImmediateLease, MockWaiter, Pool, QueueEntered,
+    QueueEntry, ReleaseError, TicketOutcome, Waiter, WaiterEvent, WaitingCaller,
 };
 use casement_domain::session::{EndReason, PoolRef, Session, SessionState};
 use casement_domain::telemetry::{self, Capture, Category, MockRecorder};
@@ -28,10 +28,10 @@ fn patient() -> AcquireInput {
 }
 
 /// A world in which no browser is idle, and the waiter hears `events` one after the other.
-fn busy(events: impl IntoIterator<Item = WaiterEvent>) -> (World, Arc<Mutex<Vec<Place>>>) {
+fn busy(events: impl IntoIterator<Item = WaiterEvent>) -> (World, Arc<Mutex<Vec<QueueEntry>>>) {
     let mut world = World::default();
     world.has_pool(pool_of_four());
-    world.line.expect_take_now().times(1).returning(|_, _, _| Ok(TakenNow::Busy));
+    world.line.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
     let mut turn = MockWaiter::new();
     let mut events = events.into_iter().collect::<Vec<_>>().into_iter();
     turn.expect_wait().returning(move |_| events.next().expect("it waits no longer than it must"));
@@ -41,24 +41,24 @@ fn busy(events: impl IntoIterator<Item = WaiterEvent>) -> (World, Arc<Mutex<Vec<
     let noted = places.clone();
     world.line.expect_enter().returning(move |place, _| {
         noted.lock().expect("places").push(place.clone());
-        Ok(Entered::Yes(17))
+        Ok(QueueEntered::Yes(17))
     });
     (world, places)
 }
 
-async fn in_line(casement: &UseCases) -> Box<Waiting> {
+async fn in_line(casement: &UseCases) -> Box<WaitingCaller> {
     match casement.leases.acquire(&scope(), "warm", patient()).await.expect("in line") {
         Acquired::Waiting(waiting) => waiting,
         _ => panic!("no browser was idle"),
     }
 }
 
-fn granted(session: Session) -> Outcome {
-    Outcome::Granted(Box::new(session))
+fn granted(session: Session) -> TicketOutcome {
+    TicketOutcome::Granted(Box::new(session))
 }
 
 /// What the waiter finds when it looks, one after the other.
-fn finds(world: &mut World, outcomes: impl IntoIterator<Item = Outcome>) {
+fn finds(world: &mut World, outcomes: impl IntoIterator<Item = TicketOutcome>) {
     let mut outcomes = outcomes.into_iter().collect::<Vec<_>>().into_iter();
     world.line.expect_outcome().returning(move |_| Ok(outcomes.next().expect("it looks no oftener than it must")));
 }
@@ -75,7 +75,7 @@ async fn an_idle_browser_is_leased_at_once() {
             (*pool, name, *now) == (pool_id(1).into(), Some("one"), NOON)
         })
         .times(1)
-        .returning(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
+        .returning(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
     world.engine.expect_hand_out().withf(|id, _| *id == browser_id(1)).times(1).returning(|_, _| Ok(()));
     let casement = world.build();
     match casement.leases.acquire(&scope(), "warm", patient()).await.expect("leased") {
@@ -97,7 +97,7 @@ async fn an_idle_browser_that_does_not_answer_is_ended_and_the_next_is_leased_as
         assert_eq!(kept.get(lease.session), None, "the id of a lease that failed is not used again");
         let session = Session { id: lease.session, browser: browsers.pop(), ..leased_session(1) };
         kept.put(session.clone());
-        Ok(TakenNow::Leased(Box::new(session)))
+        Ok(ImmediateLease::Leased(Box::new(session)))
     });
     world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
     world.buries(browser_id(1));
@@ -129,7 +129,7 @@ async fn a_leased_browser_is_asked_once_and_told_what_its_lease_says() {
         let mut world = World::default();
         world.has_pool(pool_of_four());
         let (leased, browser) = (session.clone(), session.browser);
-        world.line.expect_take_now().times(1).return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased))));
+        world.line.expect_take_now().times(1).return_once(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased))));
         world.engine.expect_hand_out().times(1).returning(move |id, to| {
             assert_eq!((Some(id), &to), (browser, &told));
             Ok(())
@@ -145,11 +145,11 @@ async fn a_leased_browser_is_asked_once_and_told_what_its_lease_says() {
 #[tokio::test]
 async fn without_time_to_wait_a_busy_pool_answers_at_once() {
     let none = AcquireInput { acquire_timeout_seconds: Some(0), ..AcquireInput::default() };
-    let gone = AcquireInput { patience: Some(-Duration::SECOND), ..AcquireInput::default() };
+    let gone = AcquireInput { client_timeout: Some(-Duration::SECOND), ..AcquireInput::default() };
     for input in [none, gone] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
-        world.line.expect_take_now().times(1).returning(|_, _, _| Ok(TakenNow::Busy));
+        world.line.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
         let acquired = world.build().leases.acquire(&scope(), "warm", input).await.expect("no failure");
         assert!(matches!(acquired, Acquired::TimeUp), "neither in line nor expecting news");
     }
@@ -157,7 +157,7 @@ async fn without_time_to_wait_a_busy_pool_answers_at_once() {
 
 #[tokio::test]
 async fn a_refusal_at_once_is_told() {
-    for (taken, name) in [(TakenNow::NameTaken, true), (TakenNow::PoolGone, false)] {
+    for (taken, name) in [(ImmediateLease::NameTaken, true), (ImmediateLease::PoolGone, false)] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
         world.line.expect_take_now().times(1).returning(move |_, _, _| Ok(taken.clone()));
@@ -176,7 +176,7 @@ async fn a_refusal_at_once_is_told() {
 #[tokio::test]
 async fn what_is_not_valid_takes_no_browser_and_no_place() {
     let named = BTreeMap::from([(Category::Page, true)]);
-    let contradiction = telemetry::Wish { enabled: Some(false), browser: Some(named) };
+    let contradiction = telemetry::ConfigRequest { enabled: Some(false), browser: Some(named) };
     for input in [
         AcquireInput { acquire_timeout_seconds: Some(3601), ..patient() },
         AcquireInput { acquire_timeout_seconds: Some(-1), ..patient() },
@@ -201,7 +201,7 @@ async fn a_lease_captures_what_its_pool_does_with_the_callers_wish_on_top_before
     let captured = expected.clone();
     world.line.expect_take_now().times(1).returning(move |_, lease, _| {
         assert_eq!(lease.telemetry, captured);
-        Ok(TakenNow::Leased(Box::new(Session { telemetry: lease.telemetry.clone(), ..leased_session(1) })))
+        Ok(ImmediateLease::Leased(Box::new(Session { telemetry: lease.telemetry.clone(), ..leased_session(1) })))
     });
     let mut order = Sequence::new();
     let mut recorder = MockRecorder::new();
@@ -210,7 +210,7 @@ async fn a_lease_captures_what_its_pool_does_with_the_callers_wish_on_top_before
     world.recorder = Some(recorder);
     world.engine.expect_hand_out().times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
     let wish = BTreeMap::from([(Category::Page, false), (Category::Console, true)]);
-    let wish = telemetry::Wish { enabled: None, browser: Some(wish) };
+    let wish = telemetry::ConfigRequest { enabled: None, browser: Some(wish) };
     let input = AcquireInput { telemetry: Some(wish), ..patient() };
     let acquired = world.build().leases.acquire(&scope(), "warm", input).await.expect("leased");
     assert!(matches!(acquired, Acquired::Leased(_)));
@@ -219,7 +219,7 @@ async fn a_lease_captures_what_its_pool_does_with_the_callers_wish_on_top_before
 #[tokio::test]
 async fn a_caller_in_line_gets_the_browser_of_its_turn() {
     let (mut world, places) = busy([WaiterEvent::Look]);
-    finds(&mut world, [Outcome::Waiting, granted(leased_session(1))]);
+    finds(&mut world, [TicketOutcome::Waiting, granted(leased_session(1))]);
     world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
     let casement = world.build();
     let mut waiting = in_line(&casement).await;
@@ -237,7 +237,7 @@ async fn a_caller_in_line_gets_the_browser_of_its_turn() {
 async fn news_are_expected_before_the_ticket_enters_the_line() {
     let mut world = World::default();
     world.has_pool(pool_of_four());
-    world.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
+    world.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
     let expected = Arc::new(Mutex::new(None));
     let noted = expected.clone();
     world.tickets.expect_expect().returning(move |ticket| {
@@ -246,7 +246,7 @@ async fn news_are_expected_before_the_ticket_enters_the_line() {
     });
     world.line.expect_enter().returning(move |place, _| {
         assert_eq!(*expected.lock().expect("ticket"), Some(place.ticket));
-        Ok(Entered::Yes(1))
+        Ok(QueueEntered::Yes(1))
     });
     in_line(&world.build()).await;
 }
@@ -255,8 +255,8 @@ async fn news_are_expected_before_the_ticket_enters_the_line() {
 async fn a_wait_ends_without_a_browser_when_time_is_up_or_the_server_stops() {
     for event in [WaiterEvent::TimeUp, WaiterEvent::Stopping] {
         let (mut world, _) = busy([event]);
-        finds(&mut world, [Outcome::Waiting]);
-        world.line.expect_leave().times(1).returning(|_| Ok(Outcome::Gone));
+        finds(&mut world, [TicketOutcome::Waiting]);
+        world.line.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
         let casement = world.build();
         let mut waiting = in_line(&casement).await;
         assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)), "{event:?}");
@@ -266,7 +266,7 @@ async fn a_wait_ends_without_a_browser_when_time_is_up_or_the_server_stops() {
 #[tokio::test]
 async fn a_browser_granted_at_the_last_moment_is_the_callers() {
     let (mut world, _) = busy([WaiterEvent::TimeUp]);
-    finds(&mut world, [Outcome::Waiting]);
+    finds(&mut world, [TicketOutcome::Waiting]);
     world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
     let casement = world.build();
@@ -301,7 +301,7 @@ async fn a_granted_browser_that_does_not_answer_costs_no_place_in_the_line() {
 async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait() {
     let (mut world, places) = busy([WaiterEvent::TimeUp]);
     world.keep_sessions([leased_session(1)]);
-    finds(&mut world, [Outcome::Waiting]);
+    finds(&mut world, [TicketOutcome::Waiting]);
     world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.engine.expect_hand_out().times(1).returning(|_, _| Err(hung()));
     world.buries(browser_id(1));
@@ -315,9 +315,9 @@ async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait
 
 #[tokio::test]
 async fn a_wait_ends_when_the_pool_goes_or_the_name_is_taken() {
-    for (outcome, name) in [(Outcome::Gone, false), (Outcome::NameTaken, true)] {
+    for (outcome, name) in [(TicketOutcome::Gone, false), (TicketOutcome::NameTaken, true)] {
         let (mut world, _) = busy([WaiterEvent::Look]);
-        finds(&mut world, [Outcome::Waiting, outcome]);
+        finds(&mut world, [TicketOutcome::Waiting, outcome]);
         let casement = world.build();
         let mut waiting = in_line(&casement).await;
         match casement.leases.wait(&mut waiting).await.err().expect("refused") {
@@ -346,7 +346,7 @@ async fn a_wait_that_the_store_breaks_off_leaves_no_ticket_and_no_lease_behind()
 async fn a_place_that_was_perhaps_taken_is_left_again() {
     let mut world = World::default();
     world.has_pool(pool_of_four());
-    world.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
+    world.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
     world.tickets.expect_expect().returning(|_| Box::new(MockWaiter::new()));
     world.line.expect_enter().times(1).returning(|_, _| Err(store_down()));
     world.line.expect_leave().times(1).returning(|_| Err(store_down()));
@@ -373,10 +373,10 @@ async fn a_lease_whose_answer_was_lost_ends_with_its_browser_once_the_store_answ
     assert!(matches!(refused, Err(AcquireError::Store(_))));
     assert_eq!(rows.states(), [SessionState::Active]);
 
-    casement.leases.settle().await.expect("it answers");
+    casement.leases.reconcile().await.expect("it answers");
 
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
-    casement.leases.settle().await.expect("nothing is left to do");
+    casement.leases.reconcile().await.expect("nothing is left to do");
 }
 
 #[tokio::test]
@@ -390,23 +390,23 @@ async fn a_place_that_could_not_be_left_is_left_when_the_store_answers_again() {
     world.buries(browser_id(1));
     let casement = world.build();
     casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("it is away");
-    casement.leases.settle().await.expect_err("it still is");
-    casement.leases.settle().await.expect("it answers");
-    casement.leases.settle().await.expect("and the browser that it got ends");
+    casement.leases.reconcile().await.expect_err("it still is");
+    casement.leases.reconcile().await.expect("it answers");
+    casement.leases.reconcile().await.expect("and the browser that it got ends");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
 
 #[tokio::test]
 async fn what_may_still_be_carried_out_late_is_looked_for_a_minute_long() {
     let mut world = World::default();
-    let mut answers = [Err(store_down()), Ok(Outcome::Gone), Ok(Outcome::Gone)].into_iter();
+    let mut answers = [Err(store_down()), Ok(TicketOutcome::Gone), Ok(TicketOutcome::Gone)].into_iter();
     world.line.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
     let casement = world.build();
     casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("it is away");
-    casement.leases.settle().await.expect("it is not there, or not yet");
+    casement.leases.reconcile().await.expect("it is not there, or not yet");
     casement.clock.advance(Duration::MINUTE);
-    casement.leases.settle().await.expect("it will not come any more");
-    casement.leases.settle().await.expect("nothing is left to do");
+    casement.leases.reconcile().await.expect("it will not come any more");
+    casement.leases.reconcile().await.expect("nothing is left to do");
 }
 
 #[tokio::test]
@@ -416,10 +416,10 @@ async fn a_store_that_refuses_for_ever_is_not_asked_for_ever() {
     world.line.expect_leave().times(3).returning(move |_| Err(refuses()));
     let casement = world.build();
     casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("refused");
-    casement.leases.settle().await.expect_err("refused");
+    casement.leases.reconcile().await.expect_err("refused");
     casement.clock.advance(Duration::MINUTE);
-    casement.leases.settle().await.expect("given up");
-    casement.leases.settle().await.expect("nothing is left to do");
+    casement.leases.reconcile().await.expect("given up");
+    casement.leases.reconcile().await.expect("nothing is left to do");
 }
 
 /// A waiter of whom nothing is heard.
@@ -435,10 +435,10 @@ impl Waiter for Asleep {
 /// A caller in line whose ticket was looked at, and who then goes away.
 async fn goes_away(mut world: World) -> (Result<Acquired, AcquireError>, UseCases) {
     world.has_pool(pool_of_four());
-    world.line.expect_take_now().times(1).returning(|_, _, _| Ok(TakenNow::Busy));
+    world.line.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
     world.tickets.expect_expect().times(1).returning(|_| Box::new(Asleep));
-    world.line.expect_enter().times(1).returning(|_, _| Ok(Entered::Yes(1)));
-    world.line.expect_outcome().times(1).returning(|_| Ok(Outcome::Waiting));
+    world.line.expect_enter().times(1).returning(|_, _| Ok(QueueEntered::Yes(1)));
+    world.line.expect_outcome().times(1).returning(|_| Ok(TicketOutcome::Waiting));
     let casement = world.build();
     let mut waiting = in_line(&casement).await;
     (casement.leases.wait_for(&mut waiting, std::future::ready(())).await, casement)
@@ -447,7 +447,7 @@ async fn goes_away(mut world: World) -> (Result<Acquired, AcquireError>, UseCase
 #[tokio::test]
 async fn a_caller_that_goes_away_in_line_leaves_it() {
     let mut world = World::default();
-    world.line.expect_leave().times(1).returning(|_| Ok(Outcome::Gone));
+    world.line.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
     assert!(matches!(goes_away(world).await.0, Ok(Acquired::TimeUp)));
 }
 
@@ -468,7 +468,7 @@ async fn a_browser_granted_as_its_caller_goes_away_goes_to_the_next_untold() {
 async fn a_caller_that_goes_away_while_the_store_is_away_keeps_neither_a_place_nor_a_lease() {
     let mut world = World::default();
     let rows = world.keep_sessions([]);
-    let mut answers = [Err(store_down()), Err(store_down()), Ok(Outcome::Gone)].into_iter();
+    let mut answers = [Err(store_down()), Err(store_down()), Ok(TicketOutcome::Gone)].into_iter();
     world.line.expect_leave().times(3).returning(move |_| answers.next().expect("an answer"));
     world.connections.expect_close().times(1).return_const(());
     world.wakes(1);
@@ -477,7 +477,7 @@ async fn a_caller_that_goes_away_while_the_store_is_away_keeps_neither_a_place_n
     assert!(matches!(refused, Err(AcquireError::Store(_))));
     // The ids are the tests' own, one after the other.
     rows.put(Session { id: SessionId::from_ulid(nth(1)), ..leased_session(1) });
-    casement.leases.settle().await.expect("cleared away");
+    casement.leases.reconcile().await.expect("cleared away");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
 
@@ -493,7 +493,7 @@ async fn an_archived_project_leases_and_flushes_nothing() {
 #[tokio::test]
 async fn a_caller_that_is_gone_leaves_the_line() {
     let mut world = World::default();
-    world.line.expect_leave().times(1).returning(|_| Ok(Outcome::Gone));
+    world.line.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
     world.build().leases.abandon(TicketId::from_ulid(nth(1))).await.expect("left");
 }
 
@@ -510,7 +510,7 @@ async fn a_browser_granted_to_a_caller_that_is_gone_goes_to_the_next() {
 
 #[tokio::test]
 async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_patience() {
-    for (asked, patience, rate, seconds) in [
+    for (asked, client_timeout, rate, seconds) in [
         (Some(30), None, 25, 30),
         (Some(30), Some(10), 25, 10),
         (Some(30), Some(60), 25, 30),
@@ -523,10 +523,10 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
         let mut filled = pool_of_four();
         filled.config.fill_rate_per_minute = rate;
         world.has_pool(filled);
-        world.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
-        world.line.expect_enter().returning(|_, _| Ok(Entered::Yes(1)));
-        world.line.expect_outcome().returning(|_| Ok(Outcome::Waiting));
-        world.line.expect_leave().returning(|_| Ok(Outcome::Gone));
+        world.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+        world.line.expect_enter().returning(|_, _| Ok(QueueEntered::Yes(1)));
+        world.line.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
+        world.line.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
         let waited_until = Arc::new(Mutex::new(MonotonicTime::default()));
         let noted = waited_until.clone();
         world.tickets.expect_expect().returning(move |_| {
@@ -541,7 +541,7 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
         let casement = world.build();
         let input = AcquireInput {
             acquire_timeout_seconds: asked,
-            patience: patience.map(Duration::seconds),
+            client_timeout: client_timeout.map(Duration::seconds),
             ..AcquireInput::default()
         };
         let Acquired::Waiting(mut waiting) = casement.leases.acquire(&scope(), "warm", input).await.expect("in line")

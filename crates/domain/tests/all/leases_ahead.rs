@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use casement_domain::StoreError;
-use casement_domain::audit::{MockAuditTrail, PreparedRecord, PreparedRecordOutcome, Stamp};
-use casement_domain::pool::{AcquireError, AcquireInput, Acquired, LeaseFrom, Pool, TakenNow};
+use casement_domain::audit::{MockAuditTrail, PreparedRecord, PreparedRecordOutcome, RecordTimestamp};
+use casement_domain::pool::{AcquireError, AcquireInput, Acquired, ImmediateLease, LeaseFrom, Pool};
 use casement_domain::session::{EndReason, Session, SessionState};
 use casement_domain::testing::{audit_entry, browser_id, leased_session, pool, pool_id, scope};
 use mockall::Sequence;
@@ -27,7 +27,7 @@ fn read(times: usize) -> World {
 }
 
 /// Answers those who ask for the pool as it was seen, and those who ask for it however it is; each once if at all.
-fn leases(world: &mut World, as_seen: Option<TakenNow>, anyhow: Option<TakenNow>) {
+fn leases(world: &mut World, as_seen: Option<ImmediateLease>, anyhow: Option<ImmediateLease>) {
     for (unchanged_since, taken) in [(Some(warm_pool().updated_at), as_seen), (None, anyhow)] {
         let Some(taken) = taken else { continue };
         let from = LeaseFrom { unchanged_since, ..pool_id(1).into() };
@@ -35,12 +35,12 @@ fn leases(world: &mut World, as_seen: Option<TakenNow>, anyhow: Option<TakenNow>
     }
 }
 
-fn leased() -> TakenNow {
-    TakenNow::Leased(Box::new(leased_session(1)))
+fn leased() -> ImmediateLease {
+    ImmediateLease::Leased(Box::new(leased_session(1)))
 }
 
 /// Answers those who ask for browser 1 of the pool as it was seen, and have their call recorded with it.
-fn leases_recorded(world: &mut World, taken: TakenNow) {
+fn leases_recorded(world: &mut World, taken: ImmediateLease) {
     let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
     let line = world.line.expect_take_recorded().withf(move |asked, browser, _, record, _| {
         (*asked, *browser) == (from, browser_id(1)) && *record == audit_entry(1)
@@ -51,7 +51,7 @@ fn leases_recorded(world: &mut World, taken: TakenNow) {
 /// Of a call that is stored as begun so many times before it is stored what came of it.
 fn early(begun: usize) -> PreparedRecord {
     let mut trail = MockAuditTrail::new();
-    trail.expect_stamp().returning(Stamp::free);
+    trail.expect_stamp().returning(RecordTimestamp::free);
     trail.expect_begin().withf(|entry| *entry == audit_entry(1)).times(begun).returning(|_| Ok(()));
     PreparedRecord::new(audit_entry(1), Arc::new(trail))
 }
@@ -84,7 +84,7 @@ async fn the_next_caller_of_a_pool_leases_without_a_look_at_it_and_its_browser_i
 #[tokio::test]
 async fn a_pool_that_has_changed_since_is_read_again() {
     let mut world = read(1);
-    leases(&mut world, Some(TakenNow::Busy), Some(leased()));
+    leases(&mut world, Some(ImmediateLease::Busy), Some(leased()));
     world.engine.expect_hand_out().returning(|_, _| Ok(()));
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
@@ -115,22 +115,22 @@ async fn a_call_whose_browser_was_known_is_recorded_with_its_lease_and_its_brows
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);
-    assert_eq!(record.fate(), PreparedRecordOutcome::Open);
+    assert_eq!(record.outcome(), PreparedRecordOutcome::Open);
     assert_eq!(acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await, leased_session(1));
-    assert_eq!(record.fate(), PreparedRecordOutcome::Stored);
+    assert_eq!(record.outcome(), PreparedRecordOutcome::Stored);
 }
 
 #[tokio::test]
 async fn a_call_that_goes_the_long_way_is_not_recorded_with_its_lease() {
     let mut world = read(1);
-    leases_recorded(&mut world, TakenNow::Busy);
+    leases_recorded(&mut world, ImmediateLease::Busy);
     leases(&mut world, None, Some(leased()));
     world.engine.expect_hand_out().returning(|_, _| Ok(()));
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(1);
     acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await;
-    assert_eq!(record.fate(), PreparedRecordOutcome::Declined);
+    assert_eq!(record.outcome(), PreparedRecordOutcome::Declined);
 }
 
 #[tokio::test]
@@ -141,10 +141,10 @@ async fn a_call_that_was_recorded_with_a_browser_that_does_not_answer_gets_the_n
     world.line.expect_take_recorded().times(1).returning(move |_, _, lease, _, _| {
         let session = Session { id: lease.session, ..leased_session(1) };
         kept.put(session.clone());
-        Ok(TakenNow::Leased(Box::new(session)))
+        Ok(ImmediateLease::Leased(Box::new(session)))
     });
     let next = Session { browser: Some(browser_id(2)), ..leased_session(2) };
-    leases(&mut world, None, Some(TakenNow::Leased(Box::new(next.clone()))));
+    leases(&mut world, None, Some(ImmediateLease::Leased(Box::new(next.clone()))));
     world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
     world.buries(browser_id(1));
     world.connections.expect_close().times(1).return_const(());
@@ -153,7 +153,7 @@ async fn a_call_that_was_recorded_with_a_browser_that_does_not_answer_gets_the_n
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);
     assert_eq!(acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await, next);
-    assert_eq!(record.fate(), PreparedRecordOutcome::Superseded);
+    assert_eq!(record.outcome(), PreparedRecordOutcome::Superseded);
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
 
@@ -161,7 +161,7 @@ async fn a_call_that_was_recorded_with_a_browser_that_does_not_answer_gets_the_n
 async fn nothing_is_leased_for_a_call_that_cannot_be_stored_as_begun() {
     let world = read(0);
     let mut trail = MockAuditTrail::new();
-    trail.expect_stamp().returning(Stamp::free);
+    trail.expect_stamp().returning(RecordTimestamp::free);
     trail.expect_begin().times(1).returning(|_| Err(StoreError::unavailable("audit.begin", "away")));
     let record = PreparedRecord::new(audit_entry(1), Arc::new(trail));
     let casement = world.build();

@@ -6,17 +6,18 @@ use bytes::Bytes;
 use casement_domain::blob::MockBlobStore;
 use casement_domain::browser::{Browser, BrowserState, EngineError, Shape};
 use casement_domain::field::FieldCode;
-use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::pool::{Observed, Pool, PoolInput, PoolStored, UpdatePool};
 use casement_domain::profile::{
-    KeptProfiles, LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, Profile, ProfileDeps,
-    ProfileRef, ProfileSource as _, ProfileVersion, ProfileWish, Profiles, Saved, SessionProfiles, VersionStored,
+    LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, Profile, ProfileDeps, ProfileRef,
+    ProfileRequest, ProfileSource as _, ProfileVersion, ProfileVersions, Profiles, Saved, SessionProfiles,
+    VersionStored,
 };
 use casement_domain::sealing::SealError;
 use casement_domain::session::{
     CreateSession, CreateSessionError, Created, EndReason, MockPoolWake, Session, SessionEvent, SessionState,
     UpdateSession, UpdateSessionError,
 };
+use casement_domain::session_operation::{ByteStream, OperationError};
 use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, browser_id, pool, pool_id, profile, scope, session, session_id,
 };
@@ -100,8 +101,8 @@ impl Ports {
         self
     }
 
-    fn kept(rows: MockProfileRepository, blobs: MockBlobStore) -> KeptProfiles {
-        KeptProfiles::new(Arc::new(rows), Arc::new(blobs), Arc::new(PlainSealer), Arc::new(FixedClock::default()))
+    fn kept(rows: MockProfileRepository, blobs: MockBlobStore) -> ProfileVersions {
+        ProfileVersions::new(Arc::new(rows), Arc::new(blobs), Arc::new(PlainSealer), Arc::new(FixedClock::default()))
     }
 
     fn build(self) -> SessionProfiles {
@@ -286,8 +287,8 @@ async fn what_is_lost_with_a_node_is_told() {
     world.build().sessions.end(session_id(1), SessionEvent::NodeLost).await.expect("ended");
 }
 
-fn wish(name: &str, save_changes: bool) -> ProfileWish {
-    ProfileWish { which: ProfileRef { id: None, name: Some(name.to_owned()) }, save_changes }
+fn wish(name: &str, save_changes: bool) -> ProfileRequest {
+    ProfileRequest { which: ProfileRef { id: None, name: Some(name.to_owned()) }, save_changes }
 }
 
 #[tokio::test]
@@ -384,7 +385,7 @@ async fn a_browser_of_a_pool_is_started_with_the_version_that_is_current_then() 
     let mut world = World { profiles: Some(ports.build()), ..World::default() };
     let mut row = pool(1).growth(1, NOON).build();
     row.config.shape.profile = Some(LoadedProfile { version: None, ..loaded(false) });
-    world.pools.expect_lead().returning(|_, _, _| Ok(Some(casement_domain::pool::Fence(1))));
+    world.pools.expect_lead().returning(|_, _, _| Ok(Some(casement_domain::pool::LeaderFence(1))));
     world.pools.expect_find_by_id().returning(move |_| Ok(Some(row.clone())));
     world.pools.expect_observe().returning(|_| Ok(Observed::default()));
     world.pools.expect_warm().times(1).returning(|browser, _, _| {

@@ -4,15 +4,16 @@ use std::sync::{Arc, Mutex};
 
 use casement_domain::blob::{BlobError, MockBlobStore};
 use casement_domain::browser::{Browser, BrowserState, EngineError};
-use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::profile::{
-    KeptProfiles, LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps,
+    LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps, ProfileVersions,
     SessionProfiles,
 };
 use casement_domain::replay::{
-    KeptReplays, MockReplayMachine, MockReplayRepository, Replay, ReplayDeps, ReplayLimits, ReplayState, SessionReplays,
+    MockReplayMachine, MockReplayRepository, Replay, ReplayArchive, ReplayDeps, ReplayLimits, ReplayState,
+    SessionReplays,
 };
 use casement_domain::session::{EndReason, MockCleanupWake, MockPoolWake, Session, SessionEvent, SessionState};
+use casement_domain::session_operation::{ByteStream, OperationError};
 use casement_domain::storage::MockDiskSpace;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, browser_id, session, session_id};
 use casement_domain::{ProfileId, ReplayId, StoreError};
@@ -129,11 +130,11 @@ impl Ports {
         blobs: MockBlobStore,
         clock: Arc<FixedClock>,
         is_disk_low: bool,
-    ) -> KeptReplays {
+    ) -> ReplayArchive {
         let mut disk = MockDiskSpace::new();
         disk.expect_is_low().return_const(is_disk_low);
         let limits = ReplayLimits { most_bytes: MAX_COUNT, kept_for: Duration::days(7) };
-        KeptReplays::new(Arc::new(rows), Arc::new(blobs), clock, limits, Arc::new(disk))
+        ReplayArchive::new(Arc::new(rows), Arc::new(blobs), clock, limits, Arc::new(disk))
     }
 
     /// A world with these recordings, in which the browser's end is a step, too.
@@ -354,7 +355,7 @@ async fn a_profile_is_saved_before_the_caller_goes_on_and_what_runs_is_stopped_b
     });
     let mut reports = MockProfileReports::new();
     reports.expect_lost().times(1).return_const(());
-    let kept = KeptProfiles::new(
+    let kept = ProfileVersions::new(
         Arc::new(profiles),
         Arc::new(MockBlobStore::new()),
         Arc::new(PlainSealer),
@@ -391,7 +392,7 @@ async fn what_a_lost_node_recorded_is_told_as_failed() {
 #[tokio::test]
 async fn the_sweep_forgets_what_is_old_and_bytes_that_belong_to_nothing() {
     let (mut rows, mut blobs) = (MockReplayRepository::new(), MockBlobStore::new());
-    rows.expect_settle_lost().times(1).returning(|_, _| Ok(()));
+    rows.expect_reconcile_lost().times(1).returning(|_, _| Ok(()));
     let mut outdated = vec![vec![], vec![(session_id(1), id(1))]];
     rows.expect_outdated().times(2).returning(move |before| {
         assert_eq!(before, NOON - Duration::days(7));

@@ -2,8 +2,8 @@
 
 use casement_domain::Replaced;
 use casement_domain::browser::BrowserState;
-use casement_domain::inside::enter;
 use casement_domain::session::{Activity, EndReason, EndSessionError, IdOrName, Session, SessionEvent, SessionState};
+use casement_domain::session_operation::enter;
 use casement_domain::telemetry::{Capture, Category};
 use casement_domain::testing::{FixedClock, NOON, browser_id, leased_session, pool_id, scope, session, session_id};
 use pretty_assertions::assert_eq;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use casement_domain::ProxyId;
 use casement_domain::browser::{EngineError, Region, Shape, Viewport};
-use casement_domain::field::{Bad, FieldCode};
+use casement_domain::field::{FieldCode, InvalidValue};
 use casement_domain::page::{Listed, Page};
 use casement_domain::proxy::{MockProxyRepository, MockProxyRoutes, Proxy, ProxyRouting, Route};
 use casement_domain::session::{
@@ -36,7 +36,7 @@ async fn a_change_of_telemetry_that_the_browser_does_not_take_at_once_is_not_sai
     let mut recorder = MockRecorder::new();
     recorder.expect_capture().times(1).returning(|_| Err(hung()));
     world.recorder = Some(recorder);
-    let wish = telemetry::Wish { enabled: None, browser: Some([(Category::Console, true)].into()) };
+    let wish = telemetry::ConfigRequest { enabled: None, browser: Some([(Category::Console, true)].into()) };
     let update = UpdateSession { telemetry: Some(wish), ..UpdateSession::default() };
     let error = world.build().sessions.update(&scope(), "one", update).await.expect_err("it hangs");
     let may_have_effect = matches!(error, UpdateSessionError::Use(UseSessionError::Engine(EngineError::Lost { .. })));
@@ -299,6 +299,6 @@ async fn a_region_that_leaves_the_display_is_refused_before_the_engine_is_asked(
     let error = World::default().build().sessions.screenshot(&session(1), outside).await.expect_err("outside");
     let UseSessionError::Invalid(invalid) = error else { panic!("{error:?}") };
     assert_eq!(invalid.fields()[0].field, "region.width");
-    let required = |_| Err(Bad::new(FieldCode::Required, "is required"));
+    let required = |_| Err(InvalidValue::new(FieldCode::Required, "is required"));
     assert!(World::default().build().sessions.screenshot(&session(1), required).await.is_err());
 }

@@ -266,7 +266,7 @@ fn flow_in(phase: usize, status: FlowStatus) -> Flow {
 
 fn flow_events() -> [FlowEvent; 11] {
     [
-        FlowEvent::Asked { fields: Vec::new(), choices: Vec::new() },
+        FlowEvent::InputRequested { fields: Vec::new(), choices: Vec::new() },
         FlowEvent::Filling,
         FlowEvent::Elsewhere { message: "look".to_owned(), choices: Vec::new() },
         FlowEvent::MovedOn,
@@ -291,7 +291,7 @@ fn flow_row(event: &FlowEvent) -> [Cell<(FlowStatus, FlowStep)>; 6] {
         [a, b, c, d, e, None]
     };
     match event {
-        FlowEvent::Asked { .. } => {
+        FlowEvent::InputRequested { .. } => {
             [to(AwaitingInput), to(AwaitingInput), to(AwaitingInput), to(AwaitingInput), None, None]
         }
         FlowEvent::Filling => [to(Submitting), None, None, to(Submitting), None, None],

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::{
-    api_key::{KeyFilter, KeyOrder, KeyWish, RotateKey},
+    api_key::{KeyFilter, KeyOrder, KeyRequest, RotateKey},
     field::FieldCode,
     session::StatusFilter,
 };
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::record::{ApiKeyBody, CreatedApiKeyBody};
 use crate::{
     answer::{self, Answer},
-    caller::OrganizationWide,
+    caller::OrganizationCaller,
     error::{ApiError, ErrorBody},
     query::Query,
 };
@@ -55,9 +55,9 @@ pub(crate) struct RotateApiKey {
         (status = 403, description = "The key is not the organization's own", body = ErrorBody),
     )
 )]
-pub(crate) async fn create_api_key(mut caller: OrganizationWide) -> Answer {
+pub(crate) async fn create_api_key(mut caller: OrganizationCaller) -> Answer {
     let CreateApiKey { name, days_to_expire, project_id } = caller.json().await?;
-    let wish = KeyWish { name, days_to_expire, project_id };
+    let wish = KeyRequest { name, days_to_expire, project_id };
     let made = caller.services().key_administration.create(caller.caller(), wish).await?;
     let location = format!("/org/api_keys/{}", made.1.key.id);
     Ok(answer::created(&location, &CreatedApiKeyBody::from(made)))
@@ -82,7 +82,7 @@ pub(crate) async fn create_api_key(mut caller: OrganizationWide) -> Answer {
         (status = 403, description = "The key is not the organization's own", body = ErrorBody),
     )
 )]
-pub(crate) async fn list_api_keys(caller: OrganizationWide) -> Answer {
+pub(crate) async fn list_api_keys(caller: OrganizationCaller) -> Answer {
     let query = caller.query()?;
     let (filter, page) = (filter(&query)?, query.page()?);
     let found = caller.services().key_administration.list(caller.organization(), &filter, page).await?;
@@ -123,7 +123,7 @@ fn filter(query: &Query) -> Result<KeyFilter, ApiError> {
         (status = 404, description = "There is no such key", body = ErrorBody),
     )
 )]
-pub(crate) async fn get_api_key(caller: OrganizationWide) -> Answer {
+pub(crate) async fn get_api_key(caller: OrganizationCaller) -> Answer {
     let (id, deleted) = (caller.path("id")?, caller.query()?.boolean("include_deleted")?.unwrap_or(false));
     let entry = caller.services().key_administration.get(caller.organization(), &id, deleted).await?;
     Ok(answer::record(StatusCode::OK, &ApiKeyBody::from(entry)))
@@ -139,7 +139,7 @@ pub(crate) async fn get_api_key(caller: OrganizationWide) -> Answer {
         (status = 404, description = "There is no such key", body = ErrorBody),
     )
 )]
-pub(crate) async fn update_api_key(mut caller: OrganizationWide) -> Answer {
+pub(crate) async fn update_api_key(mut caller: OrganizationCaller) -> Answer {
     let id = caller.path("id")?;
     let RenameApiKey { name } = caller.json().await?;
     let entry = caller.services().key_administration.rename(caller.organization(), &id, name).await?;
@@ -156,7 +156,7 @@ pub(crate) async fn update_api_key(mut caller: OrganizationWide) -> Answer {
         (status = 409, description = "It is the key that calls", body = ErrorBody),
     )
 )]
-pub(crate) async fn delete_api_key(caller: OrganizationWide) -> Answer {
+pub(crate) async fn delete_api_key(caller: OrganizationCaller) -> Answer {
     let id = caller.path("id")?;
     caller.services().key_administration.delete(caller.caller(), &id).await?;
     Ok(answer::nothing())
@@ -173,7 +173,7 @@ pub(crate) async fn delete_api_key(caller: OrganizationWide) -> Answer {
         (status = 404, description = "There is no such key", body = ErrorBody),
     )
 )]
-pub(crate) async fn rotate_api_key(mut caller: OrganizationWide) -> Answer {
+pub(crate) async fn rotate_api_key(mut caller: OrganizationCaller) -> Answer {
     let id = caller.path("id")?;
     let RotateApiKey { days_to_expire, expire_in_days } = caller.json().await?;
     let wish = RotateKey { days_to_expire, expire_in_days };

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     answer::Answer,
-    caller::OrganizationWide,
+    caller::OrganizationCaller,
     error::{ApiError, ErrorBody},
     query::Query,
 };
@@ -69,7 +69,7 @@ fn asked(query: &Query) -> Result<AuditQuery, ApiError> {
         (status = "5XX", description = "They cannot be read now", body = ErrorBody),
     )
 )]
-pub(crate) async fn list_audit_records(caller: OrganizationWide) -> Answer {
+pub(crate) async fn list_audit_records(caller: OrganizationCaller) -> Answer {
     let query = caller.query()?;
     let token = query.raw("page_token")?;
     let page = caller.services().audit.list(caller.organization(), asked(&query)?, token).await?;
@@ -111,7 +111,7 @@ pub(crate) async fn list_audit_records(caller: OrganizationWide) -> Answer {
         (status = "5XX", description = "They cannot be read now", body = ErrorBody),
     )
 )]
-pub(crate) async fn export_audit_chunk(caller: OrganizationWide) -> Answer {
+pub(crate) async fn export_audit_chunk(caller: OrganizationCaller) -> Answer {
     let query = caller.query()?;
     let format = format(&query)?;
     let cursor = query.raw("cursor")?;

@@ -94,7 +94,7 @@ impl Draft {
 
     /// What may have stored the record already.
     fn early(&self) -> Option<Arc<PreparedRecord>> {
-        self.early.get().filter(|early| early.fate() != PreparedRecordOutcome::Declined).cloned()
+        self.early.get().filter(|early| early.outcome() != PreparedRecordOutcome::Declined).cloned()
     }
 
     fn filled(&self, entry: AuditEntry, route: &str, status: u16) -> Option<AuditEntry> {
@@ -256,7 +256,7 @@ impl Audited {
     pub(crate) async fn complete(self, response: ServiceResponse<BoxBody>, route: &str) -> ServiceResponse<BoxBody> {
         let Some(entry) = self.draft.finish(route, response.status().as_u16()) else { return response };
         let stored = |early: &Arc<PreparedRecord>| {
-            early.fate() == PreparedRecordOutcome::Stored && early.entry().status == entry.status
+            early.outcome() == PreparedRecordOutcome::Stored && early.entry().status == entry.status
         };
         if self.draft.early.get().is_some_and(stored) {
             return response;

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::auth_connection::{AuthConnectionError, ConnectionFilter, FlowKind, StartedLogin};
-use casement_domain::field::{Bad, FieldCode, InvalidInput};
+use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -211,7 +211,7 @@ pub(crate) async fn list_auth_connection_timeline(caller: Authorized) -> Answer 
         Some("reauth") => Some(FlowKind::Reauth),
         Some("health_check") => Some(FlowKind::HealthCheck),
         Some(_) => {
-            let bad = Bad::new(FieldCode::NotAllowed, "must be login, reauth or health_check");
+            let bad = InvalidValue::new(FieldCode::NotAllowed, "must be login, reauth or health_check");
             return Err(InvalidInput::of("type", bad).into());
         }
     };

@@ -1,7 +1,7 @@
 //! The record of a connection, and the parts of it that the stream and the pages show, too.
 
 use casement_domain::auth_connection::{
-    AuthConnection, AwaitedChoice, AwaitedField, CredentialRef, Flow, FlowKind, FlowStatus, FlowStep, Reauth,
+    AuthConnection, CredentialRef, Flow, FlowKind, FlowStatus, FlowStep, Reauth, RequestedChoice, RequestedField,
     TimelineEvent,
 };
 use casement_domain::login_page::ChoiceKind;
@@ -358,13 +358,13 @@ impl FlowFacts {
 }
 
 /// Those of the choices that have an older form, if any has.
-fn older<T>(choices: Option<&Vec<AwaitedChoice>>, of: impl Fn(&AwaitedChoice) -> Option<T>) -> Option<Vec<T>> {
+fn older<T>(choices: Option<&Vec<RequestedChoice>>, of: impl Fn(&RequestedChoice) -> Option<T>) -> Option<Vec<T>> {
     let found: Vec<T> = choices?.iter().filter_map(of).collect();
     (!found.is_empty()).then_some(found)
 }
 
-impl From<&AwaitedField> for FieldBody {
-    fn from(field: &AwaitedField) -> Self {
+impl From<&RequestedField> for FieldBody {
+    fn from(field: &RequestedField) -> Self {
         Self {
             id: field.id.clone(),
             name: field.name.clone(),
@@ -377,8 +377,8 @@ impl From<&AwaitedField> for FieldBody {
     }
 }
 
-impl From<&AwaitedChoice> for ChoiceBody {
-    fn from(choice: &AwaitedChoice) -> Self {
+impl From<&RequestedChoice> for ChoiceBody {
+    fn from(choice: &RequestedChoice) -> Self {
         Self {
             id: choice.id.clone(),
             label: choice.label.clone(),
@@ -389,8 +389,8 @@ impl From<&AwaitedChoice> for ChoiceBody {
     }
 }
 
-impl From<&AwaitedField> for DiscoveredField {
-    fn from(field: &AwaitedField) -> Self {
+impl From<&RequestedField> for DiscoveredField {
+    fn from(field: &RequestedField) -> Self {
         Self {
             name: field.name.clone(),
             label: field.label.clone(),
@@ -405,7 +405,7 @@ impl From<&AwaitedField> for DiscoveredField {
 }
 
 impl MfaOption {
-    fn of(choice: &AwaitedChoice) -> Option<Self> {
+    fn of(choice: &RequestedChoice) -> Option<Self> {
         Some(Self {
             label: choice.label.clone(),
             kind: choice.mfa?.as_str(),
@@ -416,14 +416,14 @@ impl MfaOption {
 }
 
 impl SsoButton {
-    fn of(choice: &AwaitedChoice) -> Option<Self> {
+    fn of(choice: &RequestedChoice) -> Option<Self> {
         let provider = choice.provider.clone().filter(|_| choice.kind == ChoiceKind::SsoProvider)?;
         Some(Self { label: choice.label.clone(), provider, selector: choice.xpath.clone() })
     }
 }
 
 impl SignInOption {
-    fn of(choice: &AwaitedChoice) -> Option<Self> {
+    fn of(choice: &RequestedChoice) -> Option<Self> {
         (choice.mfa.is_none() && choice.kind != ChoiceKind::SsoProvider).then(|| Self {
             id: choice.id.clone(),
             label: choice.label.clone(),

@@ -1,7 +1,8 @@
 //! What callers send to have mouse and keyboard used.
 
 use casement_domain::computer::{
-    BatchItem, ClickWish, CursorWish, DragWish, MoveWish, PressWish, ScrollWish, SleepWish, TypeWish, Wish,
+    ActionRequest, BatchItem, ClickRequest, CursorRequest, DragRequest, MoveRequest, PressRequest, ScrollRequest,
+    SleepRequest, TypeRequest,
 };
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -137,67 +138,68 @@ struct BatchAction {
     sleep: Option<Sleep>,
 }
 
-impl From<ClickMouse> for Wish {
+impl From<ClickMouse> for ActionRequest {
     fn from(ClickMouse { x, y, button, click_type, num_clicks, hold_keys }: ClickMouse) -> Self {
-        Self::Click(ClickWish { x, y, button, click_type, num_clicks, hold_keys })
+        Self::Click(ClickRequest { x, y, button, click_type, num_clicks, hold_keys })
     }
 }
 
-impl From<MoveMouse> for Wish {
+impl From<MoveMouse> for ActionRequest {
     fn from(MoveMouse { x, y, smooth, duration_ms, hold_keys }: MoveMouse) -> Self {
-        Self::Move(MoveWish { x, y, smooth, duration_ms, hold_keys })
+        Self::Move(MoveRequest { x, y, smooth, duration_ms, hold_keys })
     }
 }
 
-impl From<DragMouse> for Wish {
+impl From<DragMouse> for ActionRequest {
     fn from(drag: DragMouse) -> Self {
         let DragMouse { path, button, delay, step_delay_ms, steps_per_segment, smooth, duration_ms, hold_keys } = drag;
-        let wish = DragWish { path, button, delay, step_delay_ms, steps_per_segment, smooth, duration_ms, hold_keys };
+        let wish =
+            DragRequest { path, button, delay, step_delay_ms, steps_per_segment, smooth, duration_ms, hold_keys };
         Self::Drag(wish)
     }
 }
 
-impl From<Scroll> for Wish {
+impl From<Scroll> for ActionRequest {
     fn from(Scroll { x, y, delta_x, delta_y, hold_keys }: Scroll) -> Self {
-        Self::Scroll(ScrollWish { x, y, delta_x, delta_y, hold_keys })
+        Self::Scroll(ScrollRequest { x, y, delta_x, delta_y, hold_keys })
     }
 }
 
-impl From<PressKey> for Wish {
+impl From<PressKey> for ActionRequest {
     fn from(PressKey { keys, duration, hold_keys }: PressKey) -> Self {
-        Self::Press(PressWish { keys, duration, hold_keys })
+        Self::Press(PressRequest { keys, duration, hold_keys })
     }
 }
 
-impl From<TypeText> for Wish {
+impl From<TypeText> for ActionRequest {
     fn from(TypeText { text, delay }: TypeText) -> Self {
-        Self::Type(TypeWish { text, delay })
+        Self::Type(TypeRequest { text, delay })
     }
 }
 
-impl From<SetCursor> for Wish {
+impl From<SetCursor> for ActionRequest {
     fn from(SetCursor { hidden }: SetCursor) -> Self {
-        Self::Cursor(CursorWish { hidden })
+        Self::Cursor(CursorRequest { hidden })
     }
 }
 
-impl From<Sleep> for Wish {
+impl From<Sleep> for ActionRequest {
     fn from(Sleep { duration_ms }: Sleep) -> Self {
-        Self::Sleep(SleepWish { duration_ms })
+        Self::Sleep(SleepRequest { duration_ms })
     }
 }
 
 impl From<BatchAction> for BatchItem {
     fn from(action: BatchAction) -> Self {
         let members = [
-            action.click_mouse.map(Wish::from),
-            action.move_mouse.map(Wish::from),
-            action.type_text.map(Wish::from),
-            action.press_key.map(Wish::from),
-            action.scroll.map(Wish::from),
-            action.drag_mouse.map(Wish::from),
-            action.set_cursor.map(Wish::from),
-            action.sleep.map(Wish::from),
+            action.click_mouse.map(ActionRequest::from),
+            action.move_mouse.map(ActionRequest::from),
+            action.type_text.map(ActionRequest::from),
+            action.press_key.map(ActionRequest::from),
+            action.scroll.map(ActionRequest::from),
+            action.drag_mouse.map(ActionRequest::from),
+            action.set_cursor.map(ActionRequest::from),
+            action.sleep.map(ActionRequest::from),
         ];
         Self { kind: action.r#type, members: members.into_iter().flatten().collect() }
     }

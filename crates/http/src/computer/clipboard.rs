@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::Inside,
+    caller::SessionAccess,
     error::ErrorBody,
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Clipboard {
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn write_clipboard(mut inside: Inside) -> Answer {
+pub(crate) async fn write_clipboard(mut inside: SessionAccess) -> Answer {
     let WriteClipboard { text } = inside.json().await?;
     inside.services().computers.write_clipboard(&inside.session, text).await?;
     Ok(answer::nothing())
@@ -53,7 +53,7 @@ pub(crate) async fn write_clipboard(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn read_clipboard(inside: Inside) -> Answer {
+pub(crate) async fn read_clipboard(inside: SessionAccess) -> Answer {
     let text = inside.services().computers.read_clipboard(&inside.session).await?;
     Ok(HttpResponse::Ok().json(Clipboard { text }))
 }

@@ -4,7 +4,7 @@
 //! what it held is let go.
 
 use actix_web::HttpResponse;
-use casement_domain::computer::Wish;
+use casement_domain::computer::ActionRequest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use utoipa::ToSchema;
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::body::{Batch, ClickMouse, DragMouse, MoveMouse, PressKey, Scroll, SetCursor, TypeText};
 use crate::{
     answer::{self, Answer},
-    caller::Inside,
+    caller::SessionAccess,
     error::{ApiError, ErrorBody},
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct CursorSet {
     ok: bool,
 }
 
-async fn perform<T: DeserializeOwned + Into<Wish>>(inside: &mut Inside) -> Result<(), ApiError> {
+async fn perform<T: DeserializeOwned + Into<ActionRequest>>(inside: &mut SessionAccess) -> Result<(), ApiError> {
     let wish = inside.json::<T>().await?.into();
     Ok(inside.services().computers.perform(&inside.session, wish).await?)
 }
@@ -46,7 +46,7 @@ async fn perform<T: DeserializeOwned + Into<Wish>>(inside: &mut Inside) -> Resul
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn click_mouse(mut inside: Inside) -> Answer {
+pub(crate) async fn click_mouse(mut inside: SessionAccess) -> Answer {
     perform::<ClickMouse>(&mut inside).await?;
     Ok(answer::nothing())
 }
@@ -62,7 +62,7 @@ pub(crate) async fn click_mouse(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn move_mouse(mut inside: Inside) -> Answer {
+pub(crate) async fn move_mouse(mut inside: SessionAccess) -> Answer {
     perform::<MoveMouse>(&mut inside).await?;
     Ok(answer::nothing())
 }
@@ -78,7 +78,7 @@ pub(crate) async fn move_mouse(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn drag_mouse(mut inside: Inside) -> Answer {
+pub(crate) async fn drag_mouse(mut inside: SessionAccess) -> Answer {
     perform::<DragMouse>(&mut inside).await?;
     Ok(answer::nothing())
 }
@@ -94,7 +94,7 @@ pub(crate) async fn drag_mouse(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn scroll(mut inside: Inside) -> Answer {
+pub(crate) async fn scroll(mut inside: SessionAccess) -> Answer {
     perform::<Scroll>(&mut inside).await?;
     Ok(answer::nothing())
 }
@@ -110,7 +110,7 @@ pub(crate) async fn scroll(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn press_key(mut inside: Inside) -> Answer {
+pub(crate) async fn press_key(mut inside: SessionAccess) -> Answer {
     perform::<PressKey>(&mut inside).await?;
     Ok(answer::nothing())
 }
@@ -126,7 +126,7 @@ pub(crate) async fn press_key(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn type_text(mut inside: Inside) -> Answer {
+pub(crate) async fn type_text(mut inside: SessionAccess) -> Answer {
     perform::<TypeText>(&mut inside).await?;
     Ok(answer::nothing())
 }
@@ -141,7 +141,7 @@ pub(crate) async fn type_text(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn get_mouse_position(inside: Inside) -> Answer {
+pub(crate) async fn get_mouse_position(inside: SessionAccess) -> Answer {
     let place = inside.services().computers.mouse(&inside.session).await?;
     Ok(HttpResponse::Ok().json(MousePosition { x: place.x, y: place.y }))
 }
@@ -157,7 +157,7 @@ pub(crate) async fn get_mouse_position(inside: Inside) -> Answer {
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn set_cursor(mut inside: Inside) -> Answer {
+pub(crate) async fn set_cursor(mut inside: SessionAccess) -> Answer {
     perform::<SetCursor>(&mut inside).await?;
     Ok(HttpResponse::Ok().json(CursorSet { ok: true }))
 }
@@ -173,7 +173,7 @@ pub(crate) async fn set_cursor(mut inside: Inside) -> Answer {
         (status = "5XX", description = "An action failed, `actions[3]: …`: those before it are done", body = ErrorBody),
     )
 )]
-pub(crate) async fn batch(mut inside: Inside) -> Answer {
+pub(crate) async fn batch(mut inside: SessionAccess) -> Answer {
     let items = inside.json::<Batch>().await?.items();
     inside.services().computers.batch(&inside.session, items).await?;
     Ok(answer::nothing())

@@ -4,7 +4,7 @@ use casement_domain::browser::Region;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::{answer::Answer, caller::Inside, error::ErrorBody, picture};
+use crate::{answer::Answer, caller::SessionAccess, error::ErrorBody, image_response};
 
 /// What to show.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -44,11 +44,11 @@ struct Png(Vec<u8>);
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn capture_screenshot(mut inside: Inside) -> Answer {
+pub(crate) async fn capture_screenshot(mut inside: SessionAccess) -> Answer {
     let wanted = inside.json::<Screenshot>().await?;
     let region =
         |display| wanted.region.map(|part| Region::parse(display, part.x, part.y, part.width, part.height)).transpose();
-    let place = picture::place_of(&inside.session).await?;
+    let place = image_response::place_of(&inside.session).await?;
     let png = inside.services().sessions.screenshot(&inside.session, region).await?;
     Ok(place.answer("image/png", png))
 }

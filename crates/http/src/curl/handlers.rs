@@ -10,9 +10,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
     browser::{EngineError, EngineFault},
     curl::{CurlAnswer, CurlInput},
-    field::{Bad, FieldCode, InvalidInput},
-    inside::{ByteStream, OperationError, UpstreamFault},
+    field::{FieldCode, InvalidInput, InvalidValue},
     session::Session,
+    session_operation::{ByteStream, OperationError, UpstreamFault},
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -20,10 +20,10 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::Answer,
-    caller::Inside,
-    error::{ApiError, ErrorBody},
+    caller::SessionAccess,
     client_timeout::client_timeout,
-    picture,
+    error::{ApiError, ErrorBody},
+    image_response,
 };
 
 /// The longest body that is answered.
@@ -72,13 +72,13 @@ pub(crate) struct CurlBody {
         (status = "5XX", description = "The target did not answer, its time is over, or the session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn curl(mut inside: Inside) -> Answer {
+pub(crate) async fn curl(mut inside: SessionAccess) -> Answer {
     let CurlBrowser { url, method, headers, body, response_encoding, timeout_ms } = inside.json().await?;
     let base64 = match response_encoding.as_deref() {
         None | Some("utf8") => false,
         Some("base64") => true,
         Some(_) => {
-            let bad = Bad::new(FieldCode::NotAllowed, "must be utf8 or base64");
+            let bad = InvalidValue::new(FieldCode::NotAllowed, "must be utf8 or base64");
             return Err(InvalidInput::of("response_encoding", bad).into());
         }
     };
@@ -108,7 +108,9 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
     Ok(match answer.len() {
         0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
         // The request was made: that there is no place is not to be taken for nothing done.
-        _ => picture::place_of(&inside.session).await.map_err(|_| late(limit))?.answer("application/json", answer),
+        _ => {
+            image_response::place_of(&inside.session).await.map_err(|_| late(limit))?.answer("application/json", answer)
+        }
     })
 }
 
@@ -130,7 +132,7 @@ async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiE
             other => other.into(),
         })?;
         if body.len() + part.len() > SMALL && place.is_none() {
-            place = Some(picture::coming_to(session).await?);
+            place = Some(image_response::coming_to(session).await?);
         }
         if body.len() + part.len() > MAX_BYTES {
             let message = format!("the answer is longer than {MAX_BYTES} bytes; curl/raw has no such limit");

@@ -12,9 +12,9 @@ use casement_domain::curl::{CurlAnswer, RawInput};
 use crate::{
     answer::Answer,
     body,
-    caller::Inside,
-    error::{ApiError, Code},
+    caller::SessionAccess,
     client_timeout::client_timeout,
+    error::{ApiError, Code},
     stream, ui,
 };
 
@@ -53,7 +53,7 @@ const BODILESS: [StatusCode; 2] = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIF
 const THEIRS: &str = "x-target-";
 
 /// Any method of `/vm/{session_id}/curl/raw?url=…`: sends the request through the session's browser.
-pub(crate) async fn raw(mut inside: Inside) -> Answer {
+pub(crate) async fn raw(mut inside: SessionAccess) -> Answer {
     not_from_a_page(&inside.request)?;
     let method = inside.request.method().clone();
     if method == Method::CONNECT {

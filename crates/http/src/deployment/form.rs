@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use casement_domain::{
-    deployment::{AuthWish, CreateDeployment, SourceWish},
-    field::{Bad, FieldCode, InvalidInput},
+    deployment::{AuthRequest, CreateDeployment, SourceRequest},
+    field::{FieldCode, InvalidInput, InvalidValue},
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
@@ -52,7 +52,7 @@ pub(super) fn wish(form: &Form) -> Result<CreateDeployment, ApiError> {
 }
 
 fn refused(field: &str, code: FieldCode, message: &str) -> ApiError {
-    InvalidInput::of(field, Bad::new(code, message)).into()
+    InvalidInput::of(field, InvalidValue::new(code, message)).into()
 }
 
 fn force(form: &Form) -> Result<Option<bool>, ApiError> {
@@ -84,7 +84,7 @@ fn variables(form: &Form) -> Result<Option<BTreeMap<String, SecretString>>, ApiE
 }
 
 /// One text of JSON, or a text each.
-fn source(form: &Form) -> Result<Option<SourceWish>, ApiError> {
+fn source(form: &Form) -> Result<Option<SourceRequest>, ApiError> {
     let whole = form.text("source")?.map(|text| json::text::<Source>("source", text)).transpose()?;
     let member = |name: &str| Ok::<_, ApiError>(form.text(&format!("source[{name}]"))?.map(str::to_owned));
     let auth = |name: &str| Ok::<_, ApiError>(form.text(&format!("source[auth][{name}]"))?.map(str::to_owned));
@@ -109,8 +109,8 @@ fn source(form: &Form) -> Result<Option<SourceWish>, ApiError> {
         (None, true) => parts,
         (None, false) => return Ok(None),
     };
-    let auth = found.auth.map(|auth| AuthWish { method: auth.method, token: auth.token.map(Into::into) });
-    Ok(Some(SourceWish {
+    let auth = found.auth.map(|auth| AuthRequest { method: auth.method, token: auth.token.map(Into::into) });
+    Ok(Some(SourceRequest {
         kind: found.kind,
         url: found.url,
         git_ref: found.git_ref,

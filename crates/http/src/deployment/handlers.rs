@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use casement_domain::{
     deployment::{AppFilter, DeploymentError, DeploymentFilter, MAX_PACKAGE_BYTES},
     field::FieldCode,
-    inside::{ByteStream, OperationError},
+    session_operation::{ByteStream, OperationError},
 };
 use futures_util::{StreamExt as _, stream};
 use utoipa::ToSchema;

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::Inside,
+    caller::SessionAccess,
     error::ErrorBody,
 };
 
@@ -38,7 +38,7 @@ pub(crate) struct SetPermissions {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn set_file_permissions(mut inside: Inside) -> Answer {
+pub(crate) async fn set_file_permissions(mut inside: SessionAccess) -> Answer {
     let SetPermissions { path, mode, owner, group } = inside.json().await?;
     let wish = Permissions { path, mode, owner, group };
     inside.services().files.set_permissions(&inside.session, wish).await?;
@@ -70,7 +70,7 @@ pub(crate) struct NewDirectory {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn create_directory(mut inside: Inside) -> Answer {
+pub(crate) async fn create_directory(mut inside: SessionAccess) -> Answer {
     let NewDirectory { path, mode } = inside.json().await?;
     inside.services().files.make_directory(&inside.session, MakeDirectory { path, mode }).await?;
     Ok(answer::nothing())
@@ -97,7 +97,7 @@ pub(crate) struct OnePath {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn delete_directory(mut inside: Inside) -> Answer {
+pub(crate) async fn delete_directory(mut inside: SessionAccess) -> Answer {
     let OnePath { path } = inside.json().await?;
     inside.services().files.delete_directory(&inside.session, path).await?;
     Ok(answer::nothing())
@@ -115,7 +115,7 @@ pub(crate) async fn delete_directory(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn delete_file(mut inside: Inside) -> Answer {
+pub(crate) async fn delete_file(mut inside: SessionAccess) -> Answer {
     let OnePath { path } = inside.json().await?;
     inside.services().files.delete_file(&inside.session, path).await?;
     Ok(answer::nothing())
@@ -146,7 +146,7 @@ pub(crate) struct MovePath {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn move_path(mut inside: Inside) -> Answer {
+pub(crate) async fn move_path(mut inside: SessionAccess) -> Answer {
     let MovePath { src_path, dest_path } = inside.json().await?;
     inside.services().files.relocate(&inside.session, Move { src_path, dest_path }).await?;
     Ok(answer::nothing())

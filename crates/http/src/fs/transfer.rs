@@ -7,7 +7,7 @@ use actix_web::{
 };
 use casement_domain::{
     fs::{AbsolutePath, Archive, Files, Upload, WriteFile},
-    inside::OperationError,
+    session_operation::OperationError,
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::mpsc;
@@ -18,7 +18,7 @@ use super::record::{AnyBytes, FileInfo};
 use crate::{
     answer::{self, Answer},
     body::Rest,
-    caller::Inside,
+    caller::SessionAccess,
     error::ErrorBody,
     multipart::Form,
     stream as streamed,
@@ -43,7 +43,7 @@ const FILES: &str = "files[][file]";
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn list_files(inside: Inside) -> Answer {
+pub(crate) async fn list_files(inside: SessionAccess) -> Answer {
     let path = inside.query()?.raw("path")?.map(str::to_owned);
     let listed = inside.services().files.list(&inside.session, path).await?;
     let guard = listed.guard;
@@ -92,7 +92,7 @@ fn array(
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn file_info(inside: Inside) -> Answer {
+pub(crate) async fn file_info(inside: SessionAccess) -> Answer {
     let path = inside.query()?.raw("path")?.map(str::to_owned);
     let (path, entry) = inside.services().files.info(&inside.session, path).await?;
     Ok(HttpResponse::Ok().json(FileInfo::new(entry, path.to_string())))
@@ -110,7 +110,7 @@ pub(crate) async fn file_info(inside: Inside) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn read_file(inside: Inside) -> Answer {
+pub(crate) async fn read_file(inside: SessionAccess) -> Answer {
     let path = inside.query()?.raw("path")?.map(str::to_owned);
     let file = inside.services().files.read(&inside.session, path).await?;
     let name = file.path.name().unwrap_or("file").to_owned();
@@ -129,14 +129,14 @@ pub(crate) async fn read_file(inside: Inside) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn download_dir_zip(inside: Inside) -> Answer {
+pub(crate) async fn download_dir_zip(inside: SessionAccess) -> Answer {
     let path = inside.query()?.raw("path")?.map(str::to_owned);
     let archive = inside.services().files.archive(&inside.session, path).await?;
     let name = format!("{}.zip", archive.path.name().unwrap_or("root"));
     Ok(download(inside, "application/zip", &name, archive))
 }
 
-fn download(inside: Inside, media_type: &'static str, name: &str, content: Archive) -> HttpResponse {
+fn download(inside: SessionAccess, media_type: &'static str, name: &str, content: Archive) -> HttpResponse {
     let Archive { length, bytes, guard, .. } = content;
     let mut response = HttpResponse::Ok();
     if let Some(length) = length {
@@ -191,7 +191,7 @@ fn attachment(name: &str) -> HeaderValue {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn write_file(mut inside: Inside) -> Answer {
+pub(crate) async fn write_file(mut inside: SessionAccess) -> Answer {
     let query = inside.query()?;
     let (path, mode) = (query.raw("path")?.map(str::to_owned), query.raw("mode")?.map(str::to_owned));
     let (content, rest) = inside.body(MAX_UPLOAD)?;
@@ -240,7 +240,7 @@ struct FileForm {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn upload_files(mut inside: Inside) -> Answer {
+pub(crate) async fn upload_files(mut inside: SessionAccess) -> Answer {
     let payload = inside.take_payload()?;
     let mut form = Form::read(&inside.request, payload, MAX_UPLOAD, &[FILES]).await?;
     let rest = form.rest();
@@ -308,14 +308,14 @@ pub(crate) struct ZipForm {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn upload_zip(mut inside: Inside) -> Answer {
+pub(crate) async fn upload_zip(mut inside: SessionAccess) -> Answer {
     let payload = inside.take_payload()?;
     let mut form = Form::read(&inside.request, payload, MAX_UPLOAD, &["zip_file"]).await?;
     let rest = form.rest();
     done(unpack(&inside, form).await, rest).await
 }
 
-async fn unpack(inside: &Inside, mut form: Form) -> Result<(), OperationError> {
+async fn unpack(inside: &SessionAccess, mut form: Form) -> Result<(), OperationError> {
     let path = form.text("dest_path")?.map(str::to_owned);
     let path = Files::unpack_path(path, form.has_file())?;
     let Some(archive) = form.next_file().await? else {
@@ -336,7 +336,7 @@ async fn unpack(inside: &Inside, mut form: Form) -> Result<(), OperationError> {
 #[cfg(test)]
 mod tests {
     use casement_domain::fs::{AbsolutePath, Files, Upload};
-    use casement_domain::inside::OperationError;
+    use casement_domain::session_operation::OperationError;
     use futures_util::TryStreamExt as _;
 
     use super::{DEST_PATHS, FILES, attachment, uploads};

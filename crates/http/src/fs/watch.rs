@@ -1,13 +1,13 @@
-//! Watching directories.
+//! WatchRequest directories.
 
-use casement_domain::fs::{Change, Watching};
+use casement_domain::fs::{Change, WatchRequest};
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::Inside,
+    caller::SessionAccess,
     error::ErrorBody,
     sse,
 };
@@ -59,9 +59,9 @@ impl FileSystemEvent {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn start_fs_watch(mut inside: Inside) -> Answer {
+pub(crate) async fn start_fs_watch(mut inside: SessionAccess) -> Answer {
     let StartFsWatch { path, recursive } = inside.json().await?;
-    let id = inside.services().files.watch(&inside.session, Watching { path, recursive }).await?;
+    let id = inside.services().files.watch(&inside.session, WatchRequest { path, recursive }).await?;
     let location = format!("/browsers/{}/fs/watch/{}/events", inside.session.id, id.as_str());
     Ok(answer::created(&location, &FsWatch { watch_id: id.as_str().to_owned() }))
 }
@@ -77,7 +77,7 @@ pub(crate) async fn start_fs_watch(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn stream_fs_events(inside: Inside) -> Answer {
+pub(crate) async fn stream_fs_events(inside: SessionAccess) -> Answer {
     let (changes, guard) = inside.services().files.changes(&inside.session, &inside.path("watch_id")?).await?;
     Ok(sse::answer(
         inside,
@@ -98,7 +98,7 @@ pub(crate) async fn stream_fs_events(inside: Inside) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn stop_fs_watch(inside: Inside) -> Answer {
+pub(crate) async fn stop_fs_watch(inside: SessionAccess) -> Answer {
     inside.services().files.unwatch(&inside.session, &inside.path("watch_id")?).await?;
     Ok(answer::nothing())
 }

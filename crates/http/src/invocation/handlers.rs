@@ -16,9 +16,9 @@ use super::record::{InvocationBody, InvokedBody};
 use crate::{
     answer::{self, Answer},
     caller::Authorized,
+    client_timeout::client_timeout,
     error::{ApiError, Code, ErrorBody},
     follow::{self, InvocationEventBody},
-    client_timeout::client_timeout,
     session::SessionBody,
 };
 
@@ -77,8 +77,10 @@ pub(crate) async fn create_invocation(mut caller: Authorized) -> Answer {
     let body = caller.json::<CreateInvocation>().await?;
     let no_wait = body.no_wait == Some(true);
     let longest = Duration::seconds(Invocations::MAX_WAIT_SECONDS);
-    let client_timeout = client_timeout(caller.headers()).and_then(|client_timeout| Duration::try_from(client_timeout).ok());
-    let until = caller.services().clock.now() + client_timeout.map_or(longest, |client_timeout| client_timeout.min(longest));
+    let client_timeout =
+        client_timeout(caller.headers()).and_then(|client_timeout| Duration::try_from(client_timeout).ok());
+    let until =
+        caller.services().clock.now() + client_timeout.map_or(longest, |client_timeout| client_timeout.min(longest));
     let wish = Invoke {
         app_name: body.app_name,
         action_name: body.action_name,

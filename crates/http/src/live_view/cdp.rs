@@ -10,7 +10,7 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, protocol::WebSocketConfig},
 };
 
-use crate::relay::{BrowserConnector, CDP_HOST, Channel, DialError, Upstream};
+use crate::relay::{BrowserConnector, CDP_HOST, Channel, ConnectorError, Upstream};
 
 /// The longest message from the browser that is taken, in bytes; a frame of the largest size has half of it.
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;
@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub enum ConnectError {
     /// No connection into the session.
     #[error(transparent)]
-    BrowserConnector(#[from] DialError),
+    BrowserConnector(#[from] ConnectorError),
     /// The connection broke before it was of use.
     #[error("the browser's connection failed")]
     Io(#[from] std::io::Error),
@@ -64,8 +64,7 @@ impl Cdp {
     async fn shake(dial: &dyn BrowserConnector) -> Result<Self, ConnectError> {
         let path = dial.cdp_path().await?;
         let stream = Upstream::adopt(dial.dial(Channel::Cdp).await?)?;
-        let config =
-            WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+        let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
         let (socket, _) = client_async_with_config(format!("ws://{CDP_HOST}{path}"), stream, Some(config))
             .await
             .map_err(|error| ConnectError::Handshake(Box::new(error)))?;

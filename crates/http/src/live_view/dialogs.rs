@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use casement_domain::{
     BrowserId,
-    inside::OperationError,
     live_view::{DialogAnswer, LiveDisplay, OpenDialogs},
+    session_operation::OperationError,
 };
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};

@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 use casement_domain::{
     BrowserId,
     computer::Computers,
-    inside::OperationError,
     live_view::{Frame, LiveDisplay},
     session::Session,
+    session_operation::OperationError,
 };
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
-use super::{hands::Hands, input::FromPage};
+use super::{input::FromPage, viewer_input::ViewerInput};
 
 /// Frames under way to the page. More would only be old when they arrive; fewer would leave a slow line idle.
 const MAX_IN_FLIGHT: usize = 2;
@@ -36,7 +36,7 @@ type Coming = BoxFuture<'static, Result<Option<Frame>, OperationError>>;
 pub(super) struct Display {
     frames: Arc<dyn LiveDisplay>,
     browser: BrowserId,
-    hands: Hands,
+    hands: ViewerInput,
     /// What the viewer has been sent.
     seen: Option<u64>,
     in_flight: usize,
@@ -52,7 +52,7 @@ impl Display {
         Some(Self {
             frames: way.frames,
             browser,
-            hands: Hands::new(way.computers, way.session),
+            hands: ViewerInput::new(way.computers, way.session),
             seen: None,
             in_flight: 0,
             coming: None,

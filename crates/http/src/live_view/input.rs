@@ -44,7 +44,7 @@ pub(super) enum FromPage {
         paste: bool,
     },
     /// Files that were put into the session are let fall on a place.
-    Drop(Dropped),
+    Drop(DroppedFiles),
 }
 
 /// A mouse event; `x` and `y` run from 0 to 1 over the picture.
@@ -96,7 +96,7 @@ pub(super) struct Wheel {
 
 /// Files let fall; `x` and `y` run from 0 to 1 over the picture.
 #[derive(Debug, Deserialize)]
-pub(super) struct Dropped {
+pub(super) struct DroppedFiles {
     pub(super) x: f64,
     pub(super) y: f64,
     /// Where they are in the session.
@@ -106,7 +106,7 @@ pub(super) struct Dropped {
 /// Files that are let fall at once.
 const MAX_FILES: usize = 100;
 
-impl Dropped {
+impl DroppedFiles {
     /// Whether a browser may be told of them: a page reads what falls onto it, so that any other path would open that file to whoever
     /// has a page of their own in the session.
     pub(super) fn is_plain(&self) -> bool {

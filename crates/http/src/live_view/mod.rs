@@ -7,14 +7,14 @@
 mod cdp;
 mod dialogs;
 mod display;
-mod hands;
-mod held;
+mod held_keys;
 mod input;
 mod page;
 mod screencast;
 mod tabs;
 mod uploads;
 mod viewer;
+mod viewer_input;
 
 pub use self::{
     dialogs::PageDialogs,

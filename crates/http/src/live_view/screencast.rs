@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     cdp::{Cdp, Incoming, Lost},
-    input::{Dropped, TabSize},
+    input::{DroppedFiles, TabSize},
     tabs::{Tabs, is_id},
 };
 
@@ -26,7 +26,7 @@ const HARDLY_EVER: u32 = 1_000_000;
 const MAX_AWAITED: usize = 1024;
 
 /// What an answer is awaited for.
-enum Awaited {
+enum PendingAnswer {
     Discovery,
     Titles,
     Follow(String),
@@ -55,7 +55,7 @@ pub(super) struct Screencast {
     pub(super) tabs: Tabs,
     pub(super) size: TabSize,
     current: Option<Current>,
-    awaited: HashMap<u64, Awaited>,
+    awaited: HashMap<u64, PendingAnswer>,
     discovered: bool,
     bounds: (u32, u32),
     in_flight: usize,
@@ -71,7 +71,7 @@ impl Screencast {
             tabs: Tabs::default(),
             size: TabSize::default(),
             current: None,
-            awaited: HashMap::from([(id, Awaited::Discovery)]),
+            awaited: HashMap::from([(id, PendingAnswer::Discovery)]),
             discovered: false,
             bounds: (1280, 1280),
             in_flight: 0,
@@ -90,15 +90,15 @@ impl Screencast {
 
     /// Asks what the tabs are called: events tell of navigations, and a page names itself later. One question at a time.
     pub(super) async fn ask_titles(&mut self) -> Result<(), Lost> {
-        if self.awaited.values().any(|awaited| matches!(awaited, Awaited::Titles)) {
+        if self.awaited.values().any(|awaited| matches!(awaited, PendingAnswer::Titles)) {
             return Ok(());
         }
         let id = self.cdp.send(None, "Target.getTargets", json!({})).await?;
-        self.expect(id, Awaited::Titles)
+        self.expect(id, PendingAnswer::Titles)
     }
 
     /// Notes what the answer with this number will be for.
-    fn expect(&mut self, id: u64, answer: Awaited) -> Result<(), Lost> {
+    fn expect(&mut self, id: u64, answer: PendingAnswer) -> Result<(), Lost> {
         if self.awaited.len() >= MAX_AWAITED {
             return Err(Lost);
         }
@@ -154,18 +154,18 @@ impl Screencast {
         }
     }
 
-    async fn answered(&mut self, awaited: Awaited, result: &Value) -> Result<(), Lost> {
+    async fn answered(&mut self, awaited: PendingAnswer, result: &Value) -> Result<(), Lost> {
         match awaited {
-            Awaited::Discovery => {
+            PendingAnswer::Discovery => {
                 self.discovered = true;
                 // Of several tabs, the one that is really in front.
                 self.probe().await
             }
-            Awaited::Titles => {
+            PendingAnswer::Titles => {
                 self.tabs.refresh(&result["targetInfos"]);
                 Ok(())
             }
-            Awaited::Follow(tab) => match (session_of(result), &mut self.current) {
+            PendingAnswer::Follow(tab) => match (session_of(result), &mut self.current) {
                 (Some(session), Some(current)) if current.tab == tab => {
                     current.session = Some(session.to_owned());
                     self.tabs.touch();
@@ -174,19 +174,19 @@ impl Screencast {
                 (Some(session), _) => self.detach(session).await,
                 (None, _) => Ok(()),
             },
-            Awaited::Probe(tab) => match session_of(result) {
+            PendingAnswer::Probe(tab) => match session_of(result) {
                 Some(session) => {
                     let ask = json!({ "expression": "document.visibilityState", "returnByValue": true });
                     let id = self.cdp.send(Some(session), "Runtime.evaluate", ask).await?;
-                    self.expect(id, Awaited::Visibility { tab, session: session.to_owned() })
+                    self.expect(id, PendingAnswer::Visibility { tab, session: session.to_owned() })
                 }
                 None => Ok(()),
             },
-            Awaited::Place { x, y, files } => {
+            PendingAnswer::Place { x, y, files } => {
                 let side = |at: usize| result["result"]["value"][at].as_f64().unwrap_or_default();
                 self.let_fall(x - side(0), y - side(1), &files).await
             }
-            Awaited::Visibility { tab, session } => {
+            PendingAnswer::Visibility { tab, session } => {
                 self.detach(&session).await?;
                 if result["result"]["value"] == "visible" { self.follow(tab).await } else { Ok(()) }
             }
@@ -196,11 +196,14 @@ impl Screencast {
     /// Asks the other tabs whether they are in front; in a headless browser all are, and the current one stays.
     async fn probe(&mut self) -> Result<(), Lost> {
         let others = self.tabs.others(self.current_tab());
-        let awaited =
-            self.awaited.values().filter(|awaited| !matches!(awaited, Awaited::Follow(_) | Awaited::Titles)).count();
+        let awaited = self
+            .awaited
+            .values()
+            .filter(|awaited| !matches!(awaited, PendingAnswer::Follow(_) | PendingAnswer::Titles))
+            .count();
         for tab in others.into_iter().take(MAX_PROBES.saturating_sub(awaited)) {
             let id = self.attach(&tab).await?;
-            self.expect(id, Awaited::Probe(tab))?;
+            self.expect(id, PendingAnswer::Probe(tab))?;
         }
         Ok(())
     }
@@ -215,7 +218,7 @@ impl Screencast {
         self.in_flight = 0;
         self.unacknowledged = None;
         let id = self.attach(&tab).await?;
-        self.expect(id, Awaited::Follow(tab.clone()))?;
+        self.expect(id, PendingAnswer::Follow(tab.clone()))?;
         self.current = Some(Current { tab, session: None });
         Ok(())
     }
@@ -282,8 +285,8 @@ impl Screencast {
     }
 
     /// Lets files of the session fall onto the tab: on a display of this size, or on the picture of the tab alone.
-    pub(super) async fn drop_files(&mut self, dropped: Dropped, display: Option<(u32, u32)>) -> Result<(), Lost> {
-        let Dropped { x, y, paths } = dropped;
+    pub(super) async fn drop_files(&mut self, dropped: DroppedFiles, display: Option<(u32, u32)>) -> Result<(), Lost> {
+        let DroppedFiles { x, y, paths } = dropped;
         let Some((width, height)) = display else {
             let (x, y) = self.size.point(x, y);
             return self.let_fall(x, y, &paths).await;
@@ -296,7 +299,7 @@ impl Screencast {
         });
         let id = self.cdp.send(Some(session), "Runtime.evaluate", ask).await?;
         let (x, y) = TabSize { width: width.into(), height: height.into() }.point(x, y);
-        self.expect(id, Awaited::Place { x, y, files: paths })
+        self.expect(id, PendingAnswer::Place { x, y, files: paths })
     }
 
     async fn let_fall(&mut self, x: f64, y: f64, files: &[String]) -> Result<(), Lost> {

@@ -1,7 +1,7 @@
 //! Files that a person lets fall onto the picture: they are put into one directory of the session, and from there onto the page.
 
 use casement_domain::{
-    field::{Bad, FieldCode, InvalidInput},
+    field::{FieldCode, InvalidInput, InvalidValue},
     fs::AbsolutePath,
 };
 
@@ -16,7 +16,7 @@ const MAX_NAME_BYTES: usize = 255;
 /// `invalid_format` for what is not the name of one file.
 pub(crate) fn path_of(name: &str) -> Result<AbsolutePath, InvalidInput> {
     let path = format!("{DIRECTORY}{name}");
-    let bad = || InvalidInput::of("name", Bad::new(FieldCode::InvalidFormat, "must be the name of one file"));
+    let bad = || InvalidInput::of("name", InvalidValue::new(FieldCode::InvalidFormat, "must be the name of one file"));
     if is_uploaded(&path) { AbsolutePath::parse(path).map_err(|_| bad()) } else { Err(bad()) }
 }
 

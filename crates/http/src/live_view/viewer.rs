@@ -16,7 +16,9 @@ use super::{
     input::{self, FromPage, MAX_TEXT},
     screencast::Screencast,
 };
-use crate::relay::{BadHandshake, BrowserConnector, ClientHandshake, CloseReason, EndSignal, Meter, STALL, Witness};
+use crate::relay::{
+    BadHandshake, BrowserConnector, ByteCounter, ClientHandshake, CloseReason, EndSignal, RelayObserver, STALL,
+};
 
 /// The longest message of a page: the longest text, every byte of it escaped for JSON.
 const MAX_MESSAGE: usize = 2 * MAX_TEXT + 1024;
@@ -53,7 +55,7 @@ pub struct LiveView {
     /// Ends the view with a reason.
     pub end: EndSignal,
     /// Is told when the view opens and ends.
-    pub witness: Option<Box<dyn Witness>>,
+    pub observer: Option<Box<dyn RelayObserver>>,
     /// Dropped when the view is over: keeps the session from counting as idle.
     pub guard: Box<dyn Any>,
 }
@@ -79,14 +81,13 @@ impl LiveView {
         let cdp = Cdp::connect(self.dial.as_ref()).await?;
         let (response, session, stream) =
             actix_ws::handle(request, payload).map_err(|_| LiveViewError::Handshake(BadHandshake::NoUpgrade))?;
-        let stream =
-            stream.max_frame_size(MAX_MESSAGE).aggregate_continuations().max_continuation_size(MAX_MESSAGE);
-        let meter = Meter::open("live_view", client.backlog(), self.witness.take());
+        let stream = stream.max_frame_size(MAX_MESSAGE).aggregate_continuations().max_continuation_size(MAX_MESSAGE);
+        let meter = ByteCounter::open("live_view", client.backlog(), self.observer.take());
         actix_web::rt::spawn(self.run(cdp, session, stream, meter).in_current_span());
         Ok(response)
     }
 
-    async fn run(self, cdp: Cdp, session: Session, stream: AggregatedMessageStream, meter: Meter) {
+    async fn run(self, cdp: Cdp, session: Session, stream: AggregatedMessageStream, meter: ByteCounter) {
         let end = self.end.clone();
         let closing = session.clone();
         let display = self.display.and_then(Display::new);

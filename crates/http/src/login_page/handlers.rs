@@ -199,13 +199,13 @@ pub(crate) async fn follow(api: Data<Api>, request: HttpRequest) -> Answer {
     let (id, key, _) = holder(&api, &request).await?;
     // Before it is looked at again, so that nothing falls in between.
     let news = api.services.auth_connections.follow(id);
-    let told = Told { api, id, key, news, look: true, said: None, expires_at: None, last: None, over: false };
+    let told = FlowPage { api, id, key, news, look: true, said: None, expires_at: None, last: None, over: false };
     let frames = stream::unfold(told, |mut told| async move { told.next().await.map(|frame| (frame, told)) });
     Ok(sse::head().streaming(frames.map(Ok::<_, actix_web::Error>)))
 }
 
 /// A page that is told what its login is at.
-struct Told {
+struct FlowPage {
     api: Data<Api>,
     id: AuthConnectionId,
     key: SecretString,
@@ -219,7 +219,7 @@ struct Told {
     over: bool,
 }
 
-impl Told {
+impl FlowPage {
     /// The next frame; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.over {

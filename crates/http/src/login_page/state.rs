@@ -1,7 +1,7 @@
 //! What the page is told. Texts are the site's: the page shows them as text alone.
 
 use casement_domain::{
-    auth_connection::{AwaitedChoice, AwaitedField, Flow, FlowStatus, FlowStep, HostedFlow},
+    auth_connection::{Flow, FlowStatus, FlowStep, HostedFlow, RequestedChoice, RequestedField},
     login_page::{ChoiceKind, FieldKind, InputKind},
 };
 use serde::Serialize;
@@ -91,8 +91,8 @@ impl PageState {
     }
 }
 
-impl From<AwaitedField> for PageField {
-    fn from(field: AwaitedField) -> Self {
+impl From<RequestedField> for PageField {
+    fn from(field: RequestedField) -> Self {
         let (kind, input): (FieldKind, InputKind) = (field.kind, field.input);
         Self {
             id: field.id,
@@ -107,8 +107,8 @@ impl From<AwaitedField> for PageField {
     }
 }
 
-impl From<AwaitedChoice> for PageChoice {
-    fn from(choice: AwaitedChoice) -> Self {
+impl From<RequestedChoice> for PageChoice {
+    fn from(choice: RequestedChoice) -> Self {
         let kind: ChoiceKind = choice.kind;
         Self {
             id: choice.id,

@@ -16,13 +16,13 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::Deferred,
-    error::ApiError,
-    fresh::UndeliveredSession,
-    json::in_order,
+    caller::DeferredAudit,
     client_timeout::client_timeout,
+    error::ApiError,
+    json::in_order,
     session::{SessionBody, Telemetry, checked, wish},
     state::Services,
+    undelivered::UndeliveredSession,
 };
 
 /// What to acquire; everything holds for this lease only.
@@ -59,7 +59,7 @@ impl AcquireBrowser {
     params(("id_or_name" = String, Path)),
     responses((status = 200, body = SessionBody), (status = 204, description = "The wait is over without a browser"))
 )]
-pub(crate) async fn acquire_browser(Deferred(mut caller): Deferred) -> Answer {
+pub(crate) async fn acquire_browser(DeferredAudit(mut caller): DeferredAudit) -> Answer {
     let which = caller.path("id_or_name")?;
     let asked = caller.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
     let client_timeout = client_timeout(caller.headers()).and_then(|client_timeout| client_timeout.try_into().ok());

@@ -3,8 +3,8 @@
 use actix_web::web::Bytes;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
-    inside::{ByteStream, OperationError},
-    process::Executed,
+    process::ExecutionResult,
+    session_operation::{ByteStream, OperationError},
 };
 use futures_util::{Stream, StreamExt as _, stream};
 
@@ -27,8 +27,8 @@ enum Next {
 }
 
 /// The JSON of `executed`, in parts.
-pub(super) fn json(executed: Executed) -> impl Stream<Item = Result<Bytes, OperationError>> {
-    let Executed { exit_code, duration_ms, stdout_bytes, stderr_bytes, stdout_dropped, stderr_dropped, output } =
+pub(super) fn json(executed: ExecutionResult) -> impl Stream<Item = Result<Bytes, OperationError>> {
+    let ExecutionResult { exit_code, duration_ms, stdout_bytes, stderr_bytes, stdout_dropped, stderr_dropped, output } =
         executed;
     let mut end = "\"".to_owned();
     for (name, dropped) in [("stdout_dropped_bytes", stdout_dropped), ("stderr_dropped_bytes", stderr_dropped)] {
@@ -83,7 +83,7 @@ mod tests {
     async fn written(stdout: &[u8], stderr: &[u8], cut: usize, dropped: u64) -> Value {
         let all: Vec<u8> = [stdout, stderr].concat();
         let parts: Vec<_> = all.chunks(cut).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
-        let executed = Executed {
+        let executed = ExecutionResult {
             exit_code: -1,
             duration_ms: 5,
             stdout_bytes: stdout.len() as u64,
@@ -114,7 +114,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_output_that_breaks_off_is_never_taken_for_the_whole() {
-        let executed = Executed {
+        let executed = ExecutionResult {
             exit_code: 0,
             duration_ms: 0,
             stdout_bytes: 10,

@@ -15,9 +15,9 @@ use utoipa::ToSchema;
 use super::executed;
 use crate::{
     answer::{self, Answer, Moment},
-    caller::Inside,
-    error::ErrorBody,
+    caller::SessionAccess,
     client_timeout::client_timeout,
+    error::ErrorBody,
     sse, stream,
 };
 
@@ -68,7 +68,7 @@ pub(crate) struct ExecutedProcess {
         (status = "5XX", description = "Its time is over, or the session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn execute_process(mut inside: Inside) -> Answer {
+pub(crate) async fn execute_process(mut inside: SessionAccess) -> Answer {
     let ExecuteProcess { command, args, cwd, env, as_root, as_user, timeout_sec } = inside.json().await?;
     let program = ProgramInput { command, args, cwd, env, as_root, as_user };
     let input = ExecInput { program, timeout_sec, client_timeout: client_timeout(inside.headers()) };
@@ -126,7 +126,7 @@ pub(crate) struct SpawnedProcess {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn spawn_process(mut inside: Inside) -> Answer {
+pub(crate) async fn spawn_process(mut inside: SessionAccess) -> Answer {
     let SpawnProcess { command, args, cwd, env, as_root, as_user, timeout_sec, allocate_tty, cols, rows } =
         inside.json().await?;
     let program = ProgramInput { command, args, cwd, env, as_root, as_user };
@@ -170,7 +170,7 @@ pub(crate) struct StatusBody {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn get_process_status(inside: Inside) -> Answer {
+pub(crate) async fn get_process_status(inside: SessionAccess) -> Answer {
     let which = inside.path("process_id")?;
     let ProcessStatus { state, cpu_pct, mem_bytes } =
         inside.services().processes.status(&inside.session, &which).await?;
@@ -208,7 +208,7 @@ pub(crate) struct WrittenProcessStdin {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn write_process_stdin(mut inside: Inside) -> Answer {
+pub(crate) async fn write_process_stdin(mut inside: SessionAccess) -> Answer {
     let which = inside.path("process_id")?;
     let WriteProcessStdin { data_b64 } = inside.json().await?;
     let input = StdinInput { data_b64 };
@@ -254,7 +254,7 @@ pub(crate) struct Done {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn kill_process(mut inside: Inside) -> Answer {
+pub(crate) async fn kill_process(mut inside: SessionAccess) -> Answer {
     let which = inside.path("process_id")?;
     let KillProcess { signal } = inside.json().await?;
     inside.services().processes.kill(&inside.session, &which, KillInput { signal }).await?;
@@ -273,7 +273,7 @@ pub(crate) async fn kill_process(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn resize_process(mut inside: Inside) -> Answer {
+pub(crate) async fn resize_process(mut inside: SessionAccess) -> Answer {
     let which = inside.path("process_id")?;
     let ResizeProcess { cols, rows } = inside.json().await?;
     inside.services().processes.resize(&inside.session, &which, ResizeInput { cols, rows }).await?;
@@ -328,7 +328,7 @@ impl From<Output> for ProcessEvent {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn stream_process_output(inside: Inside) -> Answer {
+pub(crate) async fn stream_process_output(inside: SessionAccess) -> Answer {
     let which = inside.path("process_id")?;
     let events = inside.services().processes.output(&inside.session, &which).await?;
     Ok(sse::answer(inside, events.map(|event| event.map(ProcessEvent::from))))

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::record::ProjectBody;
 use crate::{
     answer::{self, Answer},
-    caller::{Member, OrganizationWide},
+    caller::{Member, OrganizationCaller},
     error::{ApiError, ErrorBody},
 };
 
@@ -50,7 +50,7 @@ impl Member {
         (status = 409, description = "The name is taken", body = ErrorBody),
     )
 )]
-pub(crate) async fn create_project(mut caller: OrganizationWide) -> Answer {
+pub(crate) async fn create_project(mut caller: OrganizationCaller) -> Answer {
     let wish = caller.json::<CreateProject>().await?;
     let project = caller.services().projects.create(caller.organization(), wish.name).await?;
     let location = format!("/org/projects/{}", project.id);
@@ -72,7 +72,7 @@ pub(crate) async fn create_project(mut caller: OrganizationWide) -> Answer {
         (status = 403, description = "The key is not the organization's own", body = ErrorBody),
     )
 )]
-pub(crate) async fn list_projects(caller: OrganizationWide) -> Answer {
+pub(crate) async fn list_projects(caller: OrganizationCaller) -> Answer {
     let query = caller.query()?;
     let text = |name| Ok::<_, ApiError>(query.text(name)?.filter(|text| !text.is_empty()).map(str::to_owned));
     let filter = ProjectFilter { name: text("name")?, query: text("query")? };
@@ -105,7 +105,7 @@ pub(crate) async fn get_project(caller: Member) -> Answer {
         (status = 409, description = "The name is taken, or it is the default project", body = ErrorBody),
     )
 )]
-pub(crate) async fn update_project(mut caller: OrganizationWide) -> Answer {
+pub(crate) async fn update_project(mut caller: OrganizationCaller) -> Answer {
     let id = caller.path("id")?;
     let ProjectChanges { name, status } = caller.json().await?;
     let wish = UpdateProject { name, status };
@@ -123,7 +123,7 @@ pub(crate) async fn update_project(mut caller: OrganizationWide) -> Answer {
         (status = 409, description = "Something of it is active, or it is the default project", body = ErrorBody),
     )
 )]
-pub(crate) async fn delete_project(caller: OrganizationWide) -> Answer {
+pub(crate) async fn delete_project(caller: OrganizationCaller) -> Answer {
     let id = caller.path("id")?;
     caller.services().projects.delete(caller.organization(), &id).await?;
     Ok(answer::nothing())

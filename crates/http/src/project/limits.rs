@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::{Member, OrganizationWide},
+    caller::{Member, OrganizationCaller},
     error::ErrorBody,
     json::nullable,
 };
@@ -112,7 +112,7 @@ pub(crate) async fn get_project_limits(caller: Member) -> Answer {
         (status = 404, description = "There is no such project", body = ErrorBody),
     )
 )]
-pub(crate) async fn update_project_limits(mut caller: OrganizationWide) -> Answer {
+pub(crate) async fn update_project_limits(mut caller: OrganizationCaller) -> Answer {
     let id = caller.path("id")?;
     let wish = caller.json::<ProjectLimitsChanges>().await?;
     let wish = LimitsInput {
@@ -132,7 +132,7 @@ pub(crate) async fn update_project_limits(mut caller: OrganizationWide) -> Answe
         (status = 403, description = "The key is not the organization's own", body = ErrorBody),
     )
 )]
-pub(crate) async fn get_organization_limits(caller: OrganizationWide) -> Answer {
+pub(crate) async fn get_organization_limits(caller: OrganizationCaller) -> Answer {
     let organization = caller.services().projects.organization(caller.organization()).await?;
     Ok(answer::record(StatusCode::OK, &OrganizationLimitsBody::from(organization)))
 }
@@ -146,7 +146,7 @@ pub(crate) async fn get_organization_limits(caller: OrganizationWide) -> Answer 
         (status = 403, description = "The key is not the organization's own", body = ErrorBody),
     )
 )]
-pub(crate) async fn update_organization_limits(mut caller: OrganizationWide) -> Answer {
+pub(crate) async fn update_organization_limits(mut caller: OrganizationCaller) -> Answer {
     let wish = caller.json::<OrganizationLimitsChanges>().await?;
     let value = wish.default_project_max_concurrent_sessions;
     let organization = caller.services().projects.set_default_sessions(caller.organization(), value).await?;

@@ -17,9 +17,9 @@ use super::socket::CUT_AFTER;
 /// Since when the kernel has taken nothing more for a client. The connection notes it, and whoever sends over the
 /// connection learns from it why it ended; clones are of the same connection.
 #[derive(Clone, Debug, Default)]
-pub struct Backlog(Rc<Cell<Option<Instant>>>);
+pub struct SendBacklog(Rc<Cell<Option<Instant>>>);
 
-impl Backlog {
+impl SendBacklog {
     /// Nothing of what there is to send was taken.
     pub(crate) fn stuck(&self) {
         if self.0.get().is_none() {
@@ -41,12 +41,12 @@ impl Backlog {
 /// Watches the writes of one connection, and ends it when it is stuck.
 #[derive(Default)]
 pub(crate) struct Writes {
-    backlog: Backlog,
+    backlog: SendBacklog,
     client_timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl Writes {
-    pub(crate) fn backlog(&self) -> Backlog {
+    pub(crate) fn backlog(&self) -> SendBacklog {
         self.backlog.clone()
     }
 

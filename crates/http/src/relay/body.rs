@@ -16,7 +16,7 @@ use futures_util::{Stream, StreamExt as _};
 use tokio::{io::AsyncWrite, time::Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::{CloseReason, FrameTracker, Limits, Meter, Upstream, client_frames::ClientFrames};
+use super::{ByteCounter, CloseReason, FrameTracker, Limits, Upstream, client_frames::ClientFrames};
 
 /// Read from the upstream at once; with actix's own buffers this bounds what a relay holds.
 const CHUNK: usize = 32 * 1024;
@@ -25,7 +25,7 @@ const LAST_READS: Duration = Duration::from_secs(1);
 
 /// Bytes that were read before the relay began.
 #[derive(Debug, Default)]
-pub(crate) struct Leftovers {
+pub(crate) struct UnreadBytes {
     pub(crate) from_client: BytesMut,
     pub(crate) from_upstream: BytesMut,
 }
@@ -61,7 +61,7 @@ pub(crate) struct RelayBody {
     state: State,
     limits: Limits,
     handed_over: Option<Instant>,
-    meter: Meter,
+    meter: ByteCounter,
     /// Messages that passed before the relay began.
     passed: u64,
     _guard: Box<dyn Any>,
@@ -80,10 +80,10 @@ impl RelayBody {
     pub(crate) fn new(
         payload: web::Payload,
         upstream: Upstream,
-        leftovers: Leftovers,
+        leftovers: UnreadBytes,
         ending: Ending,
         limits: Limits,
-        meter: Meter,
+        meter: ByteCounter,
         guard: Box<dyn Any>,
     ) -> Self {
         let (mut from_client, mut to_upstream) = (ClientFrames::new(limits.client_message), VecDeque::new());

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 
-use super::{Backlog, RelayError, Upstream};
+use super::{RelayError, SendBacklog, Upstream};
 
 /// How long the upstream may take for its answer.
 const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ const MAX_HEAD: usize = 16 * 1024;
 #[derive(Clone, Debug)]
 pub struct ClientHandshake {
     accept: String,
-    backlog: Backlog,
+    backlog: SendBacklog,
 }
 
 /// The request is no WebSocket handshake; it is answered with 400.
@@ -64,12 +64,12 @@ impl ClientHandshake {
         if STANDARD.decode(key).map_or(true, |key| key.len() != 16) {
             return Err(BadHandshake::Key);
         }
-        let backlog = request.conn_data::<Backlog>().cloned().unwrap_or_default();
+        let backlog = request.conn_data::<SendBacklog>().cloned().unwrap_or_default();
         Ok(Self { accept: derive_accept_key(key.as_bytes()), backlog })
     }
 
     /// Of the connection that it came on.
-    pub(crate) fn backlog(&self) -> Backlog {
+    pub(crate) fn backlog(&self) -> SendBacklog {
         self.backlog.clone()
     }
 

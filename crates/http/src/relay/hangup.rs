@@ -4,8 +4,8 @@
 //!   soon as the client closes or resets the connection (measured: within a millisecond, on fresh and on kept-alive
 //!   connections, with and without a request body). So a handler only needs values whose `Drop` gives back what they
 //!   hold, and must not detach its work into a task that outlives it.
-//! - *When the answer is ready*: the future has ended by then. [`Delivered`] wraps the body and reports whether all of it has arrived at
-//!   the client's machine ([`Receipt`]). That our own reads find the connection well says nothing: they know what the runtime heard
+//! - *When the answer is ready*: the future has ended by then. [`DeliveryReport`] wraps the body and reports whether all of it has arrived at
+//!   the client's machine ([`DeliveryReceipt`]). That our own reads find the connection well says nothing: they know what the runtime heard
 //!   of it last, and a close that came just before the answer looks like one that came after it. Whether the client's program read
 //!   what its machine has, nobody but the client can tell, so a lease still needs its idle timeout.
 
@@ -20,27 +20,27 @@ use actix_web::body::{BodySize, MessageBody};
 use bytes::Bytes;
 use tokio::time::{Sleep, sleep};
 
-use super::receipt::{Arrival, Receipt};
+use super::delivery_receipt::{DeliveryReceipt, DeliveryState};
 
 /// How soon it is asked again whether an answer has arrived; each time later. The kernel gives a silent client up in the end.
 const SOON: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_millis(100);
 
 /// A body that reports whether it arrived.
-pub struct Delivered<F: FnOnce(bool)> {
+pub struct DeliveryReport<F: FnOnce(bool)> {
     body: Option<Bytes>,
-    receipt: Receipt,
+    receipt: DeliveryReceipt,
     flushed: bool,
     again: Option<Pin<Box<Sleep>>>,
     pause: Duration,
     report: Option<F>,
 }
 
-impl<F: FnOnce(bool)> Delivered<F> {
+impl<F: FnOnce(bool)> DeliveryReport<F> {
     /// Sends `body`; `report` runs once, with `true` when all has arrived, with `false` if the connection ended first. It runs on the
     /// server's thread, in the second case maybe in a `drop`, so it must not block: let it send to a channel or spawn. An empty body is
-    /// never polled by the server and always counts as undelivered: give such an answer no `Delivered`.
-    pub fn new(body: impl Into<Bytes>, receipt: Receipt, report: F) -> Self {
+    /// never polled by the server and always counts as undelivered: give such an answer no `DeliveryReport`.
+    pub fn new(body: impl Into<Bytes>, receipt: DeliveryReceipt, report: F) -> Self {
         Self { body: Some(body.into()), receipt, flushed: false, again: None, pause: SOON, report: Some(report) }
     }
 
@@ -48,9 +48,9 @@ impl<F: FnOnce(bool)> Delivered<F> {
     fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             match self.receipt.arrival() {
-                Arrival::Arrived => return Poll::Ready(true),
-                Arrival::Lost => return Poll::Ready(false),
-                Arrival::Underway => {}
+                DeliveryState::Arrived => return Poll::Ready(true),
+                DeliveryState::Lost => return Poll::Ready(false),
+                DeliveryState::Underway => {}
             }
             let pause = self.pause;
             ready!(self.again.get_or_insert_with(|| Box::pin(sleep(pause))).as_mut().poll(cx));
@@ -60,7 +60,7 @@ impl<F: FnOnce(bool)> Delivered<F> {
     }
 }
 
-impl<F: FnOnce(bool) + Unpin> MessageBody for Delivered<F> {
+impl<F: FnOnce(bool) + Unpin> MessageBody for DeliveryReport<F> {
     type Error = std::convert::Infallible;
 
     fn size(&self) -> BodySize {
@@ -87,7 +87,7 @@ impl<F: FnOnce(bool) + Unpin> MessageBody for Delivered<F> {
     }
 }
 
-impl<F: FnOnce(bool)> Drop for Delivered<F> {
+impl<F: FnOnce(bool)> Drop for DeliveryReport<F> {
     fn drop(&mut self) {
         self.receipt.done();
         if let Some(report) = self.report.take() {
@@ -116,9 +116,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let mut ours = listener.accept().expect("a connection").0;
-        let (receipt, report) = (Receipt::of_connection(), Rc::new(Cell::new(None)));
+        let (receipt, report) = (DeliveryReceipt::of_connection(), Rc::new(Cell::new(None)));
         let told = report.clone();
-        let mut body = Box::pin(Delivered::new("an answer", receipt.clone(), move |arrived| told.set(Some(arrived))));
+        let mut body =
+            Box::pin(DeliveryReport::new("an answer", receipt.clone(), move |arrived| told.set(Some(arrived))));
         let mut cx = Context::from_waker(Waker::noop());
         let client = hang_up(client);
         // As the server does: it takes what there is, asks for more, and only then writes.

@@ -6,12 +6,12 @@
 
 mod backlog;
 mod body;
+mod byte_counter;
 mod client_frames;
 mod close;
+mod delivery_receipt;
 mod handshake;
 mod hangup;
-mod meter;
-mod receipt;
 mod socket;
 mod upstream;
 pub(crate) mod wire;
@@ -22,20 +22,20 @@ use actix_web::{HttpResponse, web};
 use async_trait::async_trait;
 
 pub use self::{
-    backlog::Backlog,
+    backlog::SendBacklog,
+    byte_counter::RelayObserver,
     close::{CloseReason, EndSender, EndSignal, end_signal},
+    delivery_receipt::DeliveryReceipt,
     handshake::{BadHandshake, ClientHandshake},
-    hangup::Delivered,
-    meter::Witness,
-    receipt::Receipt,
+    hangup::DeliveryReport,
     socket::on_connect,
     wire::{FrameTracker, TooLong},
 };
 pub(crate) use self::{
     backlog::Writes,
-    body::{Ending, Leftovers, RelayBody},
+    body::{Ending, RelayBody, UnreadBytes},
+    byte_counter::ByteCounter,
     handshake::with_upstream,
-    meter::Meter,
     socket::STALL,
     upstream::Upstream,
 };
@@ -78,19 +78,19 @@ pub trait BrowserConnector: Send + Sync {
     /// A fresh connection.
     ///
     /// # Errors
-    /// [`DialError`] when the session ended or does not answer.
-    async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, DialError>;
+    /// [`ConnectorError`] when the session ended or does not answer.
+    async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, ConnectorError>;
 
     /// The path of the browser-wide DevTools endpoint, such as `/devtools/browser/…`.
     ///
     /// # Errors
-    /// [`DialError`] when the session ended or does not answer.
-    async fn cdp_path(&self) -> Result<String, DialError>;
+    /// [`ConnectorError`] when the session ended or does not answer.
+    async fn cdp_path(&self) -> Result<String, ConnectorError>;
 }
 
 /// No connection into the session.
 #[derive(Debug, thiserror::Error)]
-pub enum DialError {
+pub enum ConnectorError {
     /// The session is over (404).
     #[error("the session has ended")]
     Ended,
@@ -150,7 +150,7 @@ pub struct Relay {
     /// What bounds it.
     pub limits: Limits,
     /// Is told when the relay opens and ends.
-    pub witness: Option<Box<dyn Witness>>,
+    pub observer: Option<Box<dyn RelayObserver>>,
     /// Dropped when the relay is over, whatever ended it: keeps the session from counting as idle.
     pub guard: Box<dyn Any>,
 }
@@ -173,9 +173,9 @@ impl Relay {
             Channel::WebDriver => WEBDRIVER_HOST,
         };
         let from_upstream = with_upstream(&mut upstream, host, &self.path).await?;
-        let meter = Meter::open(self.channel.label(), client.backlog(), self.witness);
+        let meter = ByteCounter::open(self.channel.label(), client.backlog(), self.observer);
         let ending = Ending { told: self.end.boxed(), bare: self.channel.bare_end() };
-        let leftovers = Leftovers { from_client: Default::default(), from_upstream };
+        let leftovers = UnreadBytes { from_client: Default::default(), from_upstream };
         let body = RelayBody::new(payload, upstream, leftovers, ending, self.limits, meter, self.guard);
         Ok(client.accept().streaming(body))
     }

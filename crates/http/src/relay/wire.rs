@@ -59,15 +59,7 @@ impl FrameTracker {
     /// Begins between two frames. Messages above `limit` bytes, over all their fragments, are refused.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        Self {
-            header: [0; MAX_HEADER],
-            have: 0,
-            payload_left: 0,
-            message: 0,
-            limit,
-            close_seen: false,
-            messages: 0,
-        }
+        Self { header: [0; MAX_HEADER], have: 0, payload_left: 0, message: 0, limit, close_seen: false, messages: 0 }
     }
 
     /// Goes on over `bytes`, the next ones of the stream.

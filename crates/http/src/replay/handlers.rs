@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{range, record::ReplayBody};
 use crate::{
     answer::{self, Answer},
-    caller::{Inside, Lasting, LastingViewer},
+    caller::{EndedSessionAccess, EndedSessionViewer, SessionAccess},
     error::{ApiError, ErrorBody},
     stream,
 };
@@ -47,7 +47,7 @@ struct Mp4(Vec<u8>);
         (status = "5XX", description = "The recording could not begin", body = ErrorBody),
     )
 )]
-pub(crate) async fn start_replay(mut inside: Inside) -> Answer {
+pub(crate) async fn start_replay(mut inside: SessionAccess) -> Answer {
     let Start { framerate, max_duration_in_seconds, record_audio } = inside.json().await?;
     let wish = StartReplay { framerate, max_duration_in_seconds, record_audio };
     let replay = inside.services().replays.start(&inside.session, wish).await?;
@@ -65,7 +65,7 @@ pub(crate) async fn start_replay(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn list_replays(Lasting(inside): Lasting) -> Answer {
+pub(crate) async fn list_replays(EndedSessionAccess(inside): EndedSessionAccess) -> Answer {
     let replays = inside.services().replays.list(&inside.session).await?;
     let body = |replay| ReplayBody::new(inside.api(), &inside.session, replay);
     Ok(HttpResponse::Ok().json(replays.into_iter().map(body).collect::<Vec<_>>()))
@@ -81,7 +81,7 @@ pub(crate) async fn list_replays(Lasting(inside): Lasting) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn stop_replay(Lasting(inside): Lasting) -> Answer {
+pub(crate) async fn stop_replay(EndedSessionAccess(inside): EndedSessionAccess) -> Answer {
     inside.services().replays.stop(&inside.session, &inside.path("replay_id")?).await?;
     Ok(answer::nothing())
 }
@@ -103,36 +103,37 @@ pub(crate) async fn stop_replay(Lasting(inside): Lasting) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn download_replay(Lasting(inside): Lasting) -> Answer {
-    film(inside).await
+pub(crate) async fn download_replay(EndedSessionAccess(inside): EndedSessionAccess) -> Answer {
+    video(inside).await
 }
 
-/// `GET /live/{session_id}/replays/{replay_id}/film`: the same for whoever may watch.
-pub(crate) async fn watched_film(LastingViewer(inside): LastingViewer) -> Answer {
-    film(inside).await
+/// `GET /live/{session_id}/replays/{replay_id}/video`: the same for whoever may watch.
+pub(crate) async fn watched_film(EndedSessionViewer(inside): EndedSessionViewer) -> Answer {
+    video(inside).await
 }
 
-async fn film(inside: Inside) -> Answer {
+async fn video(inside: SessionAccess) -> Answer {
     let which = inside.path("replay_id")?;
     let also_failed = inside.query()?.boolean("partial")?.unwrap_or(false);
     // A film never changes once it is there, so its name is its tag.
     let tag = format!("\"{}\"", which.to_ascii_lowercase());
     let part = range::wanted(inside.request.headers(), &tag);
-    let film = inside.services().replays.film(&inside.session, &which, part, also_failed).await?;
-    let mut response = match film.part {
+    let video = inside.services().replays.video(&inside.session, &which, part, also_failed).await?;
+    let mut response = match video.part {
         Some((first, last)) => {
             let mut response = HttpResponse::PartialContent();
-            response.insert_header((header::CONTENT_RANGE, format!("bytes {first}-{last}/{}", film.replay.size_bytes)));
+            response
+                .insert_header((header::CONTENT_RANGE, format!("bytes {first}-{last}/{}", video.replay.size_bytes)));
             response
         }
         None => HttpResponse::Ok(),
     };
-    let name = format!("attachment; filename=\"replay-{}.mp4\"", film.replay.id);
+    let name = format!("attachment; filename=\"replay-{}.mp4\"", video.replay.id);
     response
         .content_type("video/mp4")
         .insert_header((header::ACCEPT_RANGES, "bytes"))
         .insert_header((header::ETAG, HeaderValue::from_str(&tag).map_err(ApiError::internal)?))
         .insert_header((header::CONTENT_DISPOSITION, name))
-        .no_chunking(film.length);
-    Ok(stream::answer(response, inside, film.bytes))
+        .no_chunking(video.length);
+    Ok(stream::answer(response, inside, video.bytes))
 }

@@ -2,14 +2,14 @@
 
 use actix_web::HttpResponse;
 
-use crate::{caller::LastingViewer, live_view::embedded};
+use crate::{caller::EndedSessionViewer, live_view::embedded};
 
 const PAGE: &str = include_str!("assets/replay.html");
 const SCRIPT: &str = include_str!("assets/replay.js");
 const STYLE: &str = include_str!("assets/replay.css");
 
 /// `GET /live/{session_id}/replays/{replay_id}`: the same bytes for every recording; the page finds the film from its own address.
-pub(crate) async fn replay_page(_: LastingViewer) -> HttpResponse {
+pub(crate) async fn replay_page(_: EndedSessionViewer) -> HttpResponse {
     embedded("text/html; charset=utf-8", "no-store", PAGE)
 }
 

@@ -16,10 +16,10 @@ use crate::{
     answer::{self, Answer},
     caller::Authorized,
     error::{ApiError, ErrorBody},
-    fresh::UndeliveredSession,
     json::in_order,
     query::Query,
     state::Api,
+    undelivered::UndeliveredSession,
 };
 
 impl Api {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use casement_domain::{
     extension::ExtensionRef,
-    field::{Bad, FieldCode, Fields},
-    profile::{ProfileRef, ProfileWish},
+    field::{FieldCode, Fields, InvalidValue},
+    profile::{ProfileRef, ProfileRequest},
     session::{self, CreateSession, Refusal, UpdateSession},
-    telemetry::{Category, Wish},
+    telemetry::{Category, ConfigRequest},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -88,7 +88,7 @@ pub(crate) fn checked<W: Clone, T>(
     };
     let mut all = Fields::new();
     for error in theirs.into_iter().chain(ours.fields().iter().cloned()) {
-        all.refuse(&error.field, Bad::new(error.code, error.message));
+        all.refuse(&error.field, InvalidValue::new(error.code, error.message));
     }
     Err(all.finish().err().unwrap_or(ours).into())
 }
@@ -103,7 +103,7 @@ pub(crate) struct Profile {
     save_changes: Option<bool>,
 }
 
-impl From<Profile> for ProfileWish {
+impl From<Profile> for ProfileRequest {
     fn from(Profile { id, name, save_changes }: Profile) -> Self {
         Self { which: ProfileRef { id, name }, save_changes: save_changes.unwrap_or(false) }
     }
@@ -148,17 +148,20 @@ struct Toggle {
 }
 
 /// What is to be captured; a category that there is not is refused.
-pub(crate) fn wish(telemetry: Option<Telemetry>, fields: &mut Fields) -> Option<Wish> {
+pub(crate) fn wish(telemetry: Option<Telemetry>, fields: &mut Fields) -> Option<ConfigRequest> {
     let Telemetry { enabled, browser } = telemetry?;
     let browser = browser.map(|map| map.into_iter().filter_map(|named| category(named, fields)).collect());
-    Some(Wish { enabled, browser })
+    Some(ConfigRequest { enabled, browser })
 }
 
 fn category((name, toggle): (String, Option<Toggle>), fields: &mut Fields) -> Option<(Category, bool)> {
     let Some(category) = Category::parse(&name) else {
         let known = Category::ALL.map(Category::as_str).join(", ");
         let shown: String = name.chars().take(64).collect();
-        fields.refuse("telemetry.browser", Bad::new(FieldCode::NotAllowed, format!("is not one of {known}")).of(shown));
+        fields.refuse(
+            "telemetry.browser",
+            InvalidValue::new(FieldCode::NotAllowed, format!("is not one of {known}")).of(shown),
+        );
         return None;
     };
     Some((category, toggle?.enabled?))
@@ -173,7 +176,7 @@ pub(crate) fn policy(
     match (browser_policy, chrome_policy) {
         (Some(one), Some(other)) if one != other => {
             let message = "is another name of browser_policy and differs from it";
-            fields.refuse("chrome_policy", Bad::new(FieldCode::MutuallyExclusive, message));
+            fields.refuse("chrome_policy", InvalidValue::new(FieldCode::MutuallyExclusive, message));
             Some(one)
         }
         (one, other) => one.or(other),

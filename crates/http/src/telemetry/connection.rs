@@ -9,7 +9,7 @@ use casement_domain::{
 use serde_json::Value;
 
 use crate::{
-    relay::{CloseReason, Witness},
+    relay::{CloseReason, RelayObserver},
     state::Services,
 };
 
@@ -52,7 +52,7 @@ impl Connection {
     }
 }
 
-impl Witness for Connection {
+impl RelayObserver for Connection {
     fn opened(&self) {
         match &self.kind {
             Kind::Cdp | Kind::WebDriver => self.note::<0>("cdp_connect", None),

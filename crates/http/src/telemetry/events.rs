@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use actix_web::{HttpResponse, http::header::HeaderName};
 use casement_domain::{
     page::Listed,
-    telemetry::{EventsQuery, Numbered},
+    telemetry::{EventsQuery, NumberedEvent},
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -45,7 +45,7 @@ struct TelemetryEventBody {
 }
 
 /// As [`TelemetryEvent`] is written. What happened is JSON already.
-pub(super) fn write(to: &mut String, one: &Numbered) {
+pub(super) fn write(to: &mut String, one: &NumberedEvent) {
     // Writing to a text does not fail.
     let _ = write!(to, r#"{{"seq":{},"event":{}}}"#, one.seq, one.event.body);
 }
@@ -92,7 +92,7 @@ fn asked(query: &Query, caller: &Authorized) -> Result<EventsQuery, ApiError> {
     })
 }
 
-fn page(page: &Listed<Numbered>) -> HttpResponse {
+fn page(page: &Listed<NumberedEvent>) -> HttpResponse {
     let bytes: usize = page.items.iter().map(|one| one.event.body.len() + 40).sum();
     let mut body = String::with_capacity(bytes + 2);
     body.push('[');

@@ -3,11 +3,11 @@
 use std::{future::Future, pin::Pin, time::Duration};
 
 use actix_web::web::Bytes;
-use casement_domain::telemetry::{Followed, FollowedEvents, Numbered, Start};
+use casement_domain::telemetry::{Followed, FollowedEvents, NumberedEvent, Start};
 use futures_util::{Stream, StreamExt as _, stream};
 
 use super::events::{self, TelemetryEvent};
-use crate::{answer::Answer, caller::Inside, error::ErrorBody, relay::CloseReason, sse};
+use crate::{answer::Answer, caller::SessionAccess, error::ErrorBody, relay::CloseReason, sse};
 
 /// How long the last events of a session may take after its end.
 const LAST_EVENTS: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const TOO_SLOW: Bytes = Bytes::from_static(b": slow_reader\n\n");
         (status = "5XX", description = "The database is away", body = ErrorBody),
     )
 )]
-pub(crate) async fn stream_telemetry(inside: Inside) -> Answer {
+pub(crate) async fn stream_telemetry(inside: SessionAccess) -> Answer {
     let last = inside.headers().get("last-event-id").and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let start = match (last, inside.query()?.raw("replay")?) {
         (Some(seq), _) => Start::After(seq),
@@ -54,7 +54,7 @@ enum Next {
     Ended,
 }
 
-fn frames(inside: Inside, events: FollowedEvents) -> impl Stream<Item = Bytes> {
+fn frames(inside: SessionAccess, events: FollowedEvents) -> impl Stream<Item = Bytes> {
     let (registry, session) = (inside.services().connections.clone(), inside.session.id);
     let (mut end, mut open) = inside.into_open();
     let ended: Ended = Box::pin(async move {
@@ -89,7 +89,7 @@ fn frames(inside: Inside, events: FollowedEvents) -> impl Stream<Item = Bytes> {
     })
 }
 
-fn frame(one: &Numbered) -> Bytes {
+fn frame(one: &NumberedEvent) -> Bytes {
     let mut text = format!("id: {}\ndata: ", one.seq);
     events::write(&mut text, one);
     text.push_str("\n\n");

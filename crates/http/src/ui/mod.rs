@@ -12,7 +12,7 @@ mod thumbnail;
 
 use actix_web::HttpRequest;
 
-pub use self::pools::{Outlook, PoolOutlook};
+pub use self::pools::{PoolStatus, PoolStatusSource};
 pub(crate) use self::{
     assets::{asset, home, page},
     guard::{authenticate, own_page, shows_cookie},

@@ -14,7 +14,7 @@ use crate::{
 
 /// How it goes with a pool, as far as this node knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Outlook {
+pub struct PoolStatus {
     /// How many callers wait for a browser of it.
     pub waiting: u32,
     /// For how long the first of them has waited.
@@ -27,9 +27,9 @@ pub struct Outlook {
 }
 
 /// Knows how it goes with pools.
-pub trait PoolOutlook: Send + Sync {
+pub trait PoolStatusSource: Send + Sync {
     /// Of one pool; of one that nothing is known of, nothing.
-    fn of(&self, pool: PoolId) -> Outlook;
+    fn of(&self, pool: PoolId) -> PoolStatus;
 }
 
 #[derive(Serialize)]
@@ -37,7 +37,7 @@ struct Shown {
     #[serde(flatten)]
     pool: PoolBody,
     #[serde(flatten)]
-    outlook: Outlook,
+    pool_status: PoolStatus,
 }
 
 /// `GET /ui/api/browser_pools`.
@@ -45,7 +45,7 @@ pub(crate) async fn list_pools(caller: Authorized) -> Answer {
     let page = caller.query()?.page()?;
     let found = caller.services().pools.list(caller.scope(), &PoolFilter::default(), page).await?;
     let shown = |(pool, counts): (Pool, PoolCounts)| Shown {
-        outlook: caller.services().outlook.of(pool.id),
+        pool_status: caller.services().pool_status.of(pool.id),
         pool: (pool, counts).into(),
     };
     Ok(answer::list(&found.map(shown)))

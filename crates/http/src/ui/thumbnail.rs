@@ -8,7 +8,7 @@ use crate::{
     answer::Answer,
     caller::Authorized,
     error::{ApiError, Code},
-    picture,
+    image_response,
 };
 
 /// How wide it is at most, in pixels.
@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 128 * 1024 * 1024;
 pub(crate) async fn thumbnail(caller: Authorized) -> Answer {
     let session = caller.services().sessions.get(caller.scope(), &caller.path("id")?, false).await?;
     session.admits(caller.scope().organization_wide)?;
-    let place = picture::place_of(&session).await?;
+    let place = image_response::place_of(&session).await?;
     let whole = caller.services().sessions.glance(&session).await?;
     let small = tokio::task::spawn_blocking(move || shrunk(&whole)).await.map_err(ApiError::internal)?;
     let small =

@@ -25,8 +25,8 @@ use super::{
     public_url,
 };
 use crate::relay::{
-    Channel, ClientHandshake, CloseReason, EndSignal, Ending, Leftovers, Limits, Meter, RelayBody, RelayError,
-    Upstream, WEBDRIVER_HOST, Witness, wire, with_upstream,
+    ByteCounter, Channel, ClientHandshake, CloseReason, EndSignal, Ending, Limits, RelayBody, RelayError,
+    RelayObserver, UnreadBytes, Upstream, WEBDRIVER_HOST, wire, with_upstream,
 };
 
 /// The longest message before the session is bound.
@@ -47,7 +47,7 @@ pub struct BidiRelay {
     /// What bounds it once it is bound.
     pub limits: Limits,
     /// Is told when the relay opens and ends.
-    pub witness: Option<Box<dyn Witness>>,
+    pub observer: Option<Box<dyn RelayObserver>>,
     /// Dropped when the relay is over, whatever ended it.
     pub guard: Box<dyn Any>,
 }
@@ -77,7 +77,7 @@ impl BidiRelay {
             outbox: VecDeque::new(),
             webdriver_url: self.webdriver_url,
             limits: self.limits,
-            meter: Meter::open(Channel::WebDriver.label(), client.backlog(), self.witness),
+            meter: ByteCounter::open(Channel::WebDriver.label(), client.backlog(), self.observer),
             guard: self.guard,
         };
         Ok(client.accept().streaming(chunks(Phase::Binding(Box::new(binding)))))
@@ -135,7 +135,7 @@ struct Binding {
     outbox: VecDeque<Step>,
     webdriver_url: Url,
     limits: Limits,
-    meter: Meter,
+    meter: ByteCounter,
     guard: Box<dyn Any>,
 }
 
@@ -271,7 +271,7 @@ impl Binding {
     }
 
     fn bound(self) -> RelayBody {
-        let leftovers = Leftovers { from_client: self.client.buffer, from_upstream: self.chromedriver.buffer };
+        let leftovers = UnreadBytes { from_client: self.client.buffer, from_upstream: self.chromedriver.buffer };
         RelayBody::new(self.payload, self.upstream, leftovers, self.ending, self.limits, self.meter, self.guard)
     }
 }

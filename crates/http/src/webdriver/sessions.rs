@@ -12,17 +12,17 @@ use tokio::{runtime::Handle, task::AbortHandle};
 use super::WebDriverSessionId;
 use crate::{
     connections::Registered,
-    relay::{CloseReason, EndSignal, Witness as _},
+    relay::{CloseReason, EndSignal, RelayObserver as _},
     telemetry::Connection,
 };
 
 /// Those of one browser that are told of; whoever makes more is not.
 const MAX_COUNT: usize = 100;
 
-type Open = HashMap<SessionId, HashMap<WebDriverSessionId, Told>>;
+type Open = HashMap<SessionId, HashMap<WebDriverSessionId, AnnouncedSession>>;
 
 /// One that is open, and was told of.
-struct Told {
+struct AnnouncedSession {
     connection: Connection,
     /// Commands and answers.
     messages: u64,
@@ -60,7 +60,7 @@ impl ClassicSessions {
             sessions.ended(session, &ending, Some(why));
             drop(registered);
         });
-        of_session.insert(id, Told { connection, messages: 2, waits: waits.abort_handle() });
+        of_session.insert(id, AnnouncedSession { connection, messages: 2, waits: waits.abort_handle() });
     }
 
     /// A command of one was answered.
@@ -79,7 +79,7 @@ impl ClassicSessions {
             open.remove(&session);
         }
         drop(open);
-        if let Some(Told { connection, messages, waits }) = told {
+        if let Some(AnnouncedSession { connection, messages, waits }) = told {
             connection.ended(why, messages);
             waits.abort();
         }

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use casement_domain::{
     MonotonicTime,
     browser::Started,
-    pool::{Entered, Outcome, TakenNow, Waiter, WaiterEvent},
+    pool::{ImmediateLease, QueueEntered, TicketOutcome, Waiter, WaiterEvent},
     session::{Created, EndReason, SessionState},
     store_error::Replaced,
     testing::{leased_session, pool, session_id},
@@ -55,8 +55,8 @@ fn waiting(turn: &Arc<Semaphore>, event: WaiterEvent) -> Ports {
     let turn = turn.clone();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
-    ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
-    ports.line.expect_enter().returning(|_, _| Ok(Entered::Yes(1)));
+    ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+    ports.line.expect_enter().returning(|_, _| Ok(QueueEntered::Yes(1)));
     ports.tickets.expect_expect().returning(move |_| Box::new(Told(turn.clone(), event)));
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     ports.wake.expect_wake().return_const(());
@@ -73,7 +73,7 @@ async fn a_ready_browser_is_answered_at_once() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
-    ports.line.expect_take_now().return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
+    ports.line.expect_take_now().return_once(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     let reply = TestApi::start(ports).post(PATH, json!({ "name": "n" })).await;
     assert_eq!(reply.status, 200, "{reply}");
@@ -108,7 +108,7 @@ async fn a_caller_that_will_not_wait_gets_204() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
-    ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
+    ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
     let reply = TestApi::start(ports).post(PATH, json!({ "acquire_timeout_seconds": 0 })).await;
     assert_eq!(reply.to_string(), "204\n");
 }
@@ -116,15 +116,15 @@ async fn a_caller_that_will_not_wait_gets_204() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_ends_with_a_browser_or_204() {
     for (event, outcome, status) in [
-        (WaiterEvent::Look, Outcome::Granted(Box::new(leased_session(1))), 200),
-        (WaiterEvent::TimeUp, Outcome::Gone, 204),
-        (WaiterEvent::Stopping, Outcome::Gone, 204),
-        (WaiterEvent::Look, Outcome::Gone, 404),
-        (WaiterEvent::Look, Outcome::NameTaken, 409),
+        (WaiterEvent::Look, TicketOutcome::Granted(Box::new(leased_session(1))), 200),
+        (WaiterEvent::TimeUp, TicketOutcome::Gone, 204),
+        (WaiterEvent::Stopping, TicketOutcome::Gone, 204),
+        (WaiterEvent::Look, TicketOutcome::Gone, 404),
+        (WaiterEvent::Look, TicketOutcome::NameTaken, 409),
     ] {
         let turn = Arc::new(Semaphore::new(1));
         let mut ports = waiting(&turn, event);
-        ports.line.expect_outcome().times(1).return_once(|_| Ok(Outcome::Waiting));
+        ports.line.expect_outcome().times(1).return_once(|_| Ok(TicketOutcome::Waiting));
         let last = outcome.clone();
         ports.line.expect_outcome().return_once(move |_| Ok(last));
         let left = outcome.clone();
@@ -138,17 +138,17 @@ async fn a_wait_ends_with_a_browser_or_204() {
 async fn the_wait_is_no_longer_than_the_callers_own_patience() {
     let turn = Arc::new(Semaphore::new(1));
     let mut ports = waiting(&turn, WaiterEvent::TimeUp);
-    ports.line.expect_outcome().returning(|_| Ok(Outcome::Waiting));
-    ports.line.expect_leave().returning(|_| Ok(Outcome::Gone));
+    ports.line.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
+    ports.line.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
     ports.line.checkpoint();
     let until = Arc::new(std::sync::Mutex::new(None));
     let seen = until.clone();
-    ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
-    ports.line.expect_outcome().returning(|_| Ok(Outcome::Waiting));
-    ports.line.expect_leave().returning(|_| Ok(Outcome::Gone));
+    ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+    ports.line.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
+    ports.line.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
     ports.line.expect_enter().returning(move |place, _| {
         *seen.lock().unwrap() = Some(place.lasts);
-        Ok(Entered::Yes(1))
+        Ok(QueueEntered::Yes(1))
     });
     let api = TestApi::start(ports);
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
@@ -166,12 +166,12 @@ async fn a_caller_that_hangs_up_leaves_the_line_at_once() {
     let asking = asked.clone();
     ports.line.expect_outcome().returning(move |_| {
         asking.store(true, Ordering::SeqCst);
-        Ok(Outcome::Waiting)
+        Ok(TicketOutcome::Waiting)
     });
     let leaving = left.clone();
     ports.line.expect_leave().returning(move |_| {
         leaving.fetch_add(1, Ordering::SeqCst);
-        Ok(Outcome::Gone)
+        Ok(TicketOutcome::Gone)
     });
     let api = TestApi::start(ports);
     let mut stream = api.connect().await;
@@ -190,9 +190,9 @@ async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
     let asking = asked.clone();
     ports.line.expect_outcome().returning(move |_| {
         asking.store(true, Ordering::SeqCst);
-        Ok(Outcome::Waiting)
+        Ok(TicketOutcome::Waiting)
     });
-    ports.line.expect_leave().returning(|_| Ok(Outcome::Granted(Box::new(leased_session(1)))));
+    ports.line.expect_leave().returning(|_| Ok(TicketOutcome::Granted(Box::new(leased_session(1)))));
     ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
     let ended = back.clone();
     ports.sessions.expect_end().returning(move |_, next| {
@@ -216,12 +216,12 @@ async fn a_caller_that_hangs_up_while_its_ticket_is_looked_at_leaves_the_line() 
     let asking = looking.clone();
     ports.line.expect_outcome().returning(move |_| {
         asking.store(true, Ordering::SeqCst);
-        Ok(Outcome::Waiting)
+        Ok(TicketOutcome::Waiting)
     });
     let leaving = left.clone();
     ports.line.expect_leave().returning(move |_| {
         leaving.store(true, Ordering::SeqCst);
-        Ok(Outcome::Gone)
+        Ok(TicketOutcome::Gone)
     });
     let api = TestApi::start(ports);
     let mut stream = api.connect().await;
@@ -241,7 +241,7 @@ async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
     let taking = reached.clone();
     ports.line.expect_take_now().return_once(move |_, _, _| {
         taking.store(true, Ordering::SeqCst);
-        Ok(TakenNow::Leased(Box::new(leased_session(1))))
+        Ok(ImmediateLease::Leased(Box::new(leased_session(1))))
     });
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     ports.wake.expect_wake().return_const(());
@@ -270,7 +270,7 @@ async fn a_lease_whose_answer_did_not_arrive_goes_back_and_one_that_was_read_sta
         let taking = taken.clone();
         ports.line.expect_take_now().return_once(move |_, _, _| {
             taking.store(true, Ordering::SeqCst);
-            Ok(TakenNow::Leased(Box::new(leased_session(1))))
+            Ok(ImmediateLease::Leased(Box::new(leased_session(1))))
         });
         ports.engine.expect_hand_out().returning(|_, _| Ok(()));
         ports.wake.expect_wake().return_const(());

@@ -12,7 +12,7 @@ use casement_domain::{
     ProfileId, StoreError,
     audit::AuditEntry,
     browser::EngineError,
-    pool::{Pool, TakenNow},
+    pool::{ImmediateLease, Pool},
     profile::LoadedProfile,
     session::{EndReason, Session, SessionState},
     store_error::Replaced,
@@ -34,7 +34,7 @@ fn warm() -> Pool {
 }
 
 /// What the store was given to store with a lease.
-type Stored = Arc<Mutex<Vec<AuditEntry>>>;
+type StoredBatch = Arc<Mutex<Vec<AuditEntry>>>;
 
 /// A pool of which a caller has had a browser just now, and it is known which one comes next. Beside the lease of the next caller something
 /// `happens`, and then it gets `session`, whose browser `answers` or not.
@@ -43,20 +43,20 @@ async fn seen_ahead(
     happens: impl Fn() + Send + Sync + 'static,
     session: Session,
     answers: bool,
-) -> (TestApi, Stored) {
-    let (stored, seen) = (Stored::default(), Arc::new(AtomicBool::new(false)));
+) -> (TestApi, StoredBatch) {
+    let (stored, seen) = (StoredBatch::default(), Arc::new(AtomicBool::new(false)));
     ports.pools.expect_find().returning(|_, _| Ok(Some(warm())));
     let looked = Arc::clone(&seen);
     ports.pools.expect_find_with_next().returning(move |_, _| {
         looked.store(true, Ordering::SeqCst);
         Ok(Some((warm(), Some(browser_id(1)))))
     });
-    ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
+    ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
     let noted = Arc::clone(&stored);
     ports.line.expect_take_recorded().returning(move |_, _, _, record, _| {
         noted.lock().unwrap().push(record.clone());
         happens();
-        Ok(TakenNow::Leased(Box::new(session.clone())))
+        Ok(ImmediateLease::Leased(Box::new(session.clone())))
     });
     let asked = AtomicUsize::new(0);
     ports.engine.expect_hand_out().returning(move |id, _| match asked.fetch_add(1, Ordering::SeqCst) {

@@ -7,7 +7,7 @@ use std::{
 
 use casement_domain::{
     AuditRecordId, ProjectId, UserId,
-    audit::{AuditEntry, AuditRecord, AuditService, AuthStrategy, Measured, Position},
+    audit::{AuditEntry, AuditRecord, AuditService, AuthStrategy, Position, RangeMeasurement},
     store_error::Replaced,
     testing::{FixedClock, NOON, organization_id, project_id, session, session_id},
 };
@@ -62,7 +62,7 @@ fn holding(count: u32) -> Ports {
         let left = older(stretch.after);
         let held = left.min(limit);
         let ends = (held > 0).then(|| (record(left).position(), record(left - held + 1).position()));
-        Ok(Measured { count: held, ends, more: left > limit })
+        Ok(RangeMeasurement { count: held, ends, more: left > limit })
     });
     ports
 }
@@ -274,7 +274,7 @@ async fn a_call_that_took_long_is_recorded_as_of_its_answer() {
 async fn an_export_into_the_future_says_where_it_ends() {
     let whole_until = Some(datetime!(2026-12-01 11:59:59.25 UTC));
     let mut ports = Ports { trail: Trail { whole_until, ..Trail::default() }, ..Ports::default() };
-    ports.audit.expect_measure().returning(|_, _, _, _| Ok(Measured::default()));
+    ports.audit.expect_measure().returning(|_, _, _, _| Ok(RangeMeasurement::default()));
     let api = TestApi::start(ports);
     for (end, told) in [("2026-12-02", "2026-12-01T11:59:59.25Z"), ("2026-12-01T11:00:00Z", "2026-12-01T11:00:00Z")] {
         let reply = api.get(&format!("/audit-logs/export/chunk?start=2026-12-01&end={end}")).await;
@@ -286,7 +286,7 @@ async fn an_export_into_the_future_says_where_it_ends() {
 async fn an_export_of_a_time_whose_records_are_not_all_written_is_refused_for_now() {
     let unwritten_since = Some(datetime!(2026-12-01 11:00 UTC));
     let mut ports = Ports { trail: Trail { unwritten_since, ..Trail::default() }, ..Ports::default() };
-    ports.audit.expect_measure().returning(|_, _, _, _| Ok(Measured::default()));
+    ports.audit.expect_measure().returning(|_, _, _, _| Ok(RangeMeasurement::default()));
     let api = TestApi::start(ports);
     let export = async |end: &str| api.get(&format!("/audit-logs/export/chunk?start=2026-11-01&end={end}")).await;
     for (end, status) in [("2026-12-01T11:00:00Z", 200), ("2026-12-01T11:00:01Z", 503), ("2026-12-02", 503)] {

@@ -3,9 +3,9 @@
 use casement_domain::{
     AuthConnectionId, ProfileId, ProxyId, SessionId,
     auth_connection::{
-        AuthConnection, AwaitedChoice, AwaitedField, ConnectionDeleted, ConnectionStatus, ConnectionStored,
-        ConnectionUpdated, CredentialRef, Flow, FlowBegun, FlowError, FlowFailure, FlowKind, FlowStatus, FlowStep,
-        Need, Settings, TimelineEvent,
+        AuthConnection, ConnectionDeleted, ConnectionStatus, ConnectionStored, ConnectionUpdated, CredentialRef, Flow,
+        FlowBegun, FlowError, FlowFailure, FlowKind, FlowRequirement, FlowStatus, FlowStep, RequestedChoice,
+        RequestedField, Settings, TimelineEvent,
     },
     login_page::{ChoiceKind, FieldKind, HostPattern, InputKind, MfaKind, Progress},
     page::Listed,
@@ -43,8 +43,8 @@ pub(super) fn connection() -> AuthConnection {
     }
 }
 
-fn field(id: &str, kind: FieldKind, required: bool) -> AwaitedField {
-    AwaitedField {
+fn field(id: &str, kind: FieldKind, required: bool) -> RequestedField {
+    RequestedField {
         id: id.to_owned(),
         name: format!("{id}-name"),
         kind,
@@ -59,8 +59,8 @@ fn field(id: &str, kind: FieldKind, required: bool) -> AwaitedField {
     }
 }
 
-fn choice(id: &str, kind: ChoiceKind, mfa: Option<MfaKind>, provider: Option<&str>) -> AwaitedChoice {
-    AwaitedChoice {
+fn choice(id: &str, kind: ChoiceKind, mfa: Option<MfaKind>, provider: Option<&str>) -> RequestedChoice {
+    RequestedChoice {
         id: id.to_owned(),
         kind,
         label: format!("By {id}"),
@@ -271,7 +271,7 @@ async fn a_login_that_waits_is_shown_in_both_forms() {
 async fn a_list_shows_its_options_and_takes_no_other() {
     let mut ports = Ports::default();
     let company = field("company", FieldKind::Text, true);
-    let company = AwaitedField { options: vec!["North".to_owned(), "South".to_owned()], ..company };
+    let company = RequestedField { options: vec!["North".to_owned(), "South".to_owned()], ..company };
     let flow = Flow { fields: vec![company], ..flow() };
     finds(&mut ports, AuthConnection { flow: Some(Box::new(flow)), ..connection() });
     ports.auth_connections.expect_put().times(1).returning(|_| Ok(true));
@@ -354,7 +354,7 @@ async fn an_update_changes_only_what_is_given() {
 async fn a_login_is_answered_at_once_and_one_that_goes_on_is_answered_again() {
     let mut ports = Ports::default();
     let can = AuthConnection {
-        needs: Some(vec![Need::Value("username".to_owned())]),
+        needs: Some(vec![FlowRequirement::Value("username".to_owned())]),
         settings: Settings {
             credential: Some(CredentialRef::Auto { provider: "vault".to_owned() }),
             ..Settings::default()

@@ -3,7 +3,7 @@
 use casement_domain::{
     browser::{EngineError, EngineFault},
     computer::{Action, BrokeOff, Button, ClickKind, Point},
-    inside::OperationError,
+    session_operation::OperationError,
     testing::{browser_id, session, session_id},
 };
 use casement_http::Permission;

@@ -3,7 +3,7 @@
 use casement_domain::{
     deployment::{
         Deployment, DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored, Line, ListedApp,
-        MockWaiting, WakeReason,
+        MockChangeWaiter, WakeReason,
     },
     page::Listed,
     sealing::Sealer as _,
@@ -300,7 +300,7 @@ async fn a_follower_learns_where_it_stands_what_was_said_and_what_happens_to_the
         Ok((span.from..3).take(2).map(line).collect())
     });
     ports.news.expect_expect().times(1).returning(|_| {
-        let mut waiting = MockWaiting::new();
+        let mut waiting = MockChangeWaiter::new();
         waiting.expect_next().returning(|_| WakeReason::Changed);
         Box::new(waiting)
     });

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use casement_domain::{
     ExtensionId,
     extension::{Extension, ExtensionDeleted, ExtensionStored},
-    inside::{ByteStream, OperationError, UpstreamFault},
     name::SlugName,
     page::Listed,
     session::IdOrName,
+    session_operation::{ByteStream, OperationError, UpstreamFault},
     testing::{NOON, browser_id, project_id, session, session_id},
 };
 use futures_util::{StreamExt as _, stream};

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use casement_domain::{
     fs::{Change, ChangeKind, Entry, FileContent, WatchId},
-    inside::OperationError,
+    session_operation::OperationError,
     testing::{NOON, browser_id, session, session_id},
 };
 use casement_http::Permission;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use casement_domain::{
     Replaced, StoreError,
-    deployment::{DeploymentStatus, Line, MockWaiting, WakeReason},
+    deployment::{DeploymentStatus, Line, MockChangeWaiter, WakeReason},
     invocation::{Invocation, InvocationStatus, InvocationStored},
     organization::{Limit, LimitExceeded},
     page::Listed,
@@ -43,7 +43,7 @@ fn running(heard: usize) -> Ports {
     let waits = std::sync::Arc::new(waits);
     ports.news.expect_expect().returning(move |_| {
         let waits = waits.clone();
-        let mut waiting = MockWaiting::new();
+        let mut waiting = MockChangeWaiter::new();
         waiting.expect_next().returning(move |until| {
             assert!(until.is_some());
             if waits.fetch_add(1, Ordering::Relaxed) < heard { WakeReason::Changed } else { WakeReason::TimeUp }
@@ -135,7 +135,7 @@ async fn nobody_waits_longer_than_five_minutes_or_two_seconds_less_than_its_clie
             .expect_get()
             .returning(|id| Ok(Some(Invocation { id, status: InvocationStatus::Running, ..invocation(1) })));
         ports.news.expect_expect().returning(move |_| {
-            let mut waiting = MockWaiting::new();
+            let mut waiting = MockChangeWaiter::new();
             waiting.expect_next().returning(move |until| {
                 assert_eq!(until, Some(NOON + Duration::seconds(seconds)));
                 WakeReason::TimeUp
@@ -257,7 +257,7 @@ async fn lists_and_streams_say_what_they_show() {
     ports.invocations.expect_find().returning(|_, _| Ok(Some(ended())));
     ports.invocations.expect_get().returning(|_| Ok(Some(ended())));
     ports.lines.expect_page().returning(|_, _| Ok(vec![Line { number: 0, at: NOON, text: "hello".to_owned() }]));
-    ports.news.expect_expect().returning(|_| Box::new(MockWaiting::new()));
+    ports.news.expect_expect().returning(|_| Box::new(MockChangeWaiter::new()));
     let api = TestApi::start(ports);
     let reply = api.get("/invocations?status=succeeded&since=1h").await;
     let record = json!({

@@ -12,11 +12,11 @@ use bytes::Bytes;
 use casement_domain::{
     ProcessId,
     curl::{CurlAnswer, CurlRequest},
-    inside::{ByteStream, OperationError, UpstreamFault},
     process::{
-        Executed, Output, OutputEvents, OutputStream, ProcessState, ProcessStatus, Signal, Spawned, TerminalSize,
+        ExecutionResult, Output, OutputEvents, OutputStream, ProcessState, ProcessStatus, Signal, Spawned, TerminalSize,
     },
     session_log::{FollowLog, LogLine, LogLines, LogSource},
+    session_operation::{ByteStream, OperationError, UpstreamFault},
     testing::{NOON, browser_id, session, session_id},
 };
 use casement_http::Permission;
@@ -66,7 +66,7 @@ async fn a_program_is_run_as_asked_and_answered_with_what_it_wrote() {
         assert_eq!(browser, browser_id(1));
         assert_eq!((exec.program.command.as_str(), exec.within), ("ls", Duration::from_secs(5)));
         assert_eq!(exec.program.args.as_deref(), Some(["-l".to_owned()].as_slice()));
-        Ok(Executed {
+        Ok(ExecutionResult {
             exit_code: 2,
             duration_ms: 12,
             stdout_bytes: 4,

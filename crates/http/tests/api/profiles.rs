@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use casement_domain::{
     ProfileId, ProfileVersionId,
-    inside::OperationError,
     organization::{Limit, LimitExceeded},
     page::Listed,
     profile::{LoadedProfile, Profile, ProfileDeleted, ProfileRenamed, ProfileStored, ProfileVersion},
     session::{Created, IdOrName},
+    session_operation::OperationError,
     testing::{NOON, PlainSealer, organization_id, profile, project_id, session, session_id},
 };
 use futures_util::{StreamExt as _, stream};

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use casement_domain::{
     ReplayId,
-    inside::{ByteStream, OperationError},
     replay::{NewReplay, Replay, ReplayState},
     session::{EndReason, IdOrName, Session, SessionState},
+    session_operation::{ByteStream, OperationError},
     testing::{NOON, browser_id, project_id, session, session_id},
 };
 use casement_http::Permission;
@@ -69,7 +69,7 @@ fn kept_ports() -> Ports {
         let states = [ReplayState::Finished, ReplayState::Running, ReplayState::Failed, ReplayState::Failed];
         Ok((1..).zip(states).map(|(n, state)| replay(n, state)).collect())
     });
-    ports.films.expect_get_part().returning(|key, offset, length| {
+    ports.videos.expect_get_part().returning(|key, offset, length| {
         let there = [1, 3].iter().any(|n| key == format!("replays/{}/{}", session_id(1), id(*n)));
         Ok(there.then(|| part(offset, length)))
     });
@@ -296,8 +296,8 @@ async fn whoever_may_watch_may_play_a_recording_and_nothing_else() {
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.contains("media-src 'self'") && !policy.contains("unsafe"), "{policy}");
     assert!(!page.text().contains(&token));
-    let film = api.request("GET", &format!("{live}/film?jwt={token}"), &["Range: bytes=0-0"], "").await;
-    assert_eq!((film.status, film.text().as_str()), (206, "0"));
+    let video = api.request("GET", &format!("{live}/film?jwt={token}"), &["Range: bytes=0-0"], "").await;
+    assert_eq!((video.status, video.text().as_str()), (206, "0"));
     for name in ["replay.js", "replay.css"] {
         assert_eq!(api.request("GET", &format!("/live/assets/{name}"), &[], "").await.status, 200);
     }

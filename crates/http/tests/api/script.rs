@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use casement_domain::{
     browser::{EngineError, EngineFault},
-    inside::OperationError,
     script::{NewScript, ScriptEnd},
+    session_operation::OperationError,
     testing::{browser_id, session, session_id},
 };
 use casement_http::Permission;

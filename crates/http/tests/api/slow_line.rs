@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use casement_domain::{
     BrowserId, NodeId, PoolId, StoreError, TicketId,
     audit::AuditEntry,
-    pool::{Entered, LeaseFrom, LeaseRequest, MockWaitQueue, Outcome, Place, TakenNow, WaitQueue},
+    pool::{
+        ImmediateLease, LeaseFrom, LeaseRequest, MockWaitQueue, QueueEntered, QueueEntry, TicketOutcome, WaitQueue,
+    },
 };
 use time::OffsetDateTime;
 
@@ -18,7 +20,7 @@ pub(super) struct SlowLine {
 }
 
 impl SlowLine {
-    async fn slowly(&self, taken: Result<TakenNow, StoreError>) -> Result<TakenNow, StoreError> {
+    async fn slowly(&self, taken: Result<ImmediateLease, StoreError>) -> Result<ImmediateLease, StoreError> {
         tokio::time::sleep(self.takes).await;
         taken
     }
@@ -31,7 +33,7 @@ impl WaitQueue for SlowLine {
         from: &LeaseFrom,
         lease: &LeaseRequest,
         now: OffsetDateTime,
-    ) -> Result<TakenNow, StoreError> {
+    ) -> Result<ImmediateLease, StoreError> {
         let taken = self.line.take_now(from, lease, now).await;
         self.slowly(taken).await
     }
@@ -43,23 +45,23 @@ impl WaitQueue for SlowLine {
         lease: &LeaseRequest,
         record: &AuditEntry,
         now: OffsetDateTime,
-    ) -> Result<TakenNow, StoreError> {
+    ) -> Result<ImmediateLease, StoreError> {
         let taken = self.line.take_recorded(from, browser, lease, record, now).await;
         self.slowly(taken).await
     }
 
-    async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError> {
+    async fn enter(&self, place: &QueueEntry, now: OffsetDateTime) -> Result<QueueEntered, StoreError> {
         self.line.enter(place, now).await
     }
 
-    async fn outcome(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+    async fn outcome(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
         let _held = self.row.lock().await;
         let outcome = self.line.outcome(ticket).await;
         tokio::time::sleep(self.takes).await;
         outcome
     }
 
-    async fn leave(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+    async fn leave(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
         let _held = self.row.lock().await;
         self.line.leave(ticket).await
     }

@@ -11,8 +11,8 @@ use casement_domain::{
     testing::{session, session_id},
 };
 use casement_http::{
-    Permission, SessionDial,
-    relay::{BrowserConnector, Channel, DialError},
+    Permission, SessionConnector,
+    relay::{BrowserConnector, Channel, ConnectorError},
 };
 use futures_util::{SinkExt as _, StreamExt as _, stream};
 use pretty_assertions::assert_eq;
@@ -47,7 +47,7 @@ impl Echo {
     }
 }
 
-impl SessionDial for Echo {
+impl SessionConnector for Echo {
     fn of(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(Self(self.0))
     }
@@ -55,11 +55,11 @@ impl SessionDial for Echo {
 
 #[async_trait]
 impl BrowserConnector for Echo {
-    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
-        std::net::TcpStream::connect(self.0).map_err(|error| DialError::Unavailable(error.into()))
+    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
+        std::net::TcpStream::connect(self.0).map_err(|error| ConnectorError::Unavailable(error.into()))
     }
 
-    async fn cdp_path(&self) -> Result<String, DialError> {
+    async fn cdp_path(&self) -> Result<String, ConnectorError> {
         Ok("/devtools/browser/x".to_owned())
     }
 }

@@ -16,7 +16,7 @@ use casement_domain::{
         ApiKey, ApiKeyRepository, ApiKeys, KeyAdministration, KeySecret, KeyWithHash, MockApiKeyDirectory,
         MockApiKeyRepository,
     },
-    audit::{AuditEntry, AuditLogs, AuditTrail, MockAuditRepository, PreparedRecord, Stamp},
+    audit::{AuditEntry, AuditLogs, AuditTrail, MockAuditRepository, PreparedRecord, RecordTimestamp},
     auth_connection::{
         AuthConnectionDeps, AuthConnections, MockAuthConnectionRepository, MockExternalCredentials,
         MockFlowChangeNotifier,
@@ -34,12 +34,11 @@ use casement_domain::{
         MockLineStore, PackageArchives, PackagePath,
     },
     extension::{
-        ExtensionArchives, ExtensionDeps, Extensions, Inspected, MockExtensionMachine, MockExtensionRepository,
+        ExtensionArchives, ExtensionDeps, Extensions, InspectedArchive, MockExtensionMachine, MockExtensionRepository,
         MockWebStore,
     },
-    field::{Bad, FieldCode, InvalidInput},
+    field::{FieldCode, InvalidInput, InvalidValue},
     fs::{Files, MockFileMachine},
-    inside::{ByteStream, OperationError},
     invocation::{InvocationDeps, Invocations, MockInvocationRepository},
     live_view::MockLiveDisplay,
     name::LabelName,
@@ -47,23 +46,24 @@ use casement_domain::{
     pool::{Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, PoolDeps, Pools},
     process::{MockProcessMachine, Processes},
     profile::{
-        KeptProfiles, MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps, Profiles,
+        MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps, ProfileVersions, Profiles,
         SessionProfiles,
     },
     project::{MockProjectRepository, Project, Projects},
     proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyGateways, ProxyRouting},
-    replay::{KeptReplays, MockReplayMachine, MockReplayRepository, ReplayLimits, Replays, SessionReplays},
+    replay::{MockReplayMachine, MockReplayRepository, ReplayArchive, ReplayLimits, Replays, SessionReplays},
     script::{MockScriptMachine, Scripts},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     session_log::{MockLogMachine, SessionLogs},
-    storage::EndlessDisk,
+    session_operation::{ByteStream, OperationError},
+    storage::UnlimitedDisk,
     telemetry::{MockFeed, MockRecorder, MockTelemetryStore, NoRecorder, Recorder, TelemetryEvents},
     testing::{CountingIds, FixedClock, NOON, PlainSealer, node_id, organization_id, project, project_id},
 };
 use casement_http::{
-    Config, ConnectionRegistry, Health, Outlook, Permission, PoolOutlook, Readiness, Server, Services, SessionDial,
-    SessionTokens,
-    relay::{BrowserConnector, Channel, DialError},
+    Config, ConnectionRegistry, Health, Permission, PoolStatus, PoolStatusSource, Readiness, Server, Services,
+    SessionConnector, SessionTokens,
+    relay::{BrowserConnector, Channel, ConnectorError},
     serve,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -119,7 +119,7 @@ pub(super) struct Ports {
     pub(super) curl: MockCurlMachine,
     pub(super) replays: MockReplayMachine,
     pub(super) kept_replays: MockReplayRepository,
-    pub(super) films: MockBlobStore,
+    pub(super) videos: MockBlobStore,
     pub(super) displays: MockLiveDisplay,
     pub(super) scripts: MockScriptMachine,
     pub(super) keys: Option<MockApiKeyRepository>,
@@ -129,7 +129,7 @@ pub(super) struct Ports {
     pub(super) not_ready: Option<String>,
     pub(super) degraded: Option<&'static str>,
     pub(super) public_url: Option<String>,
-    pub(super) dial: Option<Arc<dyn SessionDial>>,
+    pub(super) dial: Option<Arc<dyn SessionConnector>>,
     pub(super) directory: MockApiKeyDirectory,
     pub(super) audit: MockAuditRepository,
     pub(super) trail: Trail,
@@ -199,8 +199,8 @@ impl AuditTrail for Trail {
         self.entries.lock().unwrap().push((false, entry));
     }
 
-    fn stamp(&self, now: OffsetDateTime) -> Stamp {
-        Stamp::free(now)
+    fn stamp(&self, now: OffsetDateTime) -> RecordTimestamp {
+        RecordTimestamp::free(now)
     }
 
     async fn whole_until(&self, end: OffsetDateTime) -> Result<OffsetDateTime, StoreError> {
@@ -316,7 +316,7 @@ fn projects() -> MockProjectRepository {
 /// No session can be dialled.
 struct NoWay;
 
-impl SessionDial for NoWay {
+impl SessionConnector for NoWay {
     fn of(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(Self)
     }
@@ -324,20 +324,20 @@ impl SessionDial for NoWay {
 
 #[async_trait]
 impl BrowserConnector for NoWay {
-    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
-        Err(DialError::Unavailable("nobody there".into()))
+    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
+        Err(ConnectorError::Unavailable("nobody there".into()))
     }
 
-    async fn cdp_path(&self) -> Result<String, DialError> {
-        Err(DialError::Unavailable("nobody there".into()))
+    async fn cdp_path(&self) -> Result<String, ConnectorError> {
+        Err(ConnectorError::Unavailable("nobody there".into()))
     }
 }
 
 struct Outlooks;
 
-impl PoolOutlook for Outlooks {
-    fn of(&self, _: PoolId) -> Outlook {
-        Outlook { waiting: 3, longest_wait_seconds: 4, failed_starts: 5, blocked: Some("no_room") }
+impl PoolStatusSource for Outlooks {
+    fn of(&self, _: PoolId) -> PoolStatus {
+        PoolStatus { waiting: 3, longest_wait_seconds: 4, failed_starts: 5, blocked: Some("no_room") }
     }
 }
 
@@ -361,22 +361,23 @@ struct Archives;
 
 #[async_trait]
 impl ExtensionArchives for Archives {
-    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, OperationError> {
+    async fn inspect(&self, field: &str, content: ByteStream) -> Result<InspectedArchive, OperationError> {
         let whole: Vec<Bytes> = content.try_collect().await?;
         if whole.concat() != ARCHIVE {
-            return Err(InvalidInput::of(field, Bad::new(FieldCode::InvalidFormat, "no archive")).into());
+            return Err(InvalidInput::of(field, InvalidValue::new(FieldCode::InvalidFormat, "no archive")).into());
         }
         let content = futures_util::stream::iter([Ok(Bytes::from_static(ARCHIVE))]).boxed();
-        Ok(Inspected { size_bytes: ARCHIVE.len() as u64, checksum: "ab".repeat(32), content })
+        Ok(InspectedArchive { size_bytes: ARCHIVE.len() as u64, checksum: "ab".repeat(32), content })
     }
 }
 
 #[async_trait]
 impl PackageArchives for Archives {
     async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, OperationError> {
-        let Inspected { size_bytes, checksum, content } = ExtensionArchives::inspect(self, "file", content).await?;
+        let InspectedArchive { size_bytes, checksum, content } =
+            ExtensionArchives::inspect(self, "file", content).await?;
         if entrypoint.as_str() == "missing.py" {
-            let bad = Bad::new(FieldCode::InvalidFormat, "is no file of the archive");
+            let bad = InvalidValue::new(FieldCode::InvalidFormat, "is no file of the archive");
             return Err(InvalidInput::of("entrypoint_rel_path", bad).into());
         }
         Ok(InspectedPackage { size_bytes, checksum, content })
@@ -400,7 +401,7 @@ impl TestApi {
         let (session_rows, engine, wake) = (Arc::new(ports.sessions), Arc::new(ports.engine), Arc::new(ports.wake));
         let extensions = Arc::new(ports.extensions);
         let proxies = Arc::new(ports.proxies);
-        let kept = KeptProfiles::new(
+        let kept = ProfileVersions::new(
             Arc::new(ports.profiles),
             Arc::new(ports.profile_bytes),
             Arc::new(PlainSealer),
@@ -493,12 +494,12 @@ impl TestApi {
             clock: clock.clone(),
             ids: ids.clone(),
         };
-        let kept_replays = KeptReplays::new(
+        let kept_replays = ReplayArchive::new(
             Arc::new(ports.kept_replays),
-            Arc::new(ports.films),
+            Arc::new(ports.videos),
             clock.clone(),
             ReplayLimits { most_bytes: 1 << 20, kept_for: time::Duration::days(7) },
-            Arc::new(EndlessDisk),
+            Arc::new(UnlimitedDisk),
         );
         let credentials = Arc::new(ports.credentials);
         let auth_connections = AuthConnections::new(AuthConnectionDeps {
@@ -585,7 +586,7 @@ impl TestApi {
             dial: ports.dial.unwrap_or_else(|| Arc::new(NoWay)),
             connections,
             health: Arc::new(Ready { not: ports.not_ready, degraded: ports.degraded }),
-            outlook: Arc::new(Outlooks),
+            pool_status: Arc::new(Outlooks),
             entropy: Arc::new(CountingIds::default()),
             metrics: Arc::new(|| "casement_up 1\n".to_owned()),
             monotonic: clock.clone(),

@@ -3,7 +3,7 @@
 use casement_domain::{
     StoreError,
     telemetry::{
-        Capture, Category, Event, Followed, MockFeed, MockRecorder, MockTelemetryStore, Numbered, Order, Start,
+        Capture, Category, Event, Followed, MockFeed, MockRecorder, MockTelemetryStore, NumberedEvent, Order, Start,
     },
     testing::{NOON, session, session_id},
 };
@@ -14,9 +14,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::support::{Key, Ports, Reply, TestApi, request};
 
-fn numbered(seq: u64) -> Numbered {
+fn numbered(seq: u64) -> NumberedEvent {
     let at = NOON + Duration::seconds(i64::try_from(seq).unwrap());
-    Numbered { seq, at, event: Event::api_call(at, "capture_screenshot", "id", 200, 5) }
+    NumberedEvent { seq, at, event: Event::api_call(at, "capture_screenshot", "id", 200, 5) }
 }
 
 /// A session that has ended, and a store.

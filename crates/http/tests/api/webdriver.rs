@@ -15,8 +15,8 @@ use casement_domain::{
     testing::{session, session_id},
 };
 use casement_http::{
-    Permission, SessionDial,
-    relay::{BrowserConnector, Channel, DialError},
+    Permission, SessionConnector,
+    relay::{BrowserConnector, Channel, ConnectorError},
 };
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ async fn answer(mut stream: TcpStream) {
     stream.write_all((head + &body).as_bytes()).await.unwrap();
 }
 
-impl SessionDial for Driver {
+impl SessionConnector for Driver {
     fn of(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(*self)
     }
@@ -71,12 +71,12 @@ impl SessionDial for Driver {
 
 #[async_trait]
 impl BrowserConnector for Driver {
-    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
-        std::net::TcpStream::connect(self.0).map_err(|error| DialError::Unavailable(error.into()))
+    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
+        std::net::TcpStream::connect(self.0).map_err(|error| ConnectorError::Unavailable(error.into()))
     }
 
-    async fn cdp_path(&self) -> Result<String, DialError> {
-        Err(DialError::Unavailable("there is none".into()))
+    async fn cdp_path(&self) -> Result<String, ConnectorError> {
+        Err(ConnectorError::Unavailable("there is none".into()))
     }
 }
 

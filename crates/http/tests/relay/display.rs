@@ -11,9 +11,9 @@ use bytes::Bytes;
 use casement_domain::{
     BrowserId,
     computer::{Action, BrokeOff, Button, Click, ClickKind, Computer, Computers, Move, Point, Press, Scroll},
-    inside::OperationError,
     live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialogs},
     session::Activity,
+    session_operation::OperationError,
     testing::{FixedClock, session},
 };
 use casement_http::live_view::WholeDisplay;
@@ -29,7 +29,7 @@ type Socket = WebSocketStream<TcpStream>;
 
 /// A display with as many frames as it is given, and hands that note what they do.
 #[derive(Default)]
-struct Inside {
+struct SessionAccess {
     frames: Mutex<VecDeque<Frame>>,
     asked: Mutex<Vec<Option<u64>>>,
     done: Mutex<Vec<Action>>,
@@ -37,7 +37,7 @@ struct Inside {
 }
 
 #[async_trait]
-impl LiveDisplay for Inside {
+impl LiveDisplay for SessionAccess {
     async fn next_frame(&self, _: BrowserId, since: Option<u64>) -> Result<Option<Frame>, OperationError> {
         let next = self.frames.lock().unwrap().pop_front();
         match next {
@@ -62,7 +62,7 @@ impl LiveDisplay for Inside {
 }
 
 #[async_trait]
-impl Computer for Inside {
+impl Computer for SessionAccess {
     async fn perform(&self, _: BrowserId, actions: Vec<Action>, _: Duration) -> Result<(), BrokeOff> {
         self.done.lock().unwrap().extend(actions);
         Ok(())
@@ -82,7 +82,7 @@ impl Computer for Inside {
     }
 }
 
-impl Inside {
+impl SessionAccess {
     fn show(&self, state: u64) {
         let frame = Frame { state, width: 1000, height: 500, x: 16, y: 32, jpeg: Bytes::from_static(b"jpeg") };
         self.frames.lock().unwrap().push_back(frame);
@@ -95,9 +95,9 @@ impl Inside {
     }
 }
 
-async fn viewer(access: &str) -> (Server, Arc<Inside>, Socket, Socket) {
+async fn viewer(access: &str) -> (Server, Arc<SessionAccess>, Socket, Socket) {
     let server = Server::start().await;
-    let inside = Arc::new(Inside::default());
+    let inside = Arc::new(SessionAccess::default());
     let computers =
         Computers::new(inside.clone(), Activity::new(Arc::new(FixedClock::default()), Arc::new(FixedClock::default())));
     let display = WholeDisplay { frames: inside.clone(), computers, session: session(1) };

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use actix_web::{App, HttpResponse, HttpServer, web};
-use casement_http::relay::{Delivered, Receipt, on_connect};
+use casement_http::relay::{DeliveryReceipt, DeliveryReport, on_connect};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -24,9 +24,9 @@ struct Seen {
     go: Notify,
 }
 
-struct Waiting(Arc<Seen>);
+struct ChangeWaiter(Arc<Seen>);
 
-impl Drop for Waiting {
+impl Drop for ChangeWaiter {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
@@ -34,7 +34,7 @@ impl Drop for Waiting {
 
 fn leased(seen: Arc<Seen>, size: usize) -> HttpResponse {
     HttpResponse::Ok()
-        .message_body(Delivered::new(vec![b'x'; size], Receipt::default(), move |delivered| {
+        .message_body(DeliveryReport::new(vec![b'x'; size], DeliveryReceipt::default(), move |delivered| {
             let count = if delivered { &seen.delivered } else { &seen.undelivered };
             count.fetch_add(1, Ordering::SeqCst);
         }))
@@ -44,7 +44,7 @@ fn leased(seen: Arc<Seen>, size: usize) -> HttpResponse {
 
 async fn wait(seen: web::Data<Arc<Seen>>, _body: web::Bytes) -> HttpResponse {
     seen.waiting.fetch_add(1, Ordering::SeqCst);
-    let guard = Waiting(seen.get_ref().clone());
+    let guard = ChangeWaiter(seen.get_ref().clone());
     seen.go.notified().await;
     drop(guard);
     seen.finished.fetch_add(1, Ordering::SeqCst);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use casement_domain::{
     BrowserId,
-    inside::OperationError,
     live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialog, OpenDialogs},
+    session_operation::OperationError,
     testing::browser_id,
 };
 use casement_http::{

@@ -15,8 +15,8 @@ use casement_http::{
     ApiError,
     live_view::{Access, LiveView, PageDialogs, WholeDisplay},
     relay::{
-        BrowserConnector, Channel, ClientHandshake, CloseReason, DialError, EndSender, Limits, Relay, Witness,
-        end_signal, on_connect,
+        BrowserConnector, Channel, ClientHandshake, CloseReason, ConnectorError, EndSender, Limits, Relay,
+        RelayObserver, end_signal, on_connect,
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
@@ -81,7 +81,7 @@ impl Drop for Guard {
 
 struct Listener(Told);
 
-impl Witness for Listener {
+impl RelayObserver for Listener {
     fn opened(&self) {}
 
     fn ended(&self, why: Option<CloseReason>, messages: u64) {
@@ -93,11 +93,11 @@ struct To(SocketAddr);
 
 #[async_trait]
 impl BrowserConnector for To {
-    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
-        std::net::TcpStream::connect(self.0).map_err(|error| DialError::Unavailable(Box::new(error)))
+    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
+        std::net::TcpStream::connect(self.0).map_err(|error| ConnectorError::Unavailable(Box::new(error)))
     }
 
-    async fn cdp_path(&self) -> Result<String, DialError> {
+    async fn cdp_path(&self) -> Result<String, ConnectorError> {
         Ok("/devtools/browser/1".to_owned())
     }
 }
@@ -188,7 +188,7 @@ async fn cdp(request: HttpRequest, payload: web::Payload, shared: web::Data<Shar
         path: To(shared.upstream).cdp_path().await.unwrap(),
         end: shared.end.signal(),
         limits: shared.limits,
-        witness: None,
+        observer: None,
         guard: Guard::new(&shared.open),
     };
     let upstream = To(shared.upstream).dial(Channel::Cdp).await.unwrap();
@@ -200,7 +200,7 @@ async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Sha
         webdriver_url: public_url(),
         end: shared.end.signal(),
         limits: shared.limits,
-        witness: Some(Box::new(Listener(shared.told.clone()))),
+        observer: Some(Box::new(Listener(shared.told.clone()))),
         guard: Guard::new(&shared.open),
     };
     let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
@@ -237,7 +237,7 @@ async fn live(
         dialogs: shared.dialogs.lock().unwrap().clone(),
         view_url: None,
         end: shared.end.signal(),
-        witness: None,
+        observer: None,
         guard: Guard::new(&shared.open),
     };
     view.open(&request, payload).await.unwrap_or_else(failed)

@@ -1,7 +1,7 @@
 //! What of a flow nobody looks for, as JSON.
 
 use casement_domain::auth_connection::{
-    AwaitedChoice, AwaitedField, BegunWith, ConnectionStatus, Flow, FlowError, FlowFailure, Need,
+    ConnectionStatus, Flow, FlowError, FlowFailure, FlowRequirement, FlowSettings, RequestedChoice, RequestedField,
 };
 use casement_domain::login_page::{ChoiceKind, FieldKind, InputKind, MfaKind, Progress};
 use casement_domain::{CredentialId, ProxyId, ReplayId};
@@ -116,7 +116,7 @@ impl Details {
             saving: flow.saving,
             outdated: flow.outdated,
             begun_again: flow.begun_again,
-            needs: flow.needs.iter().map(Need::to_text).collect(),
+            needs: flow.needs.iter().map(FlowRequirement::to_text).collect(),
             progress: flow.progress.into(),
             acts: flow.acts,
             refusals: flow.refusals,
@@ -166,7 +166,7 @@ impl Details {
             saving: self.saving,
             outdated: self.outdated,
             begun_again: self.begun_again,
-            needs: self.needs.iter().filter_map(|text| Need::parse(text)).collect(),
+            needs: self.needs.iter().filter_map(|text| FlowRequirement::parse(text)).collect(),
             progress: self.progress.into(),
             acts: self.acts,
             refusals: self.refusals,
@@ -181,8 +181,8 @@ fn mfa(text: Option<String>) -> Result<Option<MfaKind>, BadRow> {
     text.map(|text| by_text(COLUMN, MfaKind::ALL, MfaKind::as_str, text)).transpose()
 }
 
-impl From<&BegunWith> for BegunWithForm {
-    fn from(begun: &BegunWith) -> Self {
+impl From<&FlowSettings> for BegunWithForm {
+    fn from(begun: &FlowSettings) -> Self {
         let (name, provider, path) = parts(begun.credential.as_ref());
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Self {
@@ -200,11 +200,11 @@ impl From<&BegunWith> for BegunWithForm {
 }
 
 impl BegunWithForm {
-    fn begun_with(self) -> Result<BegunWith, BadRow> {
+    fn begun_with(self) -> Result<FlowSettings, BadRow> {
         let bad = |error: &dyn ToString| BadRow::new(COLUMN, error.to_string());
         let id = self.credential_id.map(|id| id.parse::<CredentialId>().map_err(|error| bad(&error))).transpose()?;
         let told_at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.told_at) * 1000);
-        Ok(BegunWith {
+        Ok(FlowSettings {
             allowed_domains: patterns(COLUMN, &self.allowed_domains)?,
             save_credentials: self.save_credentials,
             credential: whole(self.credential_name, self.credential_provider, self.credential_path),
@@ -216,8 +216,8 @@ impl BegunWithForm {
     }
 }
 
-impl From<&AwaitedField> for FieldForm {
-    fn from(field: &AwaitedField) -> Self {
+impl From<&RequestedField> for FieldForm {
+    fn from(field: &RequestedField) -> Self {
         Self {
             id: field.id.clone(),
             name: field.name.clone(),
@@ -235,8 +235,8 @@ impl From<&AwaitedField> for FieldForm {
 }
 
 impl FieldForm {
-    fn field(self) -> Result<AwaitedField, BadRow> {
-        Ok(AwaitedField {
+    fn field(self) -> Result<RequestedField, BadRow> {
+        Ok(RequestedField {
             id: self.id,
             name: self.name,
             kind: by_text(COLUMN, FieldKind::ALL, FieldKind::as_str, self.kind)?,
@@ -252,8 +252,8 @@ impl FieldForm {
     }
 }
 
-impl From<&AwaitedChoice> for ChoiceForm {
-    fn from(choice: &AwaitedChoice) -> Self {
+impl From<&RequestedChoice> for ChoiceForm {
+    fn from(choice: &RequestedChoice) -> Self {
         Self {
             id: choice.id.clone(),
             kind: choice.kind.as_str().to_owned(),
@@ -269,8 +269,8 @@ impl From<&AwaitedChoice> for ChoiceForm {
 }
 
 impl ChoiceForm {
-    fn choice(self) -> Result<AwaitedChoice, BadRow> {
-        Ok(AwaitedChoice {
+    fn choice(self) -> Result<RequestedChoice, BadRow> {
+        Ok(RequestedChoice {
             id: self.id,
             kind: by_text(COLUMN, ChoiceKind::ALL, ChoiceKind::as_str, self.kind)?,
             label: self.label,

@@ -1,7 +1,7 @@
 //! Flows, inside of a transaction of their connection.
 
 use casement_domain::auth_connection::{
-    CarriedFlow, Flow, FlowBegun, FlowEnd, FlowKind, KeptCredential, LetSave, Need,
+    CollectedCredential, Flow, FlowBegun, FlowEnd, FlowKind, FlowRequirement, OrphanedFlow, ProfileSavePermission,
 };
 use casement_domain::credential::{CredentialStored, CredentialUpdated};
 use casement_domain::{AuthConnectionId, AuthFlowId, NodeId, SessionId};
@@ -16,9 +16,9 @@ use super::row::FlowRow;
 use crate::convert::{int, ulid, uuid};
 use crate::credential;
 use crate::error::CallError;
-use crate::line::statements::pg_notify;
 use crate::node::is_heard;
 use crate::schema::{auth_connections, auth_flows, browsers, nodes, profiles, sessions};
+use crate::wait_queue::statements::pg_notify;
 
 const RUNNING: &str = "IN_PROGRESS";
 /// Connections whose login is to be looked at, held. One that is being logged in, or whose profile is loaded, is left for later.
@@ -107,7 +107,7 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
         diesel::update(row).set(known).execute(connection).await?;
     }
     if let Some(needs) = &end.needs {
-        let needs: Vec<String> = needs.iter().map(Need::to_text).collect();
+        let needs: Vec<String> = needs.iter().map(FlowRequirement::to_text).collect();
         diesel::update(row).set(auth_connections::needs.eq(needs)).execute(connection).await?;
     }
     if let Some(at) = end.checked_at {
@@ -115,10 +115,10 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
     }
     let is_kept = match &end.kept {
         None => true,
-        Some(KeptCredential::New { credential, secrets, most }) => {
+        Some(CollectedCredential::New { credential, secrets, most }) => {
             credential::insert(connection, credential, secrets, *most).await? == CredentialStored::Yes
         }
-        Some(KeptCredential::Changed { id, change }) => {
+        Some(CollectedCredential::Changed { id, change }) => {
             matches!(credential::set(connection, *id, change, flow.updated_at).await?, CredentialUpdated::Yes(_))
         }
     };
@@ -141,7 +141,7 @@ pub(super) async fn let_save(
     connection: &mut AsyncPgConnection,
     flow: &Flow,
     over: bool,
-) -> Result<LetSave, CallError> {
+) -> Result<ProfileSavePermission, CallError> {
     // Held against the deletion of its connection, which takes the right away again.
     let row = auth_flows::table.find(uuid(flow.id.ulid())).filter(auth_flows::status.eq(RUNNING));
     let held: Option<Uuid> = row.select(auth_flows::id).for_update().get_result(connection).await.optional()?;
@@ -149,9 +149,9 @@ pub(super) async fn let_save(
     let session = sessions::table.find(id).filter(sessions::state.eq("active"));
     let loaded = session.select((sessions::profile_id, sessions::profile_version_id, sessions::save_profile));
     let loaded: Option<(Option<Uuid>, Option<Uuid>, bool)> = loaded.get_result(connection).await.optional()?;
-    let (Some(_), Some((profile, loaded, may))) = (held, loaded) else { return Ok(LetSave::No) };
+    let (Some(_), Some((profile, loaded, may))) = (held, loaded) else { return Ok(ProfileSavePermission::No) };
     if may {
-        return Ok(LetSave::Yes);
+        return Ok(ProfileSavePermission::Yes);
     }
     if let Some(profile) = profile {
         // Held as by whoever saves it: of two flows one comes after the other.
@@ -161,18 +161,18 @@ pub(super) async fn let_save(
         let saving = sessions::table.filter(sessions::profile_id.eq(profile)).filter(sessions::save_profile);
         let saving = saving.filter(sessions::id.eq_any(others)).count();
         if saving.get_result::<i64>(connection).await? > 0 {
-            return Ok(LetSave::NotYet);
+            return Ok(ProfileSavePermission::NotYet);
         }
         if !over && version.is_some_and(|version| version != loaded) {
-            return Ok(LetSave::Outdated);
+            return Ok(ProfileSavePermission::Outdated);
         }
     }
     if diesel::update(session).set(sessions::save_profile.eq(true)).execute(connection).await? == 0 {
-        return Ok(LetSave::No);
+        return Ok(ProfileSavePermission::No);
     }
     let browser = browsers::table.filter(browsers::session_id.eq(id));
     diesel::update(browser).set(browsers::save_profile.eq(true)).execute(connection).await?;
-    Ok(LetSave::Yes)
+    Ok(ProfileSavePermission::Yes)
 }
 
 /// Cancels the flows of a connection that is being deleted, and forgets those of which nothing is left. Their sessions, none of which
@@ -207,13 +207,13 @@ pub(super) async fn closed(connection: &mut AsyncPgConnection, id: Uuid) -> Resu
     Ok(())
 }
 
-pub(super) async fn to_carry(connection: &mut AsyncPgConnection, node: NodeId) -> Result<Vec<CarriedFlow>, CallError> {
+pub(super) async fn to_carry(connection: &mut AsyncPgConnection, node: NodeId) -> Result<Vec<OrphanedFlow>, CallError> {
     let living = nodes::table.filter(is_heard()).filter(nodes::id.ne(uuid(node.ulid())));
     let living = living.select(nodes::id.nullable());
     let rows = auth_flows::table.filter(auth_flows::status.eq(RUNNING).or(auth_flows::open));
     let rows = rows.filter(auth_flows::node_id.is_null().or(auth_flows::node_id.ne_all(living).assume_not_null()));
     let rows: Vec<(Uuid, Uuid)> = rows.select((auth_flows::id, auth_flows::connection_id)).load(connection).await?;
-    let one = |(flow, connection): (Uuid, Uuid)| CarriedFlow {
+    let one = |(flow, connection): (Uuid, Uuid)| OrphanedFlow {
         flow: AuthFlowId::from_ulid(ulid(flow)),
         connection: AuthConnectionId::from_ulid(ulid(connection)),
     };

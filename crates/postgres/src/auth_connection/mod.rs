@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use casement_domain::auth_connection::{
-    AuthConnection, AuthConnectionRepository, CarriedFlow, ConnectionChange, ConnectionDeleted, ConnectionFilter,
-    ConnectionStored, ConnectionUpdated, Flow, FlowBegun, FlowEnd, FlowKind, LetSave, TimelineEvent,
+    AuthConnection, AuthConnectionRepository, ConnectionChange, ConnectionDeleted, ConnectionFilter, ConnectionStored,
+    ConnectionUpdated, Flow, FlowBegun, FlowEnd, FlowKind, OrphanedFlow, ProfileSavePermission, TimelineEvent,
 };
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::page::{Listed, Page};
@@ -248,7 +248,7 @@ impl AuthConnectionRepository for PgAuthConnections {
         self.database.transaction("auth_connection.closed", work).await
     }
 
-    async fn to_carry(&self, node: NodeId) -> Result<Vec<CarriedFlow>, StoreError> {
+    async fn to_carry(&self, node: NodeId) -> Result<Vec<OrphanedFlow>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| flows::to_carry(connection, node).await;
         self.database.fetch("auth_connection.to_carry", work).await
     }
@@ -258,7 +258,7 @@ impl AuthConnectionRepository for PgAuthConnections {
         self.database.transaction("auth_connection.take", work).await
     }
 
-    async fn let_save(&self, flow: &Flow, over: bool) -> Result<LetSave, StoreError> {
+    async fn let_save(&self, flow: &Flow, over: bool) -> Result<ProfileSavePermission, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| flows::let_save(connection, flow, over).await;
         self.database.transaction("auth_connection.let_save", work).await
     }

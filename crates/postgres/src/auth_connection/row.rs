@@ -1,8 +1,8 @@
 //! Rows of connections and flows, and what of the domain they are.
 
 use casement_domain::auth_connection::{
-    AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef, Flow, FlowKind, FlowStatus, FlowStep, Need,
-    Settings,
+    AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef, Flow, FlowKind, FlowRequirement, FlowStatus,
+    FlowStep, Settings,
 };
 use casement_domain::login_page::{HostPattern, Progress};
 use casement_domain::{AuthConnectionId, AuthFlowId, NodeId, OrganizationId, ProfileId, ProjectId, ProxyId, SessionId};
@@ -72,7 +72,7 @@ impl TryFrom<ConnectionRow> for AuthConnection {
                 login_url: row.login_url,
                 proxy: row.proxy_id.map(|id| ProxyId::from_ulid(ulid(id))),
             },
-            needs: row.needs.map(|needs| needs.iter().filter_map(|text| Need::parse(text)).collect()),
+            needs: row.needs.map(|needs| needs.iter().filter_map(|text| FlowRequirement::parse(text)).collect()),
             last_check_at: row.last_check_at,
             created_at: row.created_at,
             updated_at: row.updated_at,

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use casement_domain::StoreError;
-use casement_domain::deployment::{Kept, Line, LineSpan, LineStore, Subject, keep};
-use casement_domain::storage::{Room, StorageBounds};
+use casement_domain::deployment::{Line, LineRange, LineStore, StoredLines, Subject, keep};
+use casement_domain::storage::{StorageBounds, StorageRoom};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel::upsert::excluded;
@@ -16,7 +16,7 @@ use crate::convert::uuid;
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
 use crate::schema::{app_line_counts, app_lines, deployments, invocations};
-use crate::storage::{self, Kind, Ledger};
+use crate::storage::{self, Kind, StorageLedger};
 
 /// How many lines are forgotten by one statement: that takes a moment, however many there are.
 const FORGOTTEN_AT_ONCE: i64 = 20_000;
@@ -45,9 +45,9 @@ fn id(subject: Subject) -> Uuid {
 
 type CountRow = (i64, i64, bool);
 
-fn kept((next, bytes, full): CountRow) -> Result<Kept, BadRow> {
+fn kept((next, bytes, full): CountRow) -> Result<StoredLines, BadRow> {
     let plain = |column, value: i64| u64::try_from(value).map_err(|error| BadRow::new(column, error));
-    Ok(Kept { next: plain("next_number", next)?, bytes: plain("bytes", bytes)?, full })
+    Ok(StoredLines { next: plain("next_number", next)?, bytes: plain("bytes", bytes)?, full })
 }
 
 fn big(value: u64) -> i64 {
@@ -56,7 +56,7 @@ fn big(value: u64) -> i64 {
 
 #[async_trait]
 impl LineStore for PgLines {
-    async fn append(&self, subject: Subject, lines: &[Line]) -> Result<Kept, StoreError> {
+    async fn append(&self, subject: Subject, lines: &[Line]) -> Result<StoredLines, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let id = id(subject);
             let Some(newest) = lines.iter().map(|line| line.at).max() else { return read(connection, id).await };
@@ -75,8 +75,9 @@ impl LineStore for PgLines {
             let before = kept(row.returning(counts).get_result::<CountRow>(connection).await?)?;
             // Of an app that was deleted meanwhile there is no project, and soon no line.
             let project = project(connection, subject).await?;
-            let mut ledger = Ledger::open(connection, &self.bounds, Kind::Logs, project.into_iter().collect()).await?;
-            let mut room = project.map_or(Room::unbounded(), |project| ledger.room(project));
+            let mut ledger =
+                StorageLedger::open(connection, &self.bounds, Kind::Logs, project.into_iter().collect()).await?;
+            let mut room = project.map_or(StorageRoom::unbounded(), |project| ledger.room(project));
             let (taken, after) = keep(before, lines, &mut room);
             if after == before {
                 return Ok(before);
@@ -112,11 +113,11 @@ impl LineStore for PgLines {
         self.database.transaction("app_line.append", work).await
     }
 
-    async fn kept(&self, subject: Subject) -> Result<Kept, StoreError> {
+    async fn kept(&self, subject: Subject) -> Result<StoredLines, StoreError> {
         self.database.fetch("app_line.kept", async |connection| read(connection, id(subject)).await).await
     }
 
-    async fn page(&self, subject: Subject, span: LineSpan) -> Result<Vec<Line>, StoreError> {
+    async fn page(&self, subject: Subject, span: LineRange) -> Result<Vec<Line>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let mut rows = app_lines::table.filter(app_lines::subject_id.eq(id(subject))).into_boxed();
             rows = rows.filter(app_lines::number.ge(big(span.from)));
@@ -170,7 +171,7 @@ async fn project(connection: &mut AsyncPgConnection, subject: Subject) -> QueryR
     }
 }
 
-async fn read(connection: &mut AsyncPgConnection, id: Uuid) -> Result<Kept, CallError> {
+async fn read(connection: &mut AsyncPgConnection, id: Uuid) -> Result<StoredLines, CallError> {
     let counts = (app_line_counts::next_number, app_line_counts::bytes, app_line_counts::is_full);
     let row = app_line_counts::table.find(id).select(counts).get_result::<CountRow>(connection).await.optional()?;
     Ok(row.map(kept).transpose()?.unwrap_or_default())

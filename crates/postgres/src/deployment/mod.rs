@@ -29,9 +29,9 @@ use crate::api_key::ApiKeyRow;
 use crate::convert::{contains, count, int, uuid};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
-use crate::line::pg_notify;
 use crate::recent_keys::RecentKeys;
 use crate::schema::{api_keys, app_versions, deployment_secrets, deployments, projects};
+use crate::wait_queue::pg_notify;
 use crate::{organization, project};
 
 /// Where news of deployments and invocations is said: `d` or `i`, a colon, the identifier; with a `+` before it if it is new.

@@ -1,7 +1,7 @@
 //! The statements that write and read events: each the same whatever is asked, so that it is prepared once per connection.
 
 use casement_domain::storage::StorageLimit;
-use casement_domain::telemetry::Counted;
+use casement_domain::telemetry::SequenceState;
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -94,7 +94,7 @@ pub(super) struct Advance {
 }
 
 impl Advance {
-    pub(super) fn add(&mut self, session: Uuid, counted: &Counted, batch: Uuid) {
+    pub(super) fn add(&mut self, session: Uuid, counted: &SequenceState, batch: Uuid) {
         self.session.push(session);
         self.last_seq.push(int(counted.last_seq));
         self.last_at.push(counted.last_at);

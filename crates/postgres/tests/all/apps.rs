@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use casement_domain::api_key::{ApiKey, ApiKeyRepository as _};
 use casement_domain::deployment::{
     AppFilter, AppVersion, BuildLease, Deployment, DeploymentEvent, DeploymentFilter, DeploymentRepository as _,
-    DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored, Kept, Line, LineSpan, LineStore as _,
-    Registered, SealedDeployment, SealedDeploymentSecret, Subject,
+    DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored, Line, LineRange, LineStore as _,
+    Registered, SealedDeployment, SealedDeploymentSecret, StoredLines, Subject,
 };
 use casement_domain::invocation::{
     Invocation, InvocationEvent, InvocationFilter, InvocationRepository as _, InvocationStatus, InvocationStored,
@@ -456,7 +456,7 @@ async fn the_logs_of_a_project_share_its_budget_and_a_line_says_so() -> TestResu
     let _stored = apps.store(&deployment(2)).await?;
     assert!(!lines.append(build, &[line(0, &text), line(1, &text), line(2, &text)]).await?.full);
     assert!(lines.append(again, &[line(0, &text), line(1, &text), line(2, &text)]).await?.full);
-    let span = LineSpan { from: 0, since: None, most: 100 };
+    let span = LineRange { from: 0, since: None, most: 100 };
     let said = "(the project's storage is used up; the rest is not kept)";
     let texts: Vec<String> = lines.page(again, span).await?.into_iter().map(|line| line.text).collect();
     assert_eq!(texts, [text.as_str(), said]);
@@ -469,23 +469,23 @@ async fn the_logs_of_a_project_share_its_budget_and_a_line_says_so() -> TestResu
 async fn lines_are_kept_once_in_their_order_within_their_bound() -> TestResult {
     let apps = Apps::new().await?;
     let subject = Subject::Invocation(invocation(1).id);
-    assert_eq!(apps.lines.kept(subject).await?, Kept::default());
+    assert_eq!(apps.lines.kept(subject).await?, StoredLines::default());
     apps.lines.append(subject, &[line(0, "a"), line(1, "b\0")]).await?;
     // A server that was killed and its successor say the same lines.
     let both = [&[line(1, "b\0"), line(2, "c")][..], &[line(2, "c"), line(3, "d")][..]];
     for one in futures_util::future::join_all(both.map(|lines| apps.lines.append(subject, lines))).await {
         one?;
     }
-    let span = LineSpan { from: 1, since: None, most: 100 };
+    let span = LineRange { from: 1, since: None, most: 100 };
     let texts: Vec<String> = apps.lines.page(subject, span).await?.into_iter().map(|line| line.text).collect();
     assert!(
         texts == ["b\u{fffd}", "c", "d"] || texts == ["b\u{fffd}", "c"] || texts == ["b\u{fffd}", "d"],
         "{texts:?}"
     );
-    let since = LineSpan { from: 0, since: Some(seconds(1)), most: 1 };
+    let since = LineRange { from: 0, since: Some(seconds(1)), most: 1 };
     assert_eq!(apps.lines.page(subject, since).await?, [line(1, "b\u{fffd}")]);
 
-    let long = "x".repeat(Line::MOST_BYTES);
+    let long = "x".repeat(Line::MAX_BYTES);
     let many: Vec<Line> = (10..2000).map(|number| line(number, &long)).collect();
     assert!(apps.lines.append(subject, &many).await?.full);
     let kept = apps.lines.append(subject, &[line(5000, "more")]).await?;
@@ -508,8 +508,8 @@ async fn lines_are_kept_once_in_their_order_within_their_bound() -> TestResult {
     }
     assert!(rounds > 2, "forgotten in {rounds} rounds");
     assert_eq!(apps.count("app_line_counts").await?, "1");
-    assert_eq!(apps.lines.page(subject, LineSpan { most: 10, ..LineSpan::default() }).await?, []);
-    assert_eq!(apps.lines.page(other, LineSpan { most: 10, ..LineSpan::default() }).await?.len(), 1);
+    assert_eq!(apps.lines.page(subject, LineRange { most: 10, ..LineRange::default() }).await?, []);
+    assert_eq!(apps.lines.page(other, LineRange { most: 10, ..LineRange::default() }).await?.len(), 1);
     assert_eq!(apps.lines.forget(seconds(8000), 10).await?, 0);
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Audit records: written once each, read in order, kept by the month.
 
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, NodeRun,
-    Reading, Stretch,
+    AuditEntry, AuditFilter, AuditQuery, AuditRange, AuditRecord, AuditRepository, AuditService, AuthStrategy, NodeRun,
+    RangeMeasurement, Reading,
 };
 use casement_domain::testing::{NOON, audit_entry, node_id, organization_id};
 use casement_domain::{NodeId, NodeRunId, OrganizationId, UserId};
@@ -40,7 +40,7 @@ pub(super) async fn records(audit: &PgAudit) -> Result<Vec<AuditRecord>, Fault> 
 }
 
 async fn found(audit: &PgAudit, change: impl FnOnce(&mut AuditQuery)) -> Result<Vec<AuditRecord>, Fault> {
-    Ok(audit.page(organization_id(), &filter(change), Stretch::default(), 100).await?)
+    Ok(audit.page(organization_id(), &filter(change), AuditRange::default(), 100).await?)
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn records_of_one_moment_are_paged_without_gap_or_duplicate_while_others_a
     audit.append(&(1..=25).map(same).collect::<Vec<_>>()).await?;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = audit.page(organization_id(), &filter(|_| ()), Stretch { after, through: None }, 10).await?;
+        let page = audit.page(organization_id(), &filter(|_| ()), AuditRange { after, through: None }, 10).await?;
         let Some(last) = page.last() else { break };
         after = Some(last.position());
         seen.extend(page);
@@ -105,25 +105,25 @@ async fn a_chunk_is_measured_before_it_is_read() -> TestResult {
     audit.append(&(1..=5).map(entry).collect::<Vec<_>>()).await?;
     let all = filter(|_| ());
     let measured =
-        async |after, limit| audit.measure(organization_id(), &all, Stretch { after, through: None }, limit).await;
+        async |after, limit| audit.measure(organization_id(), &all, AuditRange { after, through: None }, limit).await;
     let of = |count, first: u32, last: u32, more| {
         let ends = Some((record(first).position(), record(last).position()));
-        Measured { count, ends, more }
+        RangeMeasurement { count, ends, more }
     };
     assert_eq!(measured(None, 3).await?, of(3, 5, 3, true));
     assert_eq!(measured(None, 5).await?, of(5, 5, 1, false));
     assert_eq!(measured(Some(record(3).position()), 3).await?, of(2, 2, 1, false));
-    assert_eq!(measured(Some(record(1).position()), 3).await?, Measured::default());
+    assert_eq!(measured(Some(record(1).position()), 3).await?, RangeMeasurement::default());
 
     let far = async |after, count| audit.far_behind(organization_id(), &all, after, count).await;
     assert_eq!(far(None, 2).await?, Some(record(4).position()));
     assert_eq!(far(Some(record(4).position()), 3).await?, Some(record(1).position()));
     assert_eq!(far(Some(record(4).position()), 4).await?, None);
-    let middle = Stretch { after: Some(record(5).position()), through: Some(record(3).position()) };
+    let middle = AuditRange { after: Some(record(5).position()), through: Some(record(3).position()) };
     assert_eq!(audit.page(organization_id(), &all, middle, 10).await?, [record(4), record(3)]);
     assert_eq!(audit.measure(organization_id(), &all, middle, 10).await?, of(2, 4, 3, false));
     audit.append(&[entry(6)]).await?;
-    let ahead = Stretch { after: Some(record(5).position().ahead()), through: Some(record(4).position()) };
+    let ahead = AuditRange { after: Some(record(5).position().ahead()), through: Some(record(4).position()) };
     assert_eq!(audit.page(organization_id(), &all, ahead, 10).await?, [record(5), record(4)]);
     Ok(())
 }
@@ -161,7 +161,7 @@ async fn nobody_reads_the_records_of_another_organization() -> TestResult {
     let audit = PgAudit::new(world.db.database().clone());
     audit.append(&[entry(1)]).await?;
     let other = OrganizationId::from_ulid(Ulid::from_parts(77, 7));
-    assert_eq!(audit.page(other, &filter(|_| ()), Stretch::default(), 10).await?, []);
+    assert_eq!(audit.page(other, &filter(|_| ()), AuditRange::default(), 10).await?, []);
     Ok(())
 }
 
@@ -218,7 +218,7 @@ async fn filters_are_answered_from_indexes_whose_size_is_that_of_the_answer() ->
         ))
         .await?;
     let plan = async |change: fn(&mut AuditQuery), after| {
-        audit.plan(organization_id(), &filter(change), Stretch { after, through: None }, 100).await
+        audit.plan(organization_id(), &filter(change), AuditRange { after, through: None }, 100).await
     };
     let all = plan(|_| (), None).await?;
     let beyond = plan(|_| (), Some(record(1).position())).await?;

@@ -1,9 +1,10 @@
 //! Auth connections and their flows: one login at a time, every step seen before the next, nothing after a deletion.
 
 use casement_domain::auth_connection::{
-    AuthConnection, AuthConnectionRepository as _, AwaitedChoice, AwaitedField, BegunWith, ConnectionChange,
-    ConnectionFilter, ConnectionStatus, ConnectionStored, ConnectionUpdated, CredentialRef, Flow, FlowBegun, FlowEnd,
-    FlowError, FlowEvent, FlowFailure, FlowKind, FlowStatus, KeptCredential, LetSave, Need, Settings,
+    AuthConnection, AuthConnectionRepository as _, CollectedCredential, ConnectionChange, ConnectionFilter,
+    ConnectionStatus, ConnectionStored, ConnectionUpdated, CredentialRef, Flow, FlowBegun, FlowEnd, FlowError,
+    FlowEvent, FlowFailure, FlowKind, FlowRequirement, FlowSettings, FlowStatus, ProfileSavePermission,
+    RequestedChoice, RequestedField, Settings,
 };
 use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::credential::{
@@ -158,7 +159,7 @@ fn full(flow: &Flow) -> Flow {
         open: true,
         proxy: Some(proxy_id()),
         record_session: true,
-        begun_with: Some(Box::new(BegunWith {
+        begun_with: Some(Box::new(FlowSettings {
             allowed_domains: first().settings.allowed_domains,
             save_credentials: true,
             credential: Some(CredentialRef::Item { provider: "vault".to_owned(), path: "Web/Shop".to_owned() }),
@@ -168,7 +169,7 @@ fn full(flow: &Flow) -> Flow {
             told_at: NOON + time::Duration::microseconds(1),
         })),
         replay: Some(ReplayId::from_ulid(Ulid::from_parts(9, 9))),
-        fields: vec![AwaitedField {
+        fields: vec![RequestedField {
             id: "password".to_owned(),
             name: "password".to_owned(),
             kind: FieldKind::Password,
@@ -181,7 +182,7 @@ fn full(flow: &Flow) -> Flow {
             mfa: Some(MfaKind::Password),
             options: vec!["North".to_owned(), "South".to_owned()],
         }],
-        choices: vec![AwaitedChoice {
+        choices: vec![RequestedChoice {
             id: "sms".to_owned(),
             kind: ChoiceKind::MfaMethod,
             label: "Text".to_owned(),
@@ -197,13 +198,13 @@ fn full(flow: &Flow) -> Flow {
         submission: Some(vec![1, 2]),
         entered: Some(vec![3]),
         needs: vec![
-            Need::Value("a:b".to_owned()),
-            Need::Totp,
-            Need::SmsCode,
-            Need::EmailCode,
-            Need::OtherCode,
-            Need::External,
-            Need::Choice("By: text".to_owned()),
+            FlowRequirement::Value("a:b".to_owned()),
+            FlowRequirement::Totp,
+            FlowRequirement::SmsCode,
+            FlowRequirement::EmailCode,
+            FlowRequirement::OtherCode,
+            FlowRequirement::External,
+            FlowRequirement::Choice("By: text".to_owned()),
         ],
         progress: Progress {
             identifier: true,
@@ -497,7 +498,7 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
     let done = logged_in.on(FlowEvent::Completed, seconds(3))?;
     let end = FlowEnd {
         status: Some(ConnectionStatus::Authenticated),
-        needs: Some(vec![Need::Totp]),
+        needs: Some(vec![FlowRequirement::Totp]),
         credential: Some("made".to_owned()),
         checked_at: Some(seconds(3)),
         ..FlowEnd::default()
@@ -511,7 +512,7 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
         (stored.status, stored.needs, stored.last_check_at, stored.settings.credential),
         (
             ConnectionStatus::Authenticated,
-            Some(vec![Need::Totp]),
+            Some(vec![FlowRequirement::Totp]),
             Some(seconds(3)),
             Some(CredentialRef::Named("made".to_owned()))
         )
@@ -535,7 +536,7 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
 /// What a login was given, as a new credential.
 fn kept(n: u32, named: &str, most: u32) -> Result<FlowEnd, Fault> {
     let secrets = SealedSecrets { values: [("password".to_owned(), vec![7])].into(), totp: None };
-    let kept = KeptCredential::New { credential: Box::new(credential(n, named)?), secrets, most };
+    let kept = CollectedCredential::New { credential: Box::new(credential(n, named)?), secrets, most };
     Ok(FlowEnd {
         status: Some(ConnectionStatus::Authenticated),
         kept: Some(kept),
@@ -577,8 +578,10 @@ async fn what_a_login_was_given_is_kept_with_its_end_or_not_at_all() -> TestResu
 
     // In one that is there.
     let change = CredentialChange { values: [("password".to_owned(), vec![8])].into(), ..CredentialChange::default() };
-    let end =
-        FlowEnd { kept: Some(KeptCredential::Changed { id: mine.id, change: change.clone() }), ..FlowEnd::default() };
+    let end = FlowEnd {
+        kept: Some(CollectedCredential::Changed { id: mine.id, change: change.clone() }),
+        ..FlowEnd::default()
+    };
     assert!(site.connections.end(&done(4).await?, &end).await?);
     let secrets = async || site.credentials.secrets(mine.id).await.map(|found| found.map(|secrets| secrets.values));
     assert_eq!(secrets().await?, Some([("password".to_owned(), vec![8])].into()));
@@ -588,7 +591,7 @@ async fn what_a_login_was_given_is_kept_with_its_end_or_not_at_all() -> TestResu
     assert!(site.connections.delete(flow.connection).await?.is_some());
     assert!(!site.connections.end(&late, &kept(3, "late", 10)?).await?);
     let change = CredentialChange { values: [("password".to_owned(), vec![9])].into(), ..change };
-    let end = FlowEnd { kept: Some(KeptCredential::Changed { id: mine.id, change }), ..FlowEnd::default() };
+    let end = FlowEnd { kept: Some(CollectedCredential::Changed { id: mine.id, change }), ..FlowEnd::default() };
     assert!(!site.connections.end(&late, &end).await?);
     assert_eq!(names().await?.len(), 2);
     assert_eq!(secrets().await?, Some([("password".to_owned(), vec![8])].into()));
@@ -647,7 +650,7 @@ async fn j5_after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profil
     assert!(site.connections.put(&Flow { open: true, session_made: true, ..flow.clone() }).await?);
     let flow = site.connections.flow(flow.id).await?.ok_or("gone")?;
     // It was logged in, and about to save.
-    assert_eq!(site.connections.let_save(&flow, false).await?, LetSave::Yes);
+    assert_eq!(site.connections.let_save(&flow, false).await?, ProfileSavePermission::Yes);
     let deleted = site.connections.delete(flow.connection).await?.ok_or("not there")?;
     assert_eq!(deleted.sessions, [session.id]);
 
@@ -656,7 +659,7 @@ async fn j5_after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profil
     assert!(!site.connections.put(&flow).await?);
     let done = flow.on(FlowEvent::LoggedIn(String::new()), NOON)?.on(FlowEvent::Completed, NOON)?;
     assert!(!site.connections.end(&done, &FlowEnd::default()).await?);
-    assert_eq!(site.connections.let_save(&flow, true).await?, LetSave::No);
+    assert_eq!(site.connections.let_save(&flow, true).await?, ProfileSavePermission::No);
     let ended = Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session.clone() };
     assert_eq!(site.world.sessions.end(&session, &ended).await?, Replaced::Yes);
     let version = ProfileVersion {
@@ -680,16 +683,16 @@ async fn j5_after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profil
 async fn only_a_flow_that_goes_on_lets_its_session_save() -> TestResult {
     let site = Site::new().await?;
     let flow = site.begun(1).await?;
-    assert_eq!(site.connections.let_save(&flow, false).await?, LetSave::No, "there is no session yet");
+    assert_eq!(site.connections.let_save(&flow, false).await?, ProfileSavePermission::No, "there is no session yet");
     let session = site.session_of(&flow).await?;
     let saves = async || {
         let found = site.world.sessions.find(session.id).await?.ok_or("gone")?;
         Ok::<_, Fault>(found.shape.profile.is_some_and(|profile| profile.save_changes))
     };
     assert!(!saves().await?);
-    assert_eq!(site.connections.let_save(&flow, false).await?, LetSave::Yes);
+    assert_eq!(site.connections.let_save(&flow, false).await?, ProfileSavePermission::Yes);
     assert!(saves().await?);
-    assert_eq!(site.connections.let_save(&flow, false).await?, LetSave::Yes, "it may already");
+    assert_eq!(site.connections.let_save(&flow, false).await?, ProfileSavePermission::Yes, "it may already");
     Ok(())
 }
 
@@ -703,8 +706,8 @@ async fn a_flow_saves_no_profile_over_a_version_that_it_has_not_loaded_nor_besid
     let session = site.session_of(&one).await?;
     site.nth_session_of(2, &two).await?;
 
-    assert_eq!(site.connections.let_save(&one, false).await?, LetSave::Yes);
-    assert_eq!(site.connections.let_save(&two, true).await?, LetSave::NotYet);
+    assert_eq!(site.connections.let_save(&one, false).await?, ProfileSavePermission::Yes);
+    assert_eq!(site.connections.let_save(&two, true).await?, ProfileSavePermission::NotYet);
     let version = ProfileVersion {
         id: ProfileVersionId::from_ulid(Ulid::from_parts(14, 1)),
         profile: profile_id(1),
@@ -714,8 +717,8 @@ async fn a_flow_saves_no_profile_over_a_version_that_it_has_not_loaded_nor_besid
         created_at: NOON,
     };
     assert!(matches!(site.profiles.save(&version).await?, VersionStored::Yes(_)));
-    assert_eq!(site.connections.let_save(&two, false).await?, LetSave::Outdated);
-    assert_eq!(site.connections.let_save(&two, true).await?, LetSave::Yes);
+    assert_eq!(site.connections.let_save(&two, false).await?, ProfileSavePermission::Outdated);
+    assert_eq!(site.connections.let_save(&two, true).await?, ProfileSavePermission::Yes);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use casement_domain::credential::{
     Credential, CredentialChange, CredentialFilter, CredentialRepository as _, CredentialSecret, CredentialStored,
-    CredentialUpdated, MOST_VALUES, SealedSecret, SealedSecrets,
+    CredentialUpdated, MAX_VALUES, SealedSecret, SealedSecrets,
 };
 use casement_domain::name::LabelName;
 use casement_domain::page::Page;
@@ -131,7 +131,7 @@ async fn a_change_forgets_then_merges_and_is_whole_or_not_at_all() -> TestResult
     let before = credentials.find(testing::project_id(), &IdOrName::Id(id(1))).await?;
     let taken = CredentialChange { name: Some(name("50% _OFF")), remove: vec!["a".to_owned()], ..Default::default() };
     assert_eq!(credentials.update(id(1), &taken, seconds(60)).await?, CredentialUpdated::NameTaken);
-    let many: Vec<String> = (1..MOST_VALUES).map(|n| format!("v{n}")).collect();
+    let many: Vec<String> = (1..MAX_VALUES).map(|n| format!("v{n}")).collect();
     let many = secrets(1, &many.iter().map(String::as_str).collect::<Vec<_>>(), false)?.values;
     let many = CredentialChange { values: many, ..Default::default() };
     assert_eq!(credentials.update(id(1), &many, seconds(60)).await?, CredentialUpdated::TooManyValues);

@@ -6,13 +6,14 @@ use casement_domain::audit::{AuditEntry, AuditRepository};
 use casement_domain::browser::BrowserState;
 use casement_domain::name::SlugName;
 use casement_domain::pool::{
-    Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolRepository, PoolStored, TakenNow, WaitQueue,
+    ImmediateLease, LeaseFrom, LeaseRequest, Pool, PoolRepository, PoolStored, QueueEntered, QueueEntry, TicketOutcome,
+    WaitQueue,
 };
 use casement_domain::project::ProjectRepository;
 use casement_domain::session::{EndReason, Session, SessionEvent, SessionRepository, SessionState};
 use casement_domain::testing::{self, NOON};
 use casement_domain::{Replaced, StoreError};
-use casement_postgres::{Database, Heard, Notifications, PgAudit, PgProjects, PgWaitQueue, node_channel};
+use casement_postgres::{Database, NotificationEvent, Notifications, PgAudit, PgProjects, PgWaitQueue, node_channel};
 use futures_util::future::try_join_all;
 use pretty_assertions::assert_eq;
 use time::Duration;
@@ -21,23 +22,23 @@ use crate::audit::{entry, of, record, records};
 use crate::support::{Held, TestResult, until};
 use crate::world::{Fault, World, label, lease, other_node, place, seconds, session_numbers, ticket_id};
 
-async fn enter(world: &World, place: &Place) -> Result<i64, Fault> {
+async fn enter(world: &World, place: &QueueEntry) -> Result<i64, Fault> {
     match world.line.enter(place, NOON).await? {
-        Entered::Yes(position) => Ok(position),
-        Entered::PoolGone => Err("the pool is gone".into()),
+        QueueEntered::Yes(position) => Ok(position),
+        QueueEntered::PoolGone => Err("the pool is gone".into()),
     }
 }
 
 async fn granted(world: &World, n: u32) -> Result<Session, Fault> {
     match world.line.outcome(ticket_id(n)).await? {
-        Outcome::Granted(session) => Ok(*session),
+        TicketOutcome::Granted(session) => Ok(*session),
         other => Err(format!("ticket {n}: {other:?}").into()),
     }
 }
 
 async fn taken(world: &World, n: u32) -> Result<Session, Fault> {
     match world.line.take_now(&testing::pool_id(1).into(), &lease(n), NOON).await? {
-        TakenNow::Leased(session) => Ok(*session),
+        ImmediateLease::Leased(session) => Ok(*session),
         other => Err(format!("session {n}: {other:?}").into()),
     }
 }
@@ -46,7 +47,7 @@ async fn taken(world: &World, n: u32) -> Result<Session, Fault> {
 async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
-    assert_eq!(world.line.take_now(&pool.id.into(), &lease(1), NOON).await?, TakenNow::Busy);
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(1), NOON).await?, ImmediateLease::Busy);
     world.ready(1, fence).await?;
     let session = taken(&world, 1).await?;
     let expected = Session {
@@ -57,8 +58,8 @@ async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResu
     assert_eq!(session, expected);
     assert_eq!(world.sessions.find(session.id).await?, Some(expected));
     assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Leased));
-    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, TakenNow::Busy);
-    assert_eq!(world.line.take_now(&testing::pool_id(9).into(), &lease(2), NOON).await?, TakenNow::PoolGone);
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.line.take_now(&testing::pool_id(9).into(), &lease(2), NOON).await?, ImmediateLease::PoolGone);
     Ok(())
 }
 
@@ -71,25 +72,25 @@ async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
         let browser = testing::browser_id(browser);
         Ok::<_, Fault>(world.line.take_recorded(&pool.id.into(), browser, &lease(n), record, NOON).await?)
     };
-    assert_eq!(take(1, 1, &entry(1)).await?, TakenNow::Busy, "there is none");
+    assert_eq!(take(1, 1, &entry(1)).await?, ImmediateLease::Busy, "there is none");
     world.ready(1, fence).await?;
     world.ready(2, fence).await?;
     world
         .db
         .execute("UPDATE browsers SET state = 'ending' WHERE id = (SELECT max(id::text)::uuid FROM browsers)")
         .await?;
-    assert_eq!(take(1, 2, &entry(1)).await?, TakenNow::Busy, "it is not idle any more");
+    assert_eq!(take(1, 2, &entry(1)).await?, ImmediateLease::Busy, "it is not idle any more");
     world.db.execute("UPDATE browsers SET state = 'idle' WHERE state = 'ending'").await?;
     let nobodys = AuditEntry { api_key: None, project: None, ..entry(1) };
-    assert_eq!(take(1, 1, &nobodys).await?, TakenNow::Busy, "nobody can tell whose the record is");
+    assert_eq!(take(1, 1, &nobodys).await?, ImmediateLease::Busy, "nobody can tell whose the record is");
     assert_eq!(records(&audit).await?, []);
 
-    assert!(matches!(take(1, 1, &entry(1)).await?, TakenNow::Leased(_)));
+    assert!(matches!(take(1, 1, &entry(1)).await?, ImmediateLease::Leased(_)));
     assert_eq!(records(&audit).await?, [record(1)]);
     // Its caller was gone before the lease, and that was noted.
     let gone = AuditEntry { status: 499, ..entry(2) };
     audit.append(std::slice::from_ref(&gone)).await?;
-    assert!(matches!(take(2, 2, &entry(2)).await?, TakenNow::Leased(_)));
+    assert!(matches!(take(2, 2, &entry(2)).await?, ImmediateLease::Leased(_)));
     assert_eq!(records(&audit).await?, [of(gone), record(1)]);
     Ok(())
 }
@@ -126,9 +127,9 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     });
     let ((), taken, read) = tokio::join!(holding, taking, reading);
     read??;
-    assert_eq!(taken?, TakenNow::Busy);
+    assert_eq!(taken?, ImmediateLease::Busy);
     let taken = world.line.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await?;
-    assert!(matches!(taken, TakenNow::Leased(_)));
+    assert!(matches!(taken, ImmediateLease::Leased(_)));
     Ok(())
 }
 
@@ -140,12 +141,12 @@ async fn a_pool_that_is_not_as_it_was_seen_any_more_is_busy_for_whoever_saw_it()
     world.ready(2, fence).await?;
     let seen = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
     let before = LeaseFrom { unchanged_since: Some(pool.updated_at - Duration::SECOND), ..seen };
-    assert_eq!(world.line.take_now(&before, &lease(1), NOON).await?, TakenNow::Busy);
-    assert!(matches!(world.line.take_now(&seen, &lease(1), NOON).await?, TakenNow::Leased(_)));
+    assert_eq!(world.line.take_now(&before, &lease(1), NOON).await?, ImmediateLease::Busy);
+    assert!(matches!(world.line.take_now(&seen, &lease(1), NOON).await?, ImmediateLease::Leased(_)));
     let renamed =
         Pool { name: Some(SlugName::parse("other").map_err(|_| "a name")?), updated_at: seconds(1), ..pool.clone() };
     assert_eq!(world.pools.replace(testing::organization_id(), &pool, &renamed).await?, PoolStored::Yes);
-    assert_eq!(world.line.take_now(&seen, &lease(2), NOON).await?, TakenNow::Busy);
+    assert_eq!(world.line.take_now(&seen, &lease(2), NOON).await?, ImmediateLease::Busy);
     Ok(())
 }
 
@@ -163,7 +164,7 @@ async fn hundreds_of_acquires_at_once_never_get_one_browser_twice() -> TestResul
     let mut browsers = HashSet::new();
     let mut leased = 0;
     for taken in try_join_all(acquires).await? {
-        if let TakenNow::Leased(session) = taken {
+        if let ImmediateLease::Leased(session) = taken {
             leased += 1;
             browsers.extend(session.browser);
         }
@@ -181,11 +182,11 @@ async fn waiters_of_two_nodes_are_served_in_the_order_they_came() -> TestResult 
         enter(&world, &place(n, node)).await?;
     }
     for n in 1..=6 {
-        assert_eq!(world.line.outcome(ticket_id(n)).await?, Outcome::Waiting);
+        assert_eq!(world.line.outcome(ticket_id(n)).await?, TicketOutcome::Waiting);
         world.ready(n, fence).await?;
         let session = granted(&world, n).await?;
         assert_eq!((session.id, session.browser), (testing::session_id(n), Some(testing::browser_id(n))));
-        assert_eq!(world.line.outcome(ticket_id(n)).await?, Outcome::Gone, "the ticket is gone with the answer");
+        assert_eq!(world.line.outcome(ticket_id(n)).await?, TicketOutcome::Gone, "the ticket is gone with the answer");
     }
     Ok(())
 }
@@ -196,11 +197,12 @@ async fn the_node_of_the_first_in_line_is_told_and_no_other() -> TestResult {
     let (_, fence) = world.pool(1).await?;
     let channels = vec![node_channel(testing::node_id()), node_channel(other_node())];
     let mut heard = Notifications::listen(world.db.config(), channels);
-    assert_eq!(heard.next().await, Heard::Listening);
+    assert_eq!(heard.next().await, NotificationEvent::Listening);
     enter(&world, &place(1, other_node())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
     world.ready(1, fence).await?;
-    let expected = Heard::Notification { channel: node_channel(other_node()), payload: ticket_id(1).to_string() };
+    let expected =
+        NotificationEvent::Notification { channel: node_channel(other_node()), payload: ticket_id(1).to_string() };
     assert_eq!(heard.next().await, expected);
     Ok(())
 }
@@ -213,7 +215,7 @@ async fn a_newcomer_does_not_overtake_who_waits() -> TestResult {
     // Idle beside a waiter, as for a moment after its place was given to it.
     world.warm(1, fence).await?;
     world.db.execute("UPDATE browsers SET state = 'idle'").await?;
-    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, TakenNow::Busy);
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
     Ok(())
 }
 
@@ -238,7 +240,7 @@ async fn no_browser_stays_idle_beside_a_waiter() -> TestResult {
         let place = place(n, testing::node_id());
         let (entered, ready) =
             tokio::join!(world.line.enter(&place, NOON), world.pools.ready(testing::browser_id(n), NOON));
-        assert!(matches!(entered?, Entered::Yes(_)));
+        assert!(matches!(entered?, QueueEntered::Yes(_)));
         assert_eq!(ready?, Replaced::Yes);
         assert_eq!(granted(&world, n).await?.browser, Some(testing::browser_id(n)));
     }
@@ -274,19 +276,19 @@ async fn expired_tickets_of_a_silent_node_are_passed_over() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(2).await?;
     world.silence(other_node()).await?;
-    let expired = |n| Place { lasts: -Duration::SECOND, ..place(n, other_node()) };
+    let expired = |n| QueueEntry { lasts: -Duration::SECOND, ..place(n, other_node()) };
     enter(&world, &expired(1)).await?;
-    enter(&world, &Place { lasts: Duration::HOUR, ..place(2, other_node()) }).await?;
+    enter(&world, &QueueEntry { lasts: Duration::HOUR, ..place(2, other_node()) }).await?;
     world.warm(1, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(1), seconds(10)).await?, Replaced::Yes);
     assert_eq!(granted(&world, 2).await?.browser, Some(testing::browser_id(1)));
-    assert_eq!(world.line.leave(ticket_id(1)).await?, Outcome::Gone);
+    assert_eq!(world.line.leave(ticket_id(1)).await?, TicketOutcome::Gone);
 
     enter(&world, &expired(3)).await?;
     world.warm(2, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(2), seconds(11)).await?, Replaced::Yes);
     let newcomer = world.line.take_now(&pool.id.into(), &lease(4), seconds(12)).await?;
-    assert!(matches!(newcomer, TakenNow::Leased(_)), "a dead ticket holds nobody up: {newcomer:?}");
+    assert!(matches!(newcomer, ImmediateLease::Leased(_)), "a dead ticket holds nobody up: {newcomer:?}");
     Ok(())
 }
 
@@ -295,10 +297,10 @@ async fn a_ticket_whose_node_lives_gets_its_turn_whatever_time_it_is() -> TestRe
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
     // A clock was put forward while it stood in line.
-    enter(&world, &Place { lasts: -Duration::HOUR, ..place(1, testing::node_id()) }).await?;
+    enter(&world, &QueueEntry { lasts: -Duration::HOUR, ..place(1, testing::node_id()) }).await?;
     world.warm(1, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(1), NOON).await?, Replaced::Yes);
-    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, TakenNow::Busy);
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
     assert_eq!(granted(&world, 1).await?.browser, Some(testing::browser_id(1)));
     Ok(())
 }
@@ -325,7 +327,9 @@ async fn who_leaves_at_the_moment_of_its_turn_learns_it_and_the_next_gets_the_br
     enter(&world, &place(1, testing::node_id())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
     world.ready(1, fence).await?;
-    let Outcome::Granted(session) = world.line.leave(ticket_id(1)).await? else { return Err("not granted".into()) };
+    let TicketOutcome::Granted(session) = world.line.leave(ticket_id(1)).await? else {
+        return Err("not granted".into());
+    };
     let undelivered = session.on(SessionEvent::Undelivered, seconds(1))?;
     assert_eq!(world.sessions.end(&session, &undelivered).await?, Replaced::Yes);
     let next = granted(&world, 2).await?;
@@ -355,12 +359,12 @@ async fn a_taken_name_costs_nobody_a_browser() -> TestResult {
     let (pool, fence) = world.pool(3).await?;
     let named = |n| -> Result<LeaseRequest, Fault> { Ok(LeaseRequest { name: Some(label("Same")?), ..lease(n) }) };
     world.ready(1, fence).await?;
-    assert!(matches!(world.line.take_now(&pool.id.into(), &named(1)?, NOON).await?, TakenNow::Leased(_)));
+    assert!(matches!(world.line.take_now(&pool.id.into(), &named(1)?, NOON).await?, ImmediateLease::Leased(_)));
     world.ready(2, fence).await?;
-    assert_eq!(world.line.take_now(&pool.id.into(), &named(2)?, NOON).await?, TakenNow::NameTaken);
+    assert_eq!(world.line.take_now(&pool.id.into(), &named(2)?, NOON).await?, ImmediateLease::NameTaken);
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Idle));
-    enter(&world, &Place { lease: named(3)?, ..place(3, testing::node_id()) }).await?;
-    assert_eq!(world.line.outcome(ticket_id(3)).await?, Outcome::NameTaken);
+    enter(&world, &QueueEntry { lease: named(3)?, ..place(3, testing::node_id()) }).await?;
+    assert_eq!(world.line.outcome(ticket_id(3)).await?, TicketOutcome::NameTaken);
     enter(&world, &place(4, testing::node_id())).await?;
     assert_eq!(granted(&world, 4).await?.browser, Some(testing::browser_id(2)));
     Ok(())
@@ -375,7 +379,7 @@ async fn a_ticket_that_comes_back_keeps_its_place() -> TestResult {
     world.ready(1, fence).await?;
     let dead = granted(&world, 1).await?;
     assert_eq!(world.sessions.end(&dead, &dead.on(SessionEvent::StartFailed, seconds(1))?).await?, Replaced::Yes);
-    enter(&world, &Place { position: Some(position), lease: lease(3), ..place(1, testing::node_id()) }).await?;
+    enter(&world, &QueueEntry { position: Some(position), lease: lease(3), ..place(1, testing::node_id()) }).await?;
     world.ready(2, fence).await?;
     assert_eq!(granted(&world, 1).await?.id, testing::session_id(3));
     Ok(())
@@ -391,7 +395,7 @@ async fn the_tickets_of_a_node_that_starts_anew_are_cleared_and_end_with_their_b
     world.ready(1, fence).await?;
     assert_eq!(world.line.decided(testing::node_id()).await?, vec![ticket_id(1)]);
     world.line.clear(testing::node_id(), seconds(1)).await?;
-    assert_eq!(world.line.outcome(ticket_id(3)).await?, Outcome::Waiting, "somebody may have used the browser");
+    assert_eq!(world.line.outcome(ticket_id(3)).await?, TicketOutcome::Waiting, "somebody may have used the browser");
     assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Ending));
     let [first, _] = session_numbers(2)[..] else { return Err("two".into()) };
     let ended = world.sessions.find(first).await?.map(|session| session.state);

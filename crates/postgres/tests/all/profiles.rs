@@ -4,7 +4,7 @@ use casement_domain::access::Scope;
 use casement_domain::browser::{Browser, Shape};
 use casement_domain::name::SlugName;
 use casement_domain::page::Page;
-use casement_domain::pool::{PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitQueue as _};
+use casement_domain::pool::{ImmediateLease, PoolFiller, PoolRepository as _, PoolStored, WaitQueue as _};
 use casement_domain::profile::{
     LoadedProfile, Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileRepository as _, ProfileStored,
     ProfileVersion, Saved, VersionStored,
@@ -339,14 +339,14 @@ async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
     assert_eq!(outdated().await?, [true], "its profile has a version that it was not started with");
 
     let take = async || world.line.take_now(&pool.id.into(), &lease(1), NOON).await;
-    assert_eq!(take().await?, TakenNow::Busy, "nor is it leased any more");
+    assert_eq!(take().await?, ImmediateLease::Busy, "nor is it leased any more");
     let current = wish(1).map(|loaded| LoadedProfile { version: Some(version(1, &saver).id), ..loaded });
     let shape = Shape { profile: current, ..pool.config.shape.clone() };
     let browser = Browser { shape, ..warming(2) };
     assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
     assert_eq!(outdated().await?, [true, false]);
-    let TakenNow::Leased(leased) = take().await? else { return Err("a browser was idle".into()) };
+    let ImmediateLease::Leased(leased) = take().await? else { return Err("a browser was idle".into()) };
     assert_eq!(leased.shape.profile, current, "a lease saves nothing");
     let given = LoadedProfile { id: id(2), version: None, save_changes: true };
     assert!(!world.sessions.set_profile(leased.id, given).await?, "it has one");

@@ -2,7 +2,7 @@
 
 use casement_domain::browser::Browser;
 use casement_domain::page::Page;
-use casement_domain::pool::{Pool, PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitQueue as _};
+use casement_domain::pool::{ImmediateLease, Pool, PoolFiller, PoolRepository as _, PoolStored, WaitQueue as _};
 use casement_domain::project::{ProjectDeleted, ProjectRepository as _};
 use casement_domain::proxy::{
     Exit, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFailure, ProxyFilter, ProxyRepository as _, ProxyStatus,
@@ -159,7 +159,7 @@ async fn a_pool_holds_on_to_its_proxy_and_a_session_keeps_a_deleted_one() -> Tes
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
     assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
-    let TakenNow::Leased(session) = world.line.take_now(&pool.id.into(), &lease(1), NOON).await? else {
+    let ImmediateLease::Leased(session) = world.line.take_now(&pool.id.into(), &lease(1), NOON).await? else {
         return Err("a browser was idle".into());
     };
     assert_eq!(session.shape.proxy, Some(id(1)));

@@ -94,12 +94,12 @@ async fn recordings_go_after_their_time_and_those_that_nobody_can_ask_for_are_lo
     assert!(replays.begin(one.id, id(1), NOON).await? && replays.begin(two.id, id(2), NOON).await?);
     end(&world, &one, 10).await?;
     // Its browser is still there, and so is the other's session.
-    replays.settle_lost(seconds(11), "lost").await?;
+    replays.reconcile_lost(seconds(11), "lost").await?;
     assert_eq!(replays.unsettled(one.id).await?, [id(1)]);
     assert_eq!(replays.outdated(seconds(99)).await?, [], "somebody is still at it");
     world.browsers.forget(browser_id(1)).await?;
     world.browsers.forget(browser_id(2)).await?;
-    replays.settle_lost(seconds(12), "lost").await?;
+    replays.reconcile_lost(seconds(12), "lost").await?;
     let lost = Replay {
         state: ReplayState::Failed,
         finished_at: Some(seconds(12)),

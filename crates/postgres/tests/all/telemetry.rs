@@ -8,7 +8,7 @@ use casement_domain::storage::{
     MockDiskSpace, ROW_BYTES, StorageBounds, StorageBudgets, StorageLimit, StorageUsage as _,
 };
 use casement_domain::telemetry::{
-    Batch, Capture, Category, Event, EventCategory, EventsQuery, Item, Numbered, Order, Span, TelemetryStore, What,
+    Batch, Capture, Category, Event, EventCategory, EventsQuery, Item, NumberedEvent, Order, Span, TelemetryStore, What,
 };
 use casement_domain::testing::{NOON, node_id, organization_id, session, session_id};
 use casement_postgres::{PgSessions, PgStorageUsage, PgTelemetry};
@@ -56,7 +56,7 @@ fn span(change: impl FnOnce(&mut Span)) -> Span {
     span
 }
 
-fn seqs(events: &[Numbered]) -> Vec<u64> {
+fn seqs(events: &[NumberedEvent]) -> Vec<u64> {
     events.iter().map(|one| one.seq).collect()
 }
 
@@ -187,8 +187,8 @@ async fn pages_of_one_category_and_those_of_the_newest_have_no_gap_and_no_duplic
 }
 
 /// Every event, when nobody writes any more.
-async fn read_all(store: &PgTelemetry) -> Result<Vec<Numbered>, Fault> {
-    let mut all: Vec<Numbered> = Vec::new();
+async fn read_all(store: &PgTelemetry) -> Result<Vec<NumberedEvent>, Fault> {
+    let mut all: Vec<NumberedEvent> = Vec::new();
     loop {
         let behind = all.last().map(|one| one.seq);
         let (page, more) = store.page(session_id(1), &span(|span| span.behind = behind)).await?;

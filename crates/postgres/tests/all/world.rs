@@ -5,7 +5,9 @@ use casement_domain::browser::{Browser, BrowserState, Shape};
 use casement_domain::name::LabelName;
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
-use casement_domain::pool::{Fence, Generation, LeaseRequest, Place, Pool, PoolFiller, PoolRepository, PoolStored};
+use casement_domain::pool::{
+    Generation, LeaderFence, LeaseRequest, Pool, PoolFiller, PoolRepository, PoolStored, QueueEntry,
+};
 use casement_domain::session::Tags;
 use casement_domain::testing::{self, NOON};
 use casement_domain::{ApiKeyId, BrowserId, NodeId, PoolId, Replaced, SessionId, TicketId, UserId};
@@ -92,8 +94,8 @@ pub(crate) fn lease(n: u32) -> LeaseRequest {
 }
 
 /// A place in the line for the n-th session.
-pub(crate) fn place(n: u32, node: NodeId) -> Place {
-    Place {
+pub(crate) fn place(n: u32, node: NodeId) -> QueueEntry {
+    QueueEntry {
         pool: testing::pool_id(1),
         ticket: ticket_id(n),
         position: None,
@@ -140,7 +142,7 @@ impl World {
     }
 
     /// Stores the first pool and leads it.
-    pub(crate) async fn pool(&self, size: u32) -> Result<(Pool, Fence), Fault> {
+    pub(crate) async fn pool(&self, size: u32) -> Result<(Pool, LeaderFence), Fault> {
         let pool = testing::pool(size).build();
         let stored = self.pools.create(testing::organization_id(), &pool, 100).await?;
         if stored != PoolStored::Yes {
@@ -151,13 +153,13 @@ impl World {
     }
 
     /// Stores a warming browser of the first pool.
-    pub(crate) async fn warm(&self, n: u32, fence: Fence) -> TestResult {
+    pub(crate) async fn warm(&self, n: u32, fence: LeaderFence) -> TestResult {
         let warmed = self.pools.warm(&warming(n), fence, Generation::default()).await?;
         if warmed == Replaced::Yes { Ok(()) } else { Err("lost the lead".into()) }
     }
 
     /// Stores an idle browser of the first pool, or hands it to whoever waits.
-    pub(crate) async fn ready(&self, n: u32, fence: Fence) -> TestResult {
+    pub(crate) async fn ready(&self, n: u32, fence: LeaderFence) -> TestResult {
         self.warm(n, fence).await?;
         let ready = self.pools.ready(testing::browser_id(n), NOON).await?;
         if ready == Replaced::Yes { Ok(()) } else { Err("not warming".into()) }

@@ -173,8 +173,8 @@ fn now() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::deployment::{Kept as LinesKept, keep};
-    use casement_domain::storage::Room;
+    use casement_domain::deployment::{StoredLines, keep};
+    use casement_domain::storage::StorageRoom;
     use time::OffsetDateTime;
 
     use super::*;
@@ -202,7 +202,7 @@ mod tests {
             let said = output.kept().lines.clone();
             let lines: Vec<Line> =
                 said.into_iter().map(|said| Line { number: said.number, at, text: said.text }).collect();
-            let (taken, kept) = keep(LinesKept::default(), &lines, &mut Room::unbounded());
+            let (taken, kept) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
             assert!(kept.full);
             let last = taken.last().expect("a line");
             assert_eq!(last.text, "(more than 10 MiB; the rest is not kept)");

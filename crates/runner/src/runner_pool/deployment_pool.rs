@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use casement_domain::invocation::{CallLimits, Fallen, Runnable};
+use casement_domain::invocation::{CallLimits, FailedDeployment, Runnable};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -293,19 +293,19 @@ impl DeploymentPool {
     /// gone on for longer than a machine is busy.
     fn be_late(self: &Arc<Self>, runner_pool: &Inner, reason: String) {
         let patience = Duration::from_secs(runner_pool.rooms.config.give_up_seconds);
-        let (fallen, waiter) = {
+        let (failed_deployment, waiter) = {
             let mut state = self.state();
             state.lapse();
             let late = state.late_since.get_or_insert_with(Instant::now).elapsed();
-            let fallen = late >= patience && state.give_up();
-            (fallen, state.waiters.pop_front())
+            let failed_deployment = late >= patience && state.give_up();
+            (failed_deployment, state.waiters.pop_front())
         };
         tracing::warn!(deployment = %self.runnable.deployment, reason, "a process was not loaded");
         if let Some(waiter) = waiter {
             waiter.send(Err(reason.clone())).ok();
         }
-        if fallen {
-            runner_pool.fall.send(Fallen { deployment: self.runnable.deployment, reason }).ok();
+        if failed_deployment {
+            runner_pool.fall.send(FailedDeployment { deployment: self.runnable.deployment, reason }).ok();
         } else {
             self.replenish_rested();
         }
@@ -313,18 +313,18 @@ impl DeploymentPool {
 
     /// Tells whoever waits that there will be no process, and gives the deployment up when that has gone on for a while.
     async fn fail(&self, runner_pool: &Inner, reason: String) {
-        let (fallen, waiter) = {
+        let (failed_deployment, waiter) = {
             let mut state = self.state();
             state.failures += 1;
-            let fallen = state.failures >= MOST_FAILURES && state.give_up();
-            (fallen, state.waiters.pop_front())
+            let failed_deployment = state.failures >= MOST_FAILURES && state.give_up();
+            (failed_deployment, state.waiters.pop_front())
         };
         tracing::debug!(deployment = %self.runnable.deployment, reason, "a process was not loaded");
         if let Some(waiter) = waiter {
             waiter.send(Err(reason.clone())).ok();
         }
-        if fallen {
-            runner_pool.fall.send(Fallen { deployment: self.runnable.deployment, reason }).ok();
+        if failed_deployment {
+            runner_pool.fall.send(FailedDeployment { deployment: self.runnable.deployment, reason }).ok();
         } else {
             tokio::time::sleep(REST).await;
         }

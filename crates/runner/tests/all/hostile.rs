@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use casement_domain::deployment::{Kept, Line, keep};
+use casement_domain::deployment::{Line, StoredLines, keep};
 use casement_domain::invocation::{CallLimits, RunFault, Runner as _};
-use casement_domain::storage::Room;
+use casement_domain::storage::StorageRoom;
 use casement_runner::EgressPolicy;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,7 +23,7 @@ async fn who_writes_without_end_keeps_the_first_of_it_and_goes_on() {
     assert_eq!(run(&place, call(&runnable, "trials", "lines", None), &lines).await.unwrap(), json!("written"));
     let kept: usize = lines.texts().iter().map(String::len).sum();
     assert!((5 << 20..=Line::MAX_BYTES_IN_ALL as usize + Line::MAX_BYTES).contains(&kept), "{kept}");
-    let (taken, _) = keep(Kept::default(), &lines.lines(), &mut Room::unbounded());
+    let (taken, _) = keep(StoredLines::default(), &lines.lines(), &mut StorageRoom::unbounded());
     assert_eq!(taken.last().unwrap().text, "(more than 10 MiB; the rest is not kept)");
     let lines = Arc::new(Heard::default());
     run(&place, call(&runnable, "trials", "long-line", None), &lines).await.unwrap();

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use casement_domain::deployment::{PackageArchives as _, PackagePath};
-use casement_domain::inside::OperationError;
+use casement_domain::session_operation::OperationError;
 use casement_runner::Packages;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 

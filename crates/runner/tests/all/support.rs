@@ -14,8 +14,8 @@ use casement_domain::deployment::{
     Build, BuildFailure, BuildSource, Builder as _, Built, Entrypoint, Environment, Line, Lines, PackagePath,
 };
 use casement_domain::ids::{DeploymentId, InvocationId, ProjectId};
-use casement_domain::inside::ByteStream;
 use casement_domain::invocation::{Call, CallLimits, Runnable};
+use casement_domain::session_operation::ByteStream;
 use casement_domain::{Clock, IdSource};
 use casement_runner::{AppBuilder, AppEgressPort, AppRunnerConfig, AppRunnerPool, EgressPolicy};
 use casement_sandbox::{Host, HostConfig};

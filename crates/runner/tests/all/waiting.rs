@@ -125,7 +125,7 @@ async fn a_deployment_is_not_given_up_for_what_its_machine_does() {
         }
     };
     tokio::select! {
-        fallen = place.crew.fallen() => panic!("{fallen:?}"),
+        failed_deployment = place.crew.failed_deployment() => panic!("{failed_deployment:?}"),
         replaced = tokio::time::timeout(LONG, replaced) => replaced.expect("others are loaded"),
     }
     place.crew.keep(Vec::new());
@@ -143,7 +143,7 @@ async fn who_is_not_loaded_in_time_says_so_to_its_callers_and_is_not_given_up() 
         let lines = Arc::default();
         let calling = run(&place, call(&runnable, "hanger", "never", None), &lines);
         let failed = tokio::select! {
-            fallen = place.crew.fallen() => panic!("{fallen:?}"),
+            failed_deployment = place.crew.failed_deployment() => panic!("{failed_deployment:?}"),
             ended = calling => ended.unwrap_err(),
         };
         assert_eq!((failed.fault, failed.reason.as_str()), (RunFault::Host, "its process was not done in time"));
@@ -158,8 +158,11 @@ async fn who_is_never_loaded_in_time_is_given_up_in_the_end_with_the_reason() {
     (place.config.load_seconds, place.config.give_up_seconds) = (1, 3);
     place.again();
     place.crew.keep(vec![runnable.clone()]);
-    let fallen = tokio::time::timeout(LONG, place.crew.fallen()).await.expect("it is given up");
-    assert_eq!((fallen.deployment, fallen.reason.as_str()), (runnable.deployment, "its process was not done in time"));
+    let failed_deployment = tokio::time::timeout(LONG, place.crew.failed_deployment()).await.expect("it is given up");
+    assert_eq!(
+        (failed_deployment.deployment, failed_deployment.reason.as_str()),
+        (runnable.deployment, "its process was not done in time")
+    );
     place.until_empty().await;
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::StoreError;
-use casement_domain::audit::{AuditEntry, AuditRepository, AuditTrail, NodeRun, PreparedRecord, RefusedTries, Stamp};
+use casement_domain::audit::{
+    AuditEntry, AuditRepository, AuditTrail, NodeRun, PreparedRecord, RecordTimestamp, RefusedAttempts,
+};
 use casement_domain::clock::Clock;
 use metrics::counter;
 use time::OffsetDateTime;
@@ -97,7 +99,7 @@ impl Drop for Hold {
 }
 
 impl Moments {
-    fn stamp(self: &Arc<Self>, now: OffsetDateTime) -> Stamp {
+    fn stamp(self: &Arc<Self>, now: OffsetDateTime) -> RecordTimestamp {
         let (mut at, mut number) = (now, 0);
         self.0.send_modify(|held| {
             at = held.floor.map_or(now, |floor| floor.max(now));
@@ -105,7 +107,7 @@ impl Moments {
             held.next += 1;
             held.stamps.insert(number, at);
         });
-        Stamp::held(at, Hold { moments: Arc::clone(self), number })
+        RecordTimestamp::held(at, Hold { moments: Arc::clone(self), number })
     }
 
     fn raise(&self, floor: OffsetDateTime) {
@@ -146,7 +148,7 @@ impl BatchedAuditTrail {
             repository: Arc::clone(&repository),
             moments: Arc::clone(&moments),
             clock: Arc::clone(&clock),
-            refused: RefusedTries::default(),
+            refused: RefusedAttempts::default(),
             late: Vec::new(),
             held: Vec::new(),
             settling: Vec::new(),
@@ -248,7 +250,7 @@ impl AuditTrail for BatchedAuditTrail {
         }
     }
 
-    fn stamp(&self, now: OffsetDateTime) -> Stamp {
+    fn stamp(&self, now: OffsetDateTime) -> RecordTimestamp {
         self.moments.stamp(now)
     }
 
@@ -297,7 +299,7 @@ struct Writer {
     repository: Arc<dyn AuditRepository>,
     moments: Arc<Moments>,
     clock: Arc<dyn Clock>,
-    refused: RefusedTries,
+    refused: RefusedAttempts,
     /// What is not written yet, oldest first.
     late: Vec<AuditEntry>,
     /// What holds the moments of some of them.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::browser::EngineError;
-use casement_domain::inside::OperationError;
-use casement_domain::telemetry::{Item, TelemetryStore, TelemetryTap, ToldEvents, What};
+use casement_domain::session_operation::OperationError;
+use casement_domain::telemetry::{AgentEvents, Item, TelemetryStore, TelemetryTap, What};
 use futures_util::future::BoxFuture;
 use futures_util::stream::Fuse;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -98,7 +98,7 @@ impl AgentFollower<'_> {
     }
 
     /// Until all that was told is stored.
-    async fn hand_over(&self, events: ToldEvents) -> End {
+    async fn hand_over(&self, events: AgentEvents) -> End {
         let mut reading = Reading { events: events.fuse(), ahead: VecDeque::new(), bytes: 0, ended: None };
         let mut storing: Option<BoxFuture<'_, Option<(u64, usize)>>> = None;
         let mut unconfirmed: Option<Unconfirmed> = None;
@@ -161,7 +161,7 @@ struct Unconfirmed {
 
 /// What is read ahead of what is being stored.
 struct Reading {
-    events: Fuse<ToldEvents>,
+    events: Fuse<AgentEvents>,
     ahead: VecDeque<Item>,
     bytes: usize,
     /// Why there is no more.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::browser::{EngineError, EngineFault};
-use casement_domain::inside::OperationError;
 use casement_domain::session::Session;
+use casement_domain::session_operation::OperationError;
 use casement_domain::telemetry::{Capture, Category, Event, EventCategory, Recorder, TelemetryStore, TelemetryTap};
 use casement_domain::{BrowserId, SessionId};
 use tokio::runtime::Handle;
@@ -277,9 +277,10 @@ mod tests {
     use std::sync::Mutex;
 
     use casement_domain::StoreError;
-    use casement_domain::storage::Room;
+    use casement_domain::storage::StorageRoom;
     use casement_domain::telemetry::{
-        Batch, Counted, Item, MockTelemetryStore, MockTelemetryTap, Numbered, Span, Stored, What, number,
+        Batch, Item, MockTelemetryStore, MockTelemetryTap, NumberedEvent, SequenceState, Span, StoredBatch, What,
+        number,
     };
     use casement_domain::testing::{NOON, browser_id, session};
     use futures_util::{StreamExt as _, stream};
@@ -293,7 +294,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// What is stored.
-    type Rows = (HashMap<SessionId, Counted>, Vec<Numbered>);
+    type Rows = (HashMap<SessionId, SequenceState>, Vec<NumberedEvent>);
 
     #[derive(Clone, Default)]
     struct Memory(Arc<Mutex<Rows>>);
@@ -305,22 +306,22 @@ mod tests {
             store.expect_append().returning(move |batches, _| Ok(batches.iter().map(|one| memory.keep(one)).collect()));
             let memory = self.clone();
             store.expect_counted().returning(move |id| {
-                Ok(memory.0.lock().expect("memory").0.get(&id).copied().unwrap_or(Counted::NOTHING))
+                Ok(memory.0.lock().expect("memory").0.get(&id).copied().unwrap_or(SequenceState::NOTHING))
             });
             store
         }
 
-        fn keep(&self, batch: &Batch) -> Stored {
+        fn keep(&self, batch: &Batch) -> StoredBatch {
             let (counts, all) = &mut *self.0.lock().expect("memory");
-            let counted = counts.entry(batch.session).or_insert(Counted::NOTHING);
+            let counted = counts.entry(batch.session).or_insert(SequenceState::NOTHING);
             let before = counted.last_seq;
-            let events = number(counted, batch.items.clone(), NOON, &mut Room::unbounded());
+            let events = number(counted, batch.items.clone(), NOON, &mut StorageRoom::unbounded());
             all.extend(events.clone());
-            Stored { session: batch.session, before, counted: *counted, events }
+            StoredBatch { session: batch.session, before, counted: *counted, events }
         }
 
         fn kinds(&self) -> Vec<String> {
-            let kind = |one: &Numbered| {
+            let kind = |one: &NumberedEvent| {
                 let body: serde_json::Value = serde_json::from_str(&one.event.body).expect("JSON");
                 body["type"].as_str().expect("a type").to_owned()
             };
@@ -494,18 +495,18 @@ mod tests {
 
     #[async_trait]
     impl TelemetryStore for Slow {
-        async fn append(&self, batches: &[Batch], _: OffsetDateTime) -> Result<Vec<Stored>, StoreError> {
+        async fn append(&self, batches: &[Batch], _: OffsetDateTime) -> Result<Vec<StoredBatch>, StoreError> {
             tokio::time::sleep(Duration::from_millis(200)).await;
             self.1.lock().expect("groups").push(batches.iter().map(|batch| batch.items.len()).sum());
             Ok(batches.iter().map(|one| self.0.keep(one)).collect())
         }
 
-        async fn page(&self, _: SessionId, _: &Span) -> Result<(Vec<Numbered>, bool), StoreError> {
+        async fn page(&self, _: SessionId, _: &Span) -> Result<(Vec<NumberedEvent>, bool), StoreError> {
             Ok((Vec::new(), false))
         }
 
-        async fn counted(&self, _: SessionId) -> Result<Counted, StoreError> {
-            Ok(Counted::NOTHING)
+        async fn counted(&self, _: SessionId) -> Result<SequenceState, StoreError> {
+            Ok(SequenceState::NOTHING)
         }
 
         async fn tidy(&self, _: OffsetDateTime, _: OffsetDateTime) -> Result<(), StoreError> {

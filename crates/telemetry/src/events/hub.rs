@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::telemetry::{
-    EventCategory, Feed, Followed, FollowedEvents, Numbered, Order, Span, Start, Stored, TelemetryStore,
+    EventCategory, Feed, Followed, FollowedEvents, NumberedEvent, Order, Span, Start, StoredBatch, TelemetryStore,
 };
 use casement_domain::{SessionId, StoreError};
 use futures_util::{StreamExt as _, stream};
@@ -42,7 +42,7 @@ struct EventHub {
 /// The latest events.
 #[derive(Default)]
 struct Ring {
-    events: VecDeque<Numbered>,
+    events: VecDeque<NumberedEvent>,
     bytes: usize,
     /// The last number of what was stored, once anything is known.
     through: Option<u64>,
@@ -56,7 +56,7 @@ struct Ring {
 /// What a follower finds behind a number.
 enum RingRead {
     /// The next events.
-    Events(Vec<Numbered>),
+    Events(Vec<NumberedEvent>),
     /// Not here; the store has them. Whether they were here once.
     Gone { evicted: bool },
     /// Nothing yet.
@@ -89,7 +89,7 @@ impl EventHubs {
     }
 
     /// New events of a session have been stored.
-    pub(super) fn push(&self, stored: Stored) {
+    pub(super) fn push(&self, stored: StoredBatch) {
         let hub = self.open().get(&stored.session).cloned();
         if let Some(hub) = hub {
             hub.ring().push(stored);
@@ -121,7 +121,7 @@ impl Ring {
         }
     }
 
-    fn push(&mut self, Stored { before, counted, events, .. }: Stored) {
+    fn push(&mut self, StoredBatch { before, counted, events, .. }: StoredBatch) {
         // Something was stored without our learning of it: a commit whose answer was lost.
         if self.through.is_some_and(|through| through != before) || (events.is_empty() && counted.last_seq != before) {
             self.events.clear();
@@ -147,7 +147,7 @@ impl Ring {
             return RingRead::Gone { evicted: seq >= self.began };
         }
         let from = self.events.partition_point(|one| one.seq <= seq);
-        let found: Vec<Numbered> = self.events.range(from..).take(AT_ONCE).cloned().collect();
+        let found: Vec<NumberedEvent> = self.events.range(from..).take(AT_ONCE).cloned().collect();
         match (found.is_empty(), self.closed) {
             (false, _) => RingRead::Events(found),
             (true, true) => RingRead::Closed,
@@ -164,7 +164,7 @@ struct Follower {
     /// The number of the last event that it got.
     after: u64,
     /// What it gets next.
-    next: VecDeque<Numbered>,
+    next: VecDeque<NumberedEvent>,
     /// Whether it has been up to date since it came.
     live: bool,
 }
@@ -263,27 +263,27 @@ impl Feed for EventHubs {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::telemetry::{Counted, Event, MockTelemetryStore};
+    use casement_domain::telemetry::{Event, MockTelemetryStore, SequenceState};
     use casement_domain::testing::{NOON, session_id};
     use futures_util::FutureExt as _;
 
     use super::*;
 
-    fn numbered(seq: u64, bytes: usize) -> Numbered {
+    fn numbered(seq: u64, bytes: usize) -> NumberedEvent {
         let event = Event::api_call(NOON, &"x".repeat(bytes), "y", 200, 0);
-        Numbered { seq, at: NOON, event }
+        NumberedEvent { seq, at: NOON, event }
     }
 
-    fn stored(seqs: std::ops::RangeInclusive<u64>, bytes: usize) -> Stored {
-        let counted = Counted { last_seq: *seqs.end(), ..Counted::NOTHING };
+    fn stored(seqs: std::ops::RangeInclusive<u64>, bytes: usize) -> StoredBatch {
+        let counted = SequenceState { last_seq: *seqs.end(), ..SequenceState::NOTHING };
         let before = seqs.start() - 1;
-        Stored { session: session_id(1), before, counted, events: seqs.map(|seq| numbered(seq, bytes)).collect() }
+        StoredBatch { session: session_id(1), before, counted, events: seqs.map(|seq| numbered(seq, bytes)).collect() }
     }
 
     /// A store that has the events up to a number.
     fn store(last: u64) -> MockTelemetryStore {
         let mut store = MockTelemetryStore::new();
-        store.expect_counted().returning(move |_| Ok(Counted { last_seq: last, ..Counted::NOTHING }));
+        store.expect_counted().returning(move |_| Ok(SequenceState { last_seq: last, ..SequenceState::NOTHING }));
         store.expect_page().returning(move |_, span| {
             let first = span.behind.unwrap_or(0) + 1;
             let until = (first + u64::from(span.limit) - 1).min(last);
@@ -332,7 +332,7 @@ mod tests {
     #[tokio::test]
     async fn numbers_that_nobody_has_any_more_are_not_waited_for() {
         let mut store = MockTelemetryStore::new();
-        store.expect_counted().returning(|_| Ok(Counted { last_seq: 9, ..Counted::NOTHING }));
+        store.expect_counted().returning(|_| Ok(SequenceState { last_seq: 9, ..SequenceState::NOTHING }));
         store.expect_page().returning(|_, _| Ok((Vec::new(), false)));
         let hubs = EventHubs::new(Arc::new(store));
         let mut oldest = follow(&hubs, Start::Oldest).await;
@@ -344,7 +344,7 @@ mod tests {
     async fn what_was_stored_without_our_learning_of_it_is_read_from_the_store() {
         let mut inner = store(3);
         inner.checkpoint();
-        inner.expect_counted().returning(|_| Ok(Counted { last_seq: 3, ..Counted::NOTHING }));
+        inner.expect_counted().returning(|_| Ok(SequenceState { last_seq: 3, ..SequenceState::NOTHING }));
         inner.expect_page().times(1).returning(|_, span| {
             assert_eq!(span.behind, Some(3));
             Ok((vec![numbered(4, 0), numbered(5, 0)], false))

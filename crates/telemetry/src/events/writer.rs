@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::storage::StorageLimit;
-use casement_domain::telemetry::{Batch, Event, Item, Stored, TelemetryExporter, TelemetryStore, What};
+use casement_domain::telemetry::{Batch, Event, Item, StoredBatch, TelemetryExporter, TelemetryStore, What};
 use casement_domain::{Clock, IdSource, SessionId, StoreError};
 use metrics::counter;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -275,7 +275,7 @@ impl Writer {
     }
 
     /// Stores all of them, however long the store is away. Those that it never takes are left out, and only these are lost.
-    async fn append(&self, batches: Vec<Batch>) -> Vec<Stored> {
+    async fn append(&self, batches: Vec<Batch>) -> Vec<StoredBatch> {
         if batches.is_empty() {
             return Vec::new();
         }
@@ -292,13 +292,13 @@ impl Writer {
         }
     }
 
-    async fn append_alone(&self, batch: Batch) -> Vec<Stored> {
+    async fn append_alone(&self, batch: Batch) -> Vec<StoredBatch> {
         let batch = [batch];
         self.append_together(&batch).await.unwrap_or_else(|error| lost(&batch[0], &error))
     }
 
     /// Tries until the store answers.
-    async fn append_together(&self, batches: &[Batch]) -> Result<Vec<Stored>, StoreError> {
+    async fn append_together(&self, batches: &[Batch]) -> Result<Vec<StoredBatch>, StoreError> {
         let mut said = false;
         loop {
             match self.store.append(batches, self.clock.now()).await {
@@ -327,7 +327,7 @@ struct Limited(HashMap<SessionId, StorageLimit>);
 
 impl Limited {
     /// Says once of each session that a limit refuses its events.
-    fn note(&mut self, stored: &Stored, is_last: bool) {
+    fn note(&mut self, stored: &StoredBatch, is_last: bool) {
         let session = stored.session;
         let before = match stored.counted.limit.filter(|_| !is_last) {
             Some(limit) => self.0.insert(session, limit),
@@ -342,7 +342,7 @@ impl Limited {
 }
 
 /// What was lost to a bound used up numbers; `telemetry_dropped` tells the session's readers which.
-fn say_what_was_lost(stored: &Stored, is_last: bool) {
+fn say_what_was_lost(stored: &StoredBatch, is_last: bool) {
     let lost = (stored.counted.last_seq - stored.before).saturating_sub(stored.events.len() as u64);
     if lost == 0 || stored.events.is_empty() {
         return;
@@ -353,7 +353,7 @@ fn say_what_was_lost(stored: &Stored, is_last: bool) {
     }
 }
 
-fn lost(batch: &Batch, error: &StoreError) -> Vec<Stored> {
+fn lost(batch: &Batch, error: &StoreError) -> Vec<StoredBatch> {
     warn!(session = %batch.session, events = batch.items.len(), %error, "telemetry is lost");
     counter!("casement_telemetry_events_lost_total").increment(batch.items.len() as u64);
     Vec::new()
@@ -364,8 +364,8 @@ pub(super) mod tests {
     use std::collections::HashSet;
     use std::sync::Mutex;
 
-    use casement_domain::storage::Room;
-    use casement_domain::telemetry::{Counted, Feed as _, MockTelemetryStore, Numbered, Start, number};
+    use casement_domain::storage::StorageRoom;
+    use casement_domain::telemetry::{Feed as _, MockTelemetryStore, NumberedEvent, SequenceState, Start, number};
     use casement_domain::testing::{CountingIds, FixedClock, NOON, session_id};
 
     use super::*;
@@ -384,16 +384,16 @@ pub(super) mod tests {
         StoreError::unavailable("telemetry.append", "away")
     }
 
-    type Memory = Arc<Mutex<HashMap<SessionId, (Counted, Vec<Numbered>)>>>;
+    type Memory = Arc<Mutex<HashMap<SessionId, (SequenceState, Vec<NumberedEvent>)>>>;
 
-    fn keep(memory: &Memory, batches: &[Batch]) -> Vec<Stored> {
+    fn keep(memory: &Memory, batches: &[Batch]) -> Vec<StoredBatch> {
         let mut memory = memory.lock().expect("memory");
         let stored = batches.iter().map(|batch| {
-            let (counted, all) = memory.entry(batch.session).or_insert((Counted::NOTHING, Vec::new()));
+            let (counted, all) = memory.entry(batch.session).or_insert((SequenceState::NOTHING, Vec::new()));
             let before = counted.last_seq;
-            let events = number(counted, batch.items.clone(), NOON, &mut Room::unbounded());
+            let events = number(counted, batch.items.clone(), NOON, &mut StorageRoom::unbounded());
             all.extend(events.clone());
-            Stored { session: batch.session, before, counted: *counted, events }
+            StoredBatch { session: batch.session, before, counted: *counted, events }
         });
         stored.collect()
     }
@@ -477,7 +477,7 @@ pub(super) mod tests {
     #[tokio::test]
     async fn events_of_a_session_that_somebody_follows_wait_less_for_others() {
         let mut store = MockTelemetryStore::new();
-        store.expect_counted().returning(|_| Ok(Counted::NOTHING));
+        store.expect_counted().returning(|_| Ok(SequenceState::NOTHING));
         let store: Arc<dyn TelemetryStore> = Arc::new(store);
         let hubs = EventHubs::new(store.clone());
         let (clock, ids) = system();

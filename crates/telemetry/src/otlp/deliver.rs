@@ -137,7 +137,7 @@ impl ExportSender {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::telemetry::{Category, Counted, Event, Numbered, Stored};
+    use casement_domain::telemetry::{Category, Event, NumberedEvent, SequenceState, StoredBatch};
     use casement_domain::testing::{NOON, session_id};
     use opentelemetry_proto::tonic::collector::logs::v1::{
         ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
@@ -230,11 +230,11 @@ mod tests {
         OtlpExporter::start(&Settings::new(url, &headers, "one", "1").expect("settings")).expect("started")
     }
 
-    fn events(seqs: std::ops::RangeInclusive<u64>) -> Stored {
-        let event = |seq| Numbered { seq, at: NOON, event: Event::api_call(NOON, "x", "y", 200, 7) };
+    fn events(seqs: std::ops::RangeInclusive<u64>) -> StoredBatch {
+        let event = |seq| NumberedEvent { seq, at: NOON, event: Event::api_call(NOON, "x", "y", 200, 7) };
         let (before, last) = (seqs.start() - 1, *seqs.end());
-        let counted = Counted { last_seq: last, last_at: NOON, ..Counted::NOTHING };
-        Stored { session: session_id(1), before, counted, events: seqs.map(event).collect() }
+        let counted = SequenceState { last_seq: last, last_at: NOON, ..SequenceState::NOTHING };
+        StoredBatch { session: session_id(1), before, counted, events: seqs.map(event).collect() }
     }
 
     async fn next(told: &mut mpsc::UnboundedReceiver<Asked>) -> Asked {

@@ -13,7 +13,7 @@ mod settings;
 use std::sync::Arc;
 use std::time::Duration;
 
-use casement_domain::telemetry::{Stored, TelemetryExporter};
+use casement_domain::telemetry::{StoredBatch, TelemetryExporter};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -27,7 +27,7 @@ pub use settings::{InvalidSettings, Settings};
 pub struct OtlpExporter(Arc<Queue>);
 
 impl TelemetryExporter for OtlpExporter {
-    fn take(&self, stored: &Stored) {
+    fn take(&self, stored: &StoredBatch) {
         self.0.push(stored);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use casement_domain::SessionId;
-use casement_domain::telemetry::{Category, EventCategory, Numbered, Stored};
+use casement_domain::telemetry::{Category, EventCategory, NumberedEvent, StoredBatch};
 use metrics::{counter, gauge};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ const OVERHEAD: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) session: SessionId,
-    pub(crate) numbered: Numbered,
+    pub(crate) numbered: NumberedEvent,
 }
 
 impl Outgoing {
@@ -76,7 +76,7 @@ impl Queue {
     }
 
     /// What finds room waits; the rest is lost.
-    pub(crate) fn push(&self, stored: &Stored) {
+    pub(crate) fn push(&self, stored: &StoredBatch) {
         if stored.events.is_empty() && stored.counted.last_seq > stored.before {
             // The store took them and its answer was lost: what they were is not known here any more.
             lost("unconfirmed", usize::try_from(stored.counted.last_seq - stored.before).unwrap_or(usize::MAX));
@@ -142,7 +142,7 @@ impl Queue {
 }
 
 /// As it waits: pictures stay here.
-fn outgoing(session: SessionId, one: &Numbered) -> Outgoing {
+fn outgoing(session: SessionId, one: &NumberedEvent) -> Outgoing {
     let mut numbered = one.clone();
     if numbered.event.category == EventCategory::Captured(Category::Screenshot) {
         numbered.event.body = record::without_picture(&numbered.event.body);
@@ -152,16 +152,17 @@ fn outgoing(session: SessionId, one: &Numbered) -> Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::telemetry::{Counted, Event};
+    use casement_domain::telemetry::{Event, SequenceState};
     use casement_domain::testing::{NOON, session_id};
 
     use super::*;
 
-    fn stored(seqs: std::ops::RangeInclusive<u64>, length: usize) -> Stored {
+    fn stored(seqs: std::ops::RangeInclusive<u64>, length: usize) -> StoredBatch {
         let (before, last) = (seqs.start() - 1, *seqs.end());
-        let event = |seq| Numbered { seq, at: NOON, event: Event::api_call(NOON, &"x".repeat(length), "y", 200, 0) };
-        let counted = Counted { last_seq: last, last_at: NOON, ..Counted::NOTHING };
-        Stored { session: session_id(1), before, counted, events: seqs.map(event).collect() }
+        let event =
+            |seq| NumberedEvent { seq, at: NOON, event: Event::api_call(NOON, &"x".repeat(length), "y", 200, 0) };
+        let counted = SequenceState { last_seq: last, last_at: NOON, ..SequenceState::NOTHING };
+        StoredBatch { session: session_id(1), before, counted, events: seqs.map(event).collect() }
     }
 
     async fn drain(queue: &Queue) -> Vec<Vec<u64>> {

@@ -7,7 +7,7 @@ use ::keepass::db::{EntryRef, fields};
 use casement_domain::credential_provider::OneTimeSecret;
 
 use super::talk::{Answered, Hidden, Login, Secrets};
-use crate::bounds::{MAX_URL, MAX_VALUE, MAX_ITEMS, MAX_URLS, MAX_VALUES, cut};
+use crate::bounds::{MAX_ITEMS, MAX_URL, MAX_URLS, MAX_VALUE, MAX_VALUES, cut};
 
 /// Groups within groups.
 const MAX_DEPTH: usize = 32;
@@ -48,7 +48,7 @@ pub(super) fn logins(database: &Database) -> Result<Answered, Answered> {
         }
     });
     if all > MAX_ITEMS {
-        return Err(Answered::Bad(format!("more than {MAX_ITEMS} items")));
+        return Err(Answered::InvalidValue(format!("more than {MAX_ITEMS} items")));
     }
     found.sort_by(|left, right| (&left.title, &left.id).cmp(&(&right.title, &right.id)));
     Ok(Answered::Logins(found))

@@ -63,12 +63,12 @@ fn open(file: &Path, password: &SecretString) -> Result<Database, Answered> {
     let is_file = file.metadata().map_err(unreachable)?.is_file();
     let mut bytes = Vec::new();
     if !is_file || file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreachable)? as u64 > MAX_BYTES {
-        return Err(Answered::Bad(format!("no file of at most {MAX_BYTES} bytes")));
+        return Err(Answered::InvalidValue(format!("no file of at most {MAX_BYTES} bytes")));
     }
     let key = DatabaseKey::new().with_password(password.expose_secret());
     Database::parse(&bytes, key).map_err(|error| match error {
         // In the older format a wrong password is seen by what it decrypts to.
         DatabaseOpenError::Key(_) | DatabaseOpenError::Cryptography(_) => Answered::Refused,
-        _ => Answered::Bad("no KeePass database that can be read".to_owned()),
+        _ => Answered::InvalidValue("no KeePass database that can be read".to_owned()),
     })
 }

@@ -107,7 +107,7 @@ fn well(answer: Answered) -> Result<Answered, ProviderFault> {
         Answered::NoFile(why) => Err(ProviderFault::Unreachable(format!("its file: {why}"))),
         Answered::Refused => Err(ProviderFault::Refused),
         Answered::NotFound => Err(ProviderFault::NotFound),
-        Answered::Bad(why) => Err(ProviderFault::BadAnswer(why)),
+        Answered::InvalidValue(why) => Err(ProviderFault::BadAnswer(why)),
         Answered::Opens | Answered::Logins(_) | Answered::Secrets(_) => Ok(answer),
     }
 }

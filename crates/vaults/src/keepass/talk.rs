@@ -35,7 +35,7 @@ pub(super) enum Answered {
     /// There is no such login.
     NotFound,
     /// It is something else than expected.
-    Bad(String),
+    InvalidValue(String),
 }
 
 #[derive(Serialize, Deserialize)]

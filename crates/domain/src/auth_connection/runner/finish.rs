@@ -6,13 +6,13 @@ use secrecy::SecretString;
 use time::Duration;
 use url::Url;
 
-use super::known::Entered;
+use super::known::EnteredValue;
 use super::session::ended;
 use super::{FlowRunner, Next};
 use crate::access::Scope;
 use crate::auth_connection::{
-    AuthConnection, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent, FlowFailure, KeptCredential,
-    LetSave,
+    AuthConnection, CollectedCredential, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent,
+    FlowFailure, ProfileSavePermission,
 };
 use crate::credential::{CreateCredential, Route, Sites};
 use crate::ids::SessionId;
@@ -55,11 +55,11 @@ impl FlowRunner {
         let connections = &self.connections.deps().connections;
         let over = flow.begun_again >= Flow::MAX_BEGUN_AGAIN;
         let next = match connections.let_save(&flow, over).await? {
-            LetSave::Yes => Flow { saving: true, ..flow },
+            ProfileSavePermission::Yes => Flow { saving: true, ..flow },
             // Saved over it, the login of the other one would be lost.
-            LetSave::Outdated => Flow { outdated: true, ..flow },
-            LetSave::NotYet => return Ok(Next::Wait(self.now() + Duration::seconds(1))),
-            LetSave::No => return Ok(Next::Step),
+            ProfileSavePermission::Outdated => Flow { outdated: true, ..flow },
+            ProfileSavePermission::NotYet => return Ok(Next::Wait(self.now() + Duration::seconds(1))),
+            ProfileSavePermission::No => return Ok(Next::Step),
         };
         let _ = connections.put(&next).await?;
         Ok(Next::Step)
@@ -96,7 +96,7 @@ impl FlowRunner {
         &self,
         connection: &AuthConnection,
         flow: &Flow,
-    ) -> Result<Option<(KeptCredential, Option<String>)>, StoreError> {
+    ) -> Result<Option<(CollectedCredential, Option<String>)>, StoreError> {
         if !connection.settings.save_credentials {
             return Ok(None);
         }
@@ -134,7 +134,7 @@ impl FlowRunner {
         connection: &AuthConnection,
         names: Vec<String>,
         given: &GivenAtSite,
-    ) -> Result<Option<(KeptCredential, String)>, StoreError> {
+    ) -> Result<Option<(CollectedCredential, String)>, StoreError> {
         let credentials = &self.deps.credentials;
         for name in names {
             let name: String = name.chars().take(255).collect();
@@ -171,7 +171,7 @@ struct GivenAtSite {
 impl GivenAtSite {
     /// Of all that was given, what was given where the password was; without a password, where the first value was. The connection's own
     /// domain stands for its site, of other sites it is the host of the page.
-    fn of(entered: BTreeMap<String, Entered>, domain: &str) -> Option<Self> {
+    fn of(entered: BTreeMap<String, EnteredValue>, domain: &str) -> Option<Self> {
         let home = entered.get("password").or_else(|| entered.values().next())?.origin.clone();
         let host = Url::parse(&home).ok()?.host_str()?.to_owned();
         let site = Sites::of_addresses([&*home]);

@@ -16,7 +16,7 @@ use crate::login_page::{Field, FieldKind, MfaKind, clean};
 use crate::sealing::SealError;
 
 /// What is known, in clear, for as long as a step takes.
-pub(super) struct Stored {
+pub(super) struct KnownSecrets {
     values: BTreeMap<String, SecretString>,
     totp: Option<TotpSecret>,
     totp_code: Option<SecretString>,
@@ -24,13 +24,13 @@ pub(super) struct Stored {
     /// Where the values and codes above may be typed.
     pub(super) sites: Sites,
     /// What a person gave in this flow.
-    entered: BTreeMap<String, Entered>,
+    entered: BTreeMap<String, EnteredValue>,
     route: Route,
 }
 
 /// A value that a person gave, and the origin of the page that had asked for it.
 #[derive(Clone, Debug)]
-pub(super) struct Entered {
+pub(super) struct EnteredValue {
     pub(super) value: SecretString,
     pub(super) origin: String,
 }
@@ -45,7 +45,7 @@ pub(super) enum StoredValue {
     None,
 }
 
-impl Stored {
+impl KnownSecrets {
     fn new(route: Route) -> Self {
         Self {
             values: BTreeMap::new(),
@@ -86,7 +86,7 @@ impl Stored {
     }
 
     /// Whether what a person gave one page may be given to another that asks for it again: one of the same site, and no less secure.
-    fn allows_again(&self, entered: &Entered, origin: &str) -> bool {
+    fn allows_again(&self, entered: &EnteredValue, origin: &str) -> bool {
         entered.origin == origin || Sites::of_addresses([&*entered.origin]).allow(origin, self.route)
     }
 
@@ -114,7 +114,7 @@ fn named<'a, T>(values: &'a BTreeMap<String, T>, reference: &str) -> Option<&'a 
 
 impl FlowRunner {
     /// What is known now. What a provider has is asked anew each time it is needed: it is kept nowhere.
-    pub(super) async fn known(&self, connection: &AuthConnection, flow: &Flow) -> Result<Stored, FlowFailure> {
+    pub(super) async fn known(&self, connection: &AuthConnection, flow: &Flow) -> Result<KnownSecrets, FlowFailure> {
         // Through a proxy of the project, nothing but an encrypted page is the site's own.
         let route = if flow.proxy.is_some() { Route::Proxied } else { Route::Direct };
         let stored = match &connection.settings.credential {
@@ -128,13 +128,13 @@ impl FlowRunner {
             Some(CredentialRef::AutoAny) => {
                 self.of_provider(connection, flow, (None, ExternalWanted::Domain(&connection.domain))).await?
             }
-            None => Stored::new(route),
+            None => KnownSecrets::new(route),
         };
-        Ok(Stored { entered: self.entered(flow)?, route, ..stored })
+        Ok(KnownSecrets { entered: self.entered(flow)?, route, ..stored })
     }
 
-    async fn of_credential(&self, connection: &AuthConnection, route: Route) -> Result<Stored, FlowFailure> {
-        let Some(credential) = &connection.credential else { return Ok(Stored::new(route)) };
+    async fn of_credential(&self, connection: &AuthConnection, route: Route) -> Result<KnownSecrets, FlowFailure> {
+        let Some(credential) = &connection.credential else { return Ok(KnownSecrets::new(route)) };
         let opened = self.deps.credentials.open(credential.id).await.map_err(|error| match error {
             CredentialError::Seal(error) => sealed(&error),
             other => FlowFailure::new(FlowError::Internal, other.to_string()),
@@ -142,7 +142,7 @@ impl FlowRunner {
         let opened = opened.unwrap_or_default();
         let sso_provider = credential.sso_provider.clone();
         let sites = Sites::of_domain(&credential.domain);
-        Ok(Stored { values: opened.values, totp: opened.totp, sso_provider, sites, ..Stored::new(route) })
+        Ok(KnownSecrets { values: opened.values, totp: opened.totp, sso_provider, sites, ..KnownSecrets::new(route) })
     }
 
     async fn of_provider(
@@ -150,13 +150,13 @@ impl FlowRunner {
         connection: &AuthConnection,
         flow: &Flow,
         (provider, wanted): (Option<&str>, ExternalWanted<'_>),
-    ) -> Result<Stored, FlowFailure> {
+    ) -> Result<KnownSecrets, FlowFailure> {
         let found = self.connections.deps().external.fetch(connection.provider_scope(), provider, wanted).await;
         let found = found.map_err(|why| FlowFailure::new(FlowError::ProviderError, why))?;
         let Some(found) = found else {
             if !flow.unattended {
                 // Somebody can be asked.
-                return Ok(Stored::new(Route::Direct));
+                return Ok(KnownSecrets::new(Route::Direct));
             }
             let message = match provider {
                 Some(provider) => format!("credential provider {provider} has no item that fits"),
@@ -165,23 +165,26 @@ impl FlowRunner {
             return Err(FlowFailure::new(FlowError::CredentialMissing, message));
         };
         let ExternalLogin { values, totp, totp_code, sites } = found;
-        Ok(Stored { values, totp, totp_code, sites, ..Stored::new(Route::Direct) })
+        Ok(KnownSecrets { values, totp, totp_code, sites, ..KnownSecrets::new(Route::Direct) })
     }
 
     /// What a person gave so far in this flow, by name.
-    pub(super) fn entered(&self, flow: &Flow) -> Result<BTreeMap<String, Entered>, FlowFailure> {
+    pub(super) fn entered(&self, flow: &Flow) -> Result<BTreeMap<String, EnteredValue>, FlowFailure> {
         let Some(bytes) = &flow.entered else { return Ok(BTreeMap::new()) };
         let text = self.open(&Flow::entered_place(flow.id), bytes)?;
         // What a version before has kept of a flow says no origins: it is of no page, and not typed again.
         let read: BTreeMap<String, [String; 2]> = serde_json::from_str(text.expose_secret()).unwrap_or_default();
-        Ok(read.into_iter().map(|(name, [value, origin])| (name, Entered { value: value.into(), origin })).collect())
+        Ok(read
+            .into_iter()
+            .map(|(name, [value, origin])| (name, EnteredValue { value: value.into(), origin }))
+            .collect())
     }
 
     /// The same with `more`, sealed.
     pub(super) fn seal_entered(
         &self,
         flow: &Flow,
-        more: BTreeMap<String, Entered>,
+        more: BTreeMap<String, EnteredValue>,
     ) -> Result<Option<Vec<u8>>, FlowFailure> {
         let mut all = self.entered(flow)?;
         all.extend(more);
@@ -217,7 +220,7 @@ impl FlowRunner {
 }
 
 /// What is stored answers the page, but is not for its site.
-pub(super) fn other_site(connection: &AuthConnection, stored: &Stored, origin: &str) -> FlowFailure {
+pub(super) fn other_site(connection: &AuthConnection, stored: &KnownSecrets, origin: &str) -> FlowFailure {
     let page = clean(origin, 300);
     let what = match &connection.settings.credential {
         Some(CredentialRef::Named(name)) => match &connection.credential {

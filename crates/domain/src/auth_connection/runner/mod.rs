@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use time::{Duration, OffsetDateTime};
 
 use super::{
-    AuthConnection, AuthConnections, CarriedFlow, Flow, FlowEnd, FlowEvent, FlowFailure, FlowKind, FlowStatus, Settings,
+    AuthConnection, AuthConnections, Flow, FlowEnd, FlowEvent, FlowFailure, FlowKind, FlowStatus, OrphanedFlow,
+    Settings,
 };
 use crate::credential::Credentials;
 use crate::ids::{AuthFlowId, NodeId};
@@ -138,7 +139,7 @@ impl FlowRunner {
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn to_carry(&self) -> Result<Vec<CarriedFlow>, StoreError> {
+    pub async fn to_carry(&self) -> Result<Vec<OrphanedFlow>, StoreError> {
         self.connections.deps().connections.to_carry(self.deps.node).await
     }
 

@@ -2,18 +2,18 @@
 
 use time::Duration;
 
-use super::answers::{self, Answer, OfStore};
+use super::answers::{self, Answer, StoredValues};
 use super::known;
 use super::session::ended;
 use super::{FlowRunner, Memory, Next, Outcome};
 use crate::auth_connection::{
-    AuthConnection, AwaitedChoice, AwaitedField, Flow, FlowError, FlowEvent, FlowFailure, FlowStep, Need,
+    AuthConnection, Flow, FlowError, FlowEvent, FlowFailure, FlowRequirement, FlowStep, RequestedChoice, RequestedField,
 };
 use crate::browser::EngineError;
 use crate::ids::BrowserId;
 use crate::login_page::{
-    Act, Asked, Await, External, Field, Known, LoginPageError, Reading, Refusal, RefusalKind, Step, Understanding,
-    understand,
+    Act, External, Field, Known, LoginPageError, PageQuestion, ReadCondition, Reading, Refusal, RefusalKind, Step,
+    Understanding, understand,
 };
 use crate::store_error::StoreError;
 
@@ -89,9 +89,11 @@ impl FlowRunner {
         memory: &mut Memory,
     ) -> Result<Reading, LoginPageError> {
         let wait = match memory.acted_on.take() {
-            Some(mark) => Await { differs_from: Some(mark), within: TIMEOUT },
-            None if flow.is_awaiting() => Await { differs_from: None, within: std::time::Duration::from_millis(300) },
-            None => Await { differs_from: None, within: BACKOFF },
+            Some(mark) => ReadCondition { differs_from: Some(mark), within: TIMEOUT },
+            None if flow.is_awaiting() => {
+                ReadCondition { differs_from: None, within: std::time::Duration::from_millis(300) }
+            }
+            None => ReadCondition { differs_from: None, within: BACKOFF },
         };
         self.deps.pages.read(browser, wait).await
     }
@@ -104,9 +106,7 @@ impl FlowRunner {
             // never comes to rest.
             let told = flow.external_action.as_deref();
             match &understood {
-                Understanding::External(external)
-                    if told != Some(&*external.message) && memory.retold < MAX_RETOLD =>
-                {
+                Understanding::External(external) if told != Some(&*external.message) && memory.retold < MAX_RETOLD => {
                     memory.retold += 1;
                     return self.elsewhere(flow, external);
                 }
@@ -114,7 +114,7 @@ impl FlowRunner {
                 _ => {}
             }
         }
-        let ids = |asked: &Asked| -> Vec<String> {
+        let ids = |asked: &PageQuestion| -> Vec<String> {
             asked
                 .fields
                 .iter()
@@ -159,8 +159,8 @@ impl FlowRunner {
                 // Whoever answered in the live view is needed again. A banner is no answer.
                 let by_itself = matches!(understood, Understanding::Step(_) | Understanding::Captcha { .. });
                 let answered = !waits_elsewhere && !by_itself && !awaited.iter().any(|id| now.contains(id));
-                if answered && !next.needs.contains(&Need::External) {
-                    next.needs.push(Need::External);
+                if answered && !next.needs.contains(&FlowRequirement::External) {
+                    next.needs.push(FlowRequirement::External);
                 }
                 Outcome::Moves(Box::new(next))
             }
@@ -229,7 +229,7 @@ impl FlowRunner {
         connection: &AuthConnection,
         flow: &Flow,
         memory: &mut Memory,
-        (browser, reading, asked): (BrowserId, Reading, Asked),
+        (browser, reading, asked): (BrowserId, Reading, PageQuestion),
     ) -> Result<Outcome, LoginPageError> {
         let mut flow = flow.clone();
         if self.is_on_its_way(&flow, memory, &reading, &asked) {
@@ -275,7 +275,7 @@ impl FlowRunner {
         &self,
         connection: &AuthConnection,
         flow: &Flow,
-        asked: &Asked,
+        asked: &PageQuestion,
     ) -> Result<Option<Answer>, FlowFailure> {
         let stored = self.known(connection, flow).await?;
         let before = connection.needs.as_deref().unwrap_or_default();
@@ -283,14 +283,14 @@ impl FlowRunner {
             return Ok(Some(answer));
         }
         match answers::of_store(asked, &stored, flow, self.now()) {
-            OfStore::Answer(answer) => Ok(Some(answer)),
-            OfStore::Nothing => Ok(None),
-            OfStore::OtherSite(origin) => Err(known::other_site(connection, &stored, &origin)),
+            StoredValues::Answer(answer) => Ok(Some(answer)),
+            StoredValues::Nothing => Ok(None),
+            StoredValues::OtherSite(origin) => Err(known::other_site(connection, &stored, &origin)),
         }
     }
 
     /// Whether a slow site may still answer: it has not come to rest, says nothing new, and asks for no more than what was sent.
-    fn is_on_its_way(&self, flow: &Flow, memory: &mut Memory, reading: &Reading, asked: &Asked) -> bool {
+    fn is_on_its_way(&self, flow: &Flow, memory: &mut Memory, reading: &Reading, asked: &PageQuestion) -> bool {
         let sent = |field: &Field| flow.needs.contains(&answers::need(field));
         let said = asked.refusal.as_ref().map(|refusal| &refusal.website_error);
         let news = said.is_some() && said != memory.refused_before.as_ref();
@@ -320,7 +320,7 @@ impl FlowRunner {
         &self,
         mut flow: Flow,
         memory: &mut Memory,
-        (browser, reading, asked): (BrowserId, Reading, Asked),
+        (browser, reading, asked): (BrowserId, Reading, PageQuestion),
         error: LoginPageError,
     ) -> Result<Outcome, LoginPageError> {
         let of_page = matches!(error, LoginPageError::NotUsable(_) | LoginPageError::Stale(_));
@@ -341,7 +341,7 @@ impl FlowRunner {
         &self,
         flow: Flow,
         memory: &mut Memory,
-        (browser, reading, asked): (BrowserId, Reading, Asked),
+        (browser, reading, asked): (BrowserId, Reading, PageQuestion),
         answer: Answer,
     ) -> Result<Outcome, LoginPageError> {
         if flow.step == FlowStep::Discovering {
@@ -383,7 +383,7 @@ impl FlowRunner {
     }
 
     /// Asks the person, if there is one.
-    fn ask(&self, flow: &Flow, asked: &Asked) -> Outcome {
+    fn ask(&self, flow: &Flow, asked: &PageQuestion) -> Outcome {
         if flow.unattended {
             return match &flow.website_error {
                 Some(said) => {
@@ -407,9 +407,9 @@ impl FlowRunner {
             }
             .into();
         }
-        let fields = asked.fields.iter().map(AwaitedField::from).collect();
-        let choices = asked.choices.iter().map(AwaitedChoice::from).collect();
-        self.moves(flow, FlowEvent::Asked { fields, choices })
+        let fields = asked.fields.iter().map(RequestedField::from).collect();
+        let choices = asked.choices.iter().map(RequestedChoice::from).collect();
+        self.moves(flow, FlowEvent::InputRequested { fields, choices })
     }
 
     fn captcha(&self, flow: &Flow, kind: &str) -> Outcome {
@@ -424,13 +424,13 @@ impl FlowRunner {
             let message = format!("the site waits for a step elsewhere: {}", external.message);
             return FlowFailure::new(FlowError::CredentialMissing, message).into();
         }
-        self.outside(flow, external.message.clone(), external.choices.iter().map(AwaitedChoice::from).collect())
+        self.outside(flow, external.message.clone(), external.choices.iter().map(RequestedChoice::from).collect())
     }
 
-    fn outside(&self, flow: &Flow, message: String, choices: Vec<AwaitedChoice>) -> Outcome {
+    fn outside(&self, flow: &Flow, message: String, choices: Vec<RequestedChoice>) -> Outcome {
         let mut flow = flow.clone();
-        if !flow.needs.contains(&Need::External) {
-            flow.needs.push(Need::External);
+        if !flow.needs.contains(&FlowRequirement::External) {
+            flow.needs.push(FlowRequirement::External);
         }
         self.moves(&flow, FlowEvent::Elsewhere { message, choices })
     }

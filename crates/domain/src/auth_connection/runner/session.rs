@@ -6,7 +6,7 @@ use crate::auth_connection::{AuthConnection, Flow, FlowError, FlowFailure, FlowK
 use crate::browser::BrowserPolicy;
 use crate::ids::BrowserId;
 use crate::login_page::{Act, LoginPageError, Reading};
-use crate::profile::{ProfileRef, ProfileWish};
+use crate::profile::{ProfileRef, ProfileRequest};
 use crate::replay::StartReplay;
 use crate::session::{CreateSession, CreateSessionError, EndSessionError, Session, SessionEvent, SessionState};
 use crate::store_error::StoreError;
@@ -52,7 +52,7 @@ impl FlowRunner {
             headless: Some(flow.unattended),
             timeout_seconds: Some((Flow::LIFE + Flow::GRACE).whole_seconds()),
             // Saved when it is logged in, and not before.
-            profile: Some(ProfileWish { which: profile, save_changes: false }),
+            profile: Some(ProfileRequest { which: profile, save_changes: false }),
             proxy: flow.proxy.map(|id| id.to_string()),
             // Whoever is given the live view of the login is not given what else the profile holds.
             browser_policy: Some(BrowserPolicy::of_logins().as_map().clone()),

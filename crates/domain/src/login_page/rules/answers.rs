@@ -1,7 +1,7 @@
 //! What a page says to what it was sent: no, wait, go elsewhere.
 
 use super::super::{External, MfaKind, Refusal, RefusalKind, TextKind};
-use super::page::{Page, Said};
+use super::page::{Page, PageText};
 use super::words::{self, says};
 
 /// Longest that is repeated of what a page says.
@@ -9,7 +9,7 @@ const MAX_COUNT: usize = 300;
 
 /// What the page says was wrong. `fields`: it still asks for something.
 pub(super) fn refusal(page: &Page<'_>, fields: bool) -> Option<Refusal> {
-    let mut best: Option<(i32, &Said<'_>, RefusalKind)> = None;
+    let mut best: Option<(i32, &PageText<'_>, RefusalKind)> = None;
     for said in &page.texts {
         let loud = match said.text.kind {
             TextKind::Alert => 3,
@@ -103,7 +103,7 @@ pub(super) fn elsewhere(page: &Page<'_>) -> Option<External> {
         (None, None) => return None,
     };
     let mut parts: Vec<&str> = Vec::new();
-    let near = |said: &&Said<'_>| {
+    let near = |said: &&PageText<'_>| {
         said.text.frame == first.text.frame
             && said.text.place.abs_diff(first.text.place) <= 8
             && (says(&said.words, words::APPROVE_ELSEWHERE)

@@ -1,7 +1,7 @@
 //! Which inputs are asked for, what each is for, and what sends them.
 
 use super::super::{Field, FieldKind, Handle, InputKind, MfaKind};
-use super::page::{Entry, Page, Press, Said};
+use super::page::{Entry, Page, PageText, Press};
 use super::words::{self, fold, says};
 
 /// How many boxes one code may have.
@@ -241,8 +241,7 @@ fn form(page: &Page<'_>, group: &Group<'_>) -> Form {
             Use::Password => FieldKind::Password,
             Use::Code | Use::Digit => code_kind(page, entry),
             Use::Other
-                if others < MAX_OTHERS
-                    && (entry.input.required || tenant(entry) || !entry.label.trim().is_empty()) =>
+                if others < MAX_OTHERS && (entry.input.required || tenant(entry) || !entry.label.trim().is_empty()) =>
             {
                 others += 1;
                 FieldKind::Text
@@ -312,7 +311,7 @@ fn code_way(page: &Page<'_>, entry: &Entry<'_>) -> Option<MfaKind> {
     let before = page.texts.iter().filter(|said| said.text.place <= entry.input.place);
     let mut nearest: Vec<_> = before.filter(|said| said.text.frame == entry.input.frame).collect();
     nearest.sort_by_key(|said| std::cmp::Reverse(said.text.place));
-    let told = |said: &Said<'_>| {
+    let told = |said: &PageText<'_>| {
         let mailed = said.text.text.contains('@')
             && says(&said.words, &["code", "sent", "gesendet", "geschickt", "envoye", "enviado"]);
         of(&said.words).or_else(|| mailed.then_some(MfaKind::Email))

@@ -9,7 +9,9 @@ mod words;
 
 use self::page::Page;
 use self::words::{fold, says};
-use super::{AllowedHosts, Asked, Choice, ChoiceKind, External, Known, Reading, Refusal, RefusalKind, Understanding};
+use super::{
+    AllowedHosts, Choice, ChoiceKind, External, Known, PageQuestion, Reading, Refusal, RefusalKind, Understanding,
+};
 
 pub(super) fn understand(reading: &Reading, known: &Known, hosts: &AllowedHosts) -> Understanding {
     if reading.url.starts_with("about:") || reading.url.is_empty() {
@@ -78,7 +80,7 @@ fn with_form(page: &Page<'_>, form: fields::Form) -> Understanding {
         return Understanding::NotAllowed { host: host.clone() };
     }
     let refusal = answers::refusal(page, true);
-    Understanding::Fields(Asked { fields, choices, refusal, ticks: form.ticks, submit: form.submit, captcha })
+    Understanding::Fields(PageQuestion { fields, choices, refusal, ticks: form.ticks, submit: form.submit, captcha })
 }
 
 fn without_form(page: &Page<'_>) -> Understanding {
@@ -132,7 +134,11 @@ fn without_form(page: &Page<'_>) -> Understanding {
 fn choices_alone(page: &Page<'_>) -> Option<Understanding> {
     let known = page.known;
     let asked = |choices: Vec<Choice>| {
-        Understanding::Choices(Asked { choices, refusal: answers::refusal(page, true), ..Asked::default() })
+        Understanding::Choices(PageQuestion {
+            choices,
+            refusal: answers::refusal(page, true),
+            ..PageQuestion::default()
+        })
     };
     let accounts = choices::accounts(page);
     if !accounts.is_empty() {

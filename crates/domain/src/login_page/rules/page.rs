@@ -25,7 +25,7 @@ pub(super) struct Entry<'a> {
 
 /// A text and its words.
 #[derive(Clone, Debug)]
-pub(super) struct Said<'a> {
+pub(super) struct PageText<'a> {
     pub(super) text: &'a Text,
     pub(super) words: String,
 }
@@ -39,7 +39,7 @@ pub(super) struct Page<'a> {
     pub(super) entries: Vec<Entry<'a>>,
     /// Buttons that are not switched off.
     pub(super) presses: Vec<Press<'a>>,
-    pub(super) texts: Vec<Said<'a>>,
+    pub(super) texts: Vec<PageText<'a>>,
     /// The host of a frame that asks for a password and may not.
     pub(super) forbidden: Option<String>,
 }
@@ -56,7 +56,7 @@ impl<'a> Page<'a> {
             }
         }
         let presses = reading.buttons.iter().filter(|button| !button.disabled).map(press).collect();
-        let texts = reading.texts.iter().map(|text| Said { text, words: fold(&text.text) }).collect();
+        let texts = reading.texts.iter().map(|text| PageText { text, words: fold(&text.text) }).collect();
         Self { reading, known, hosts, entries, presses, texts, forbidden }
     }
 
@@ -67,7 +67,7 @@ impl<'a> Page<'a> {
 
     /// Whether a heading or the title does.
     pub(super) fn heads(&self, phrases: &[&str]) -> bool {
-        let heading = |said: &&Said<'_>| said.text.kind == TextKind::Heading && says(&said.words, phrases);
+        let heading = |said: &&PageText<'_>| said.text.kind == TextKind::Heading && says(&said.words, phrases);
         says(&fold(&self.reading.title), phrases) || self.texts.iter().any(|said| heading(&said))
     }
 

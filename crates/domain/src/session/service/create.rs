@@ -1,7 +1,7 @@
 //! A session comes to be: on a spare browser, or on one that is started for it.
 
 use super::super::input::no_invocation;
-use super::super::{CreateSession, Created, Session, SessionEvent, SessionState, SessionWish};
+use super::super::{CreateSession, Created, Session, SessionEvent, SessionRequest, SessionState};
 use super::{CreateSessionError, EndSessionError, Sessions, hand_out};
 use crate::access::Scope;
 use crate::browser::{Browser, BrowserState, EngineError, EngineFault, Launch, Shape};
@@ -44,12 +44,12 @@ impl Sessions {
         scope: &Scope,
         wish: CreateSession,
     ) -> Result<Session, CreateSessionError> {
-        let wish = SessionWish { for_login: true, ..self.checked(scope, wish).await? };
+        let wish = SessionRequest { for_login: true, ..self.checked(scope, wish).await? };
         self.create_afresh(id, scope, &wish).await
     }
 
     /// A wish with what it names.
-    async fn checked(&self, scope: &Scope, wish: CreateSession) -> Result<SessionWish, CreateSessionError> {
+    async fn checked(&self, scope: &Scope, wish: CreateSession) -> Result<SessionRequest, CreateSessionError> {
         scope.writable()?;
         let mut wish = wish.parse()?;
         wish.shape.extensions =
@@ -63,7 +63,7 @@ impl Sessions {
         Ok(wish)
     }
 
-    fn draft(&self, id: SessionId, scope: &Scope, wish: &SessionWish) -> Session {
+    fn draft(&self, id: SessionId, scope: &Scope, wish: &SessionRequest) -> Session {
         let now = self.deps.clock.now();
         Session {
             id,
@@ -89,7 +89,7 @@ impl Sessions {
     async fn create_on_spare(
         &self,
         scope: &Scope,
-        wish: &SessionWish,
+        wish: &SessionRequest,
         browser: BrowserId,
     ) -> Result<Session, CreateSessionError> {
         let draft = self.draft(SessionId::mint(self.deps.ids.as_ref()), scope, wish);
@@ -127,7 +127,7 @@ impl Sessions {
         &self,
         id: SessionId,
         scope: &Scope,
-        wish: &SessionWish,
+        wish: &SessionRequest,
     ) -> Result<Session, CreateSessionError> {
         let draft = self.draft(id, scope, wish);
         match self.reserve(scope, &draft, None).await {

@@ -6,9 +6,9 @@ use crate::access::ProjectArchived;
 use crate::browser::EngineError;
 use crate::field::InvalidInput;
 use crate::ids::SessionId;
-use crate::inside::OperationError;
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
+use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
 /// A session was not created.

@@ -58,9 +58,9 @@ impl Sessions {
     /// Keeps what an ended session left and buries its browser. What nobody is to wait for, and what fails for now, is left to the
     /// node's housekeeping.
     pub(super) async fn take_leave(&self, ended: &Session, browser: BrowserId, waits: Waits) {
-        let Ok(films) = self.deps.replays.left_by(ended.id).await else { return };
+        let Ok(videos) = self.deps.replays.left_by(ended.id).await else { return };
         let saves = ended.saves_its_profile();
-        let later = !films.is_empty() || self.deps.recorder.is_owed(ended);
+        let later = !videos.is_empty() || self.deps.recorder.is_owed(ended);
         if !later && !saves {
             return self.clean_up(browser).await;
         }
@@ -69,7 +69,7 @@ impl Sessions {
         }
         // Whoever is at it buries the browser, too.
         let Some(alone) = self.deps.profiles.alone(browser) else { return };
-        if !films.is_empty() {
+        if !videos.is_empty() {
             self.deps.replays.stop(browser).await;
         }
         if saves && !self.save_profile(ended, browser).await {
@@ -79,7 +79,7 @@ impl Sessions {
             drop(alone);
             return self.deps.replays.remind();
         }
-        if self.deps.replays.keep(ended, browser, &films).await.is_ok() {
+        if self.deps.replays.keep(ended, browser, &videos).await.is_ok() {
             self.deps.recorder.collect(ended, browser).await;
             self.clean_up(browser).await;
         }

@@ -19,7 +19,7 @@ use crate::access::Scope;
 use crate::browser::{BrowserEngine, BrowserRepository, EngineError, HandOut, Region, SpareBrowsers, Viewport};
 use crate::clock::{Clock, FirstSeen, IdSource, MonotonicClock};
 use crate::extension::ExtensionRepository;
-use crate::field::{Bad, InvalidInput};
+use crate::field::{InvalidInput, InvalidValue};
 use crate::ids::{BrowserId, NodeId, SessionId};
 use crate::page::{Listed, Page};
 use crate::profile::SessionProfiles;
@@ -148,7 +148,7 @@ impl Sessions {
     pub async fn screenshot(
         &self,
         session: &Session,
-        region: impl FnOnce(Viewport) -> Result<Option<Region>, Bad> + Send,
+        region: impl FnOnce(Viewport) -> Result<Option<Region>, InvalidValue> + Send,
     ) -> Result<Vec<u8>, UseSessionError> {
         let region = region(session.shape.viewport).map_err(|bad| InvalidInput::of("region", bad))?;
         let _in_use = self.in_use(session)?;

@@ -4,7 +4,7 @@ use super::super::Session;
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
 use crate::access::Scope;
 use crate::field::InvalidInput;
-use crate::profile::{Alone, LoadedProfile, ProfileWish};
+use crate::profile::{ExclusiveSave, LoadedProfile, ProfileRequest};
 use crate::store_error::StoreError;
 
 impl Sessions {
@@ -12,7 +12,7 @@ impl Sessions {
     pub(super) async fn profile<E: From<InvalidInput> + From<StoreError>>(
         &self,
         scope: &Scope,
-        wish: &ProfileWish,
+        wish: &ProfileRequest,
     ) -> Result<LoadedProfile, E> {
         let found = self.deps.profiles.resolve::<E>(scope, &wish.which).await?;
         Ok(LoadedProfile { id: found.id, version: found.version, save_changes: wish.save_changes })
@@ -23,8 +23,8 @@ impl Sessions {
         &self,
         scope: &Scope,
         session: &Session,
-        wish: &ProfileWish,
-    ) -> Result<(LoadedProfile, Alone), UpdateSessionError> {
+        wish: &ProfileRequest,
+    ) -> Result<(LoadedProfile, ExclusiveSave), UpdateSessionError> {
         let profile = self.profile::<UseSessionError>(scope, wish).await?;
         let taken = || UpdateSessionError::HasProfile(session.id);
         let alone = self.deps.profiles.alone(browser_of(session)?).ok_or_else(taken)?;
@@ -37,7 +37,7 @@ impl Sessions {
     pub(super) async fn load_profile(
         &self,
         session: &Session,
-        (profile, _alone): (LoadedProfile, Alone),
+        (profile, _alone): (LoadedProfile, ExclusiveSave),
     ) -> Result<(), UpdateSessionError> {
         if profile.version.is_some() {
             self.deps.connections.restarted(session.id);

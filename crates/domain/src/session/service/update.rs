@@ -8,7 +8,7 @@ use crate::browser::{EngineError, Viewport};
 use crate::field::InvalidInput;
 use crate::ids::ProxyId;
 use crate::proxy::Route;
-use crate::telemetry::{self, Capture, Wish};
+use crate::telemetry::{self, Capture, ConfigRequest};
 
 impl Sessions {
     /// Changes an active session.
@@ -124,7 +124,7 @@ impl Sessions {
     }
 
     /// Captures from now on what a change comes to.
-    async fn recapture(&self, session: &Session, wish: &Wish, which: &str) -> Result<(), UpdateSessionError> {
+    async fn recapture(&self, session: &Session, wish: &ConfigRequest, which: &str) -> Result<(), UpdateSessionError> {
         let telemetry = captured(session, wish)?;
         if telemetry == session.telemetry {
             return Ok(());
@@ -163,7 +163,7 @@ fn half_done(error: UpdateSessionError) -> UpdateSessionError {
 }
 
 /// What is captured of the session after a change.
-fn captured(session: &Session, wish: &Wish) -> Result<Option<Capture>, UseSessionError> {
+fn captured(session: &Session, wish: &ConfigRequest) -> Result<Option<Capture>, UseSessionError> {
     let telemetry = telemetry::on_change(Some(wish), session.telemetry.as_ref());
     telemetry.map_err(|bad| InvalidInput::of("telemetry", bad).into())
 }

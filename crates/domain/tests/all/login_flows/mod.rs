@@ -8,8 +8,8 @@ mod stage;
 
 use casement_domain::SessionId;
 use casement_domain::auth_connection::{
-    BegunWith, ConnectionStatus, CredentialRef, FlowError, FlowKind, FlowStatus, FlowStep, KeptCredential, LetSave,
-    Memory, Need, ReauthReason, Settings, SubmitInput,
+    CollectedCredential, ConnectionStatus, CredentialRef, FlowError, FlowKind, FlowRequirement, FlowSettings,
+    FlowStatus, FlowStep, Memory, ProfileSavePermission, ReauthReason, Settings, SubmitInput,
 };
 use casement_domain::login_page::{ButtonKind, Frame, HostPattern, LoginPageError, Reading};
 use casement_domain::session::{EndReason, Session, SessionState};
@@ -32,8 +32,11 @@ async fn what_a_person_gives_logs_in_and_is_kept_with_the_end() {
     assert_eq!((over.status, over.step), (FlowStatus::Success, FlowStep::Completed), "{over:?}");
     let end = stage.last_end();
     assert_eq!(end.status, Some(ConnectionStatus::Authenticated));
-    assert_eq!(end.needs, Some(vec![Need::Value("password".to_owned()), Need::Value("username".to_owned())]));
-    let Some(KeptCredential::New { credential, secrets, most: 9 }) = end.kept else { panic!("{:?}", end.kept) };
+    assert_eq!(
+        end.needs,
+        Some(vec![FlowRequirement::Value("password".to_owned()), FlowRequirement::Value("username".to_owned())])
+    );
+    let Some(CollectedCredential::New { credential, secrets, most: 9 }) = end.kept else { panic!("{:?}", end.kept) };
     assert_eq!((credential.name.as_str(), end.credential.as_deref()), ("d1.example ann", Some("d1.example ann")));
     assert_eq!(secrets.values.keys().collect::<Vec<_>>(), ["password", "username"]);
     assert_eq!(stage.rows.states(), [SessionState::Ended(EndReason::Deleted)]);
@@ -60,7 +63,7 @@ async fn a_login_whose_profile_was_saved_by_another_is_made_again_with_what_was_
     let mut play = Play::new();
     let second = SessionId::from_ulid(nth(1));
     play.sessions.push(Session { id: second, ..active() });
-    play.let_saves = vec![LetSave::Outdated, LetSave::NotYet];
+    play.let_saves = vec![ProfileSavePermission::Outdated, ProfileSavePermission::NotYet];
     // Each session begins logged out.
     let shows = |done: &Done| Ok(if done.pressed("Continue") < done.opened.len() { login() } else { home() });
     let mut stage = play.at(shows, takes_all);
@@ -71,7 +74,7 @@ async fn a_login_whose_profile_was_saved_by_another_is_made_again_with_what_was_
     assert_eq!(stage.rows.states(), [SessionState::Ended(EndReason::Deleted); 2]);
     assert_eq!(
         stage.last_end().needs,
-        Some(vec![Need::Value("password".to_owned()), Need::Value("username".to_owned())])
+        Some(vec![FlowRequirement::Value("password".to_owned()), FlowRequirement::Value("username".to_owned())])
     );
 }
 
@@ -105,7 +108,7 @@ async fn a_login_goes_on_with_what_it_began_with() {
     credentials.into_iter().flatten().for_each(|credential| credential.domain = "idp.example".to_owned());
     play.connection.settings.login_url = Some(format!("{ORIGIN}/old"));
     play.connection.settings.allowed_domains = vec![HostPattern::parse("idp.example").expect("a host")];
-    play.flow.begun_with = Some(Box::new(BegunWith::of(&play.connection)));
+    play.flow.begun_with = Some(Box::new(FlowSettings::of(&play.connection)));
     let elsewhere = |reading: Reading| Reading {
         url: "https://idp.example/login".to_owned(),
         frames: vec![Frame { origin: "https://idp.example".to_owned(), url: "https://idp.example/login".to_owned() }],
@@ -129,9 +132,9 @@ async fn a_login_goes_on_with_what_it_began_with() {
 #[tokio::test]
 async fn what_was_only_called_otherwise_is_followed() {
     let mut play = Play::new().of_ann();
-    play.flow.begun_with = Some(Box::new(BegunWith {
+    play.flow.begun_with = Some(Box::new(FlowSettings {
         credential: Some(CredentialRef::Auto { provider: "called otherwise since".to_owned() }),
-        ..BegunWith::of(&play.connection)
+        ..FlowSettings::of(&play.connection)
     }));
     assert_eq!(play.at(plain, takes_all).plays().await.status, FlowStatus::Success);
 }
@@ -171,7 +174,7 @@ async fn who_answers_in_the_live_view_is_needed_again() {
     let shows = |done: &Done| Ok(if done.reads > 4 { home() } else { login() });
     let mut stage = Play::new().at(shows, takes_all);
     assert_eq!(stage.plays().await.status, FlowStatus::Success);
-    assert_eq!(stage.last_end().needs, Some(vec![Need::External]));
+    assert_eq!(stage.last_end().needs, Some(vec![FlowRequirement::External]));
 
     // A form that only grows was answered by nobody.
     let shows = |done: &Done| {
@@ -185,7 +188,7 @@ async fn who_answers_in_the_live_view_is_needed_again() {
     let waits = stage.plays().await;
     assert_eq!(waits.fields.len(), 2, "{waits:?}");
     stage.submits(&[("identifier", "ann"), ("password", "right")]).await;
-    assert!(!stage.last_end().needs.expect("needs").contains(&Need::External));
+    assert!(!stage.last_end().needs.expect("needs").contains(&FlowRequirement::External));
 }
 
 #[tokio::test]
@@ -203,8 +206,8 @@ async fn a_login_by_itself_goes_by_the_other_site_that_was_chosen_beside_a_form_
     let waits = Play::new().at(shows, takes_all).plays().await;
     let label = waits.choices.first().expect("a choice").label.clone();
     let mut play = Play::new().of_ann().unattended();
-    let fields = ["username", "password"].map(|name| Need::Value(name.to_owned()));
-    play.connection.needs = Some([vec![Need::Choice(label)], fields.to_vec()].concat());
+    let fields = ["username", "password"].map(|name| FlowRequirement::Value(name.to_owned()));
+    play.connection.needs = Some([vec![FlowRequirement::Choice(label)], fields.to_vec()].concat());
     let mut stage = play.at(shows, takes_all);
     let over = stage.plays().await;
     assert_eq!(over.status, FlowStatus::Success, "{over:?}");
@@ -217,7 +220,7 @@ async fn a_look_that_finds_the_login_gone_begins_the_next_one_with_its_end() {
     play.flow.kind = FlowKind::HealthCheck;
     play.flow.unattended = true;
     play.connection.status = ConnectionStatus::Authenticated;
-    play.connection.needs = Some(vec![Need::Value("username".to_owned())]);
+    play.connection.needs = Some(vec![FlowRequirement::Value("username".to_owned())]);
     let mut stage = play.at(|_| Ok(login()), takes_all);
     stage.plays().await;
     let end = stage.last_end();
@@ -229,8 +232,8 @@ async fn a_look_that_finds_the_login_gone_begins_the_next_one_with_its_end() {
     // Whoever switched it off meanwhile is heard.
     let mut play = Play::new().of_ann();
     play.flow.kind = FlowKind::HealthCheck;
-    play.connection.needs = Some(vec![Need::Value("username".to_owned())]);
-    play.flow.begun_with = Some(Box::new(BegunWith::of(&play.connection)));
+    play.connection.needs = Some(vec![FlowRequirement::Value("username".to_owned())]);
+    play.flow.begun_with = Some(Box::new(FlowSettings::of(&play.connection)));
     play.connection.settings.auto_reauth = false;
     play.connection.updated_at = NOON + Duration::seconds(1);
     let mut stage = play.at(|_| Ok(login()), takes_all);

@@ -1,6 +1,6 @@
 //! Where what is stored is typed by itself, and for which site what a person gave is kept.
 
-use casement_domain::auth_connection::{CredentialRef, ExternalLogin, Flow, FlowError, KeptCredential};
+use casement_domain::auth_connection::{CollectedCredential, CredentialRef, ExternalLogin, Flow, FlowError};
 use casement_domain::credential::Sites;
 use casement_domain::login_page::{Frame, HostPattern, Reading};
 use pretty_assertions::assert_eq;
@@ -114,7 +114,9 @@ async fn what_a_person_gave_is_kept_for_the_site_where_it_was_given() {
         let waits = stage.plays().await;
         assert_eq!(waits.fields.len(), 2);
         stage.submits(&[("identifier", "ann"), ("password", "right")]).await;
-        let Some(KeptCredential::New { credential, .. }) = stage.last_end().kept else { panic!("nothing is kept") };
+        let Some(CollectedCredential::New { credential, .. }) = stage.last_end().kept else {
+            panic!("nothing is kept")
+        };
         assert_eq!(credential.domain, domain);
     }
 }

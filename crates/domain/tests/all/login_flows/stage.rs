@@ -6,24 +6,25 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use casement_domain::auth_connection::{
     AuthConnection, AuthConnectionDeps, AuthConnections, ConnectionStatus, CredentialRef, Flow, FlowBegun, FlowEnd,
-    FlowError, FlowKind, FlowRunner, FlowStatus, LetSave, Memory, MockAuthConnectionRepository,
-    MockExternalCredentials, MockFlowChangeNotifier, MockFlowPictures, Next, RunnerDeps, SubmitInput,
+    FlowError, FlowKind, FlowRunner, FlowStatus, Memory, MockAuthConnectionRepository, MockExternalCredentials,
+    MockFlowChangeNotifier, MockFlowPictures, Next, ProfileSavePermission, RunnerDeps, SubmitInput,
 };
 use casement_domain::blob::MockBlobStore;
 use casement_domain::credential::{
     Credential, CredentialDeps, CredentialSecret, Credentials, MockCredentialRepository, SealedSecrets,
 };
 use casement_domain::login_page::{
-    Act, Await, Button, ButtonKind, Frame, Handle, Input, LoginPageError, LoginPages, Mark, Reading, Text, TextKind,
+    Act, Button, ButtonKind, Frame, Handle, Input, LoginPageError, LoginPages, Mark, ReadCondition, Reading, Text,
+    TextKind,
 };
 use casement_domain::name::LabelName;
-use casement_domain::profile::{KeptProfiles, LoadedProfile, MockProfileRepository, Profiles};
+use casement_domain::profile::{LoadedProfile, MockProfileRepository, ProfileVersions, Profiles};
 use casement_domain::project::MockProjectRepository;
 use casement_domain::proxy::ProxyRouting;
-use casement_domain::replay::{KeptReplays, MockReplayMachine, MockReplayRepository, ReplayLimits, Replays};
+use casement_domain::replay::{MockReplayMachine, MockReplayRepository, ReplayArchive, ReplayLimits, Replays};
 use casement_domain::sealing::Sealer as _;
 use casement_domain::session::{Activity, IdOrName, Session};
-use casement_domain::storage::EndlessDisk;
+use casement_domain::storage::UnlimitedDisk;
 use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, auth_connection, auth_connection_id, auth_flow, node_id, project,
     project_id, scope, session, session_id,
@@ -88,7 +89,7 @@ impl LoginPages for Site {
         Ok(())
     }
 
-    async fn read(&self, _: BrowserId, wait: Await) -> Result<Reading, LoginPageError> {
+    async fn read(&self, _: BrowserId, wait: ReadCondition) -> Result<Reading, LoginPageError> {
         let mut done = self.done.lock().expect("kept");
         done.reads += 1;
         let reading = (self.shows)(&done)?;
@@ -205,7 +206,7 @@ pub(super) struct Kept {
     pub(super) ends: Vec<FlowEnd>,
     pub(super) begun: Vec<Flow>,
     /// What is said to whoever asks whether a session may save, the last first; then yes.
-    pub(super) let_saves: Vec<LetSave>,
+    pub(super) let_saves: Vec<ProfileSavePermission>,
     pub(super) deleted: bool,
 }
 
@@ -216,7 +217,7 @@ pub(super) struct Play {
     pub(super) credential: Option<(Credential, BTreeMap<String, String>)>,
     pub(super) external: MockExternalCredentials,
     pub(super) sessions: Vec<Session>,
-    pub(super) let_saves: Vec<LetSave>,
+    pub(super) let_saves: Vec<ProfileSavePermission>,
 }
 
 pub(super) struct Stage {
@@ -315,7 +316,7 @@ impl Play {
         });
         let credentials = Arc::new(credentials);
         let ids = Arc::new(CountingIds::default());
-        let profiles = KeptProfiles::new(
+        let profiles = ProfileVersions::new(
             Arc::new(MockProfileRepository::new()),
             Arc::new(MockBlobStore::new()),
             Arc::new(PlainSealer),
@@ -343,12 +344,12 @@ impl Play {
         shots.expect_keep().returning(move |_, _| *taken.lock().expect("kept") += 1);
         let done = Arc::new(Mutex::new(Done::default()));
         let site = Site { done: done.clone(), clock: clock.clone(), shows: Box::new(shows), takes: Box::new(takes) };
-        let films = KeptReplays::new(
+        let videos = ReplayArchive::new(
             Arc::new(MockReplayRepository::new()),
             Arc::new(MockBlobStore::new()),
             clock.clone(),
             ReplayLimits { most_bytes: 1, kept_for: Duration::days(1) },
-            Arc::new(EndlessDisk),
+            Arc::new(UnlimitedDisk),
         );
         let sealer = Arc::new(PlainSealer);
         let runner = FlowRunner::new(
@@ -366,7 +367,7 @@ impl Play {
                 }),
                 replays: Replays::new(
                     Arc::new(MockReplayMachine::new()),
-                    films,
+                    videos,
                     Activity::new(clock.clone(), clock.clone()),
                     ids,
                 ),
@@ -430,7 +431,8 @@ pub(super) fn repository(kept: &Arc<Mutex<Kept>>) -> MockAuthConnectionRepositor
         Ok(FlowBegun::Yes)
     });
     let of = kept.clone();
-    mock.expect_let_save().returning(move |_, _| Ok(of.lock().expect("kept").let_saves.pop().unwrap_or(LetSave::Yes)));
+    mock.expect_let_save()
+        .returning(move |_, _| Ok(of.lock().expect("kept").let_saves.pop().unwrap_or(ProfileSavePermission::Yes)));
     let of = kept.clone();
     mock.expect_closed().returning(move |_| {
         of.lock().expect("kept").flow.open = false;

@@ -10,6 +10,7 @@ use crate::browser::Browser;
 use crate::chromedriver::Chromedriver;
 use crate::computer::Computer;
 use crate::display::Display;
+use crate::egress::FailedTunnels;
 use crate::extension::Extensions;
 use crate::fs::Watches;
 use crate::login_page::LoginPage;
@@ -22,7 +23,6 @@ use crate::restart::Restarts;
 use crate::script::Scripts;
 use crate::telemetry::Telemetry;
 use crate::view::Views;
-use crate::way_out::FailedTunnels;
 use casement_agent_protocol::{AgentConfig, ErrorCode, PROTOCOL_VERSION, Stage, State, Status, Viewport};
 
 /// The running browser and, where there is one, its display.
@@ -36,7 +36,7 @@ pub(crate) struct Live {
 
 /// State shared by the sockets and the browser's keeper.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct AgentState {
     pub(crate) config: AgentConfig,
     live: Mutex<Option<Arc<Live>>>,
     pub(crate) chromedriver: Chromedriver,
@@ -68,7 +68,7 @@ pub(crate) struct Core {
     told: AtomicUsize,
 }
 
-impl Core {
+impl AgentState {
     pub(crate) fn new(config: AgentConfig, began: Instant) -> Self {
         let status = Status {
             version: PROTOCOL_VERSION,
@@ -216,7 +216,7 @@ impl Core {
 
 /// One open event stream.
 #[derive(Debug)]
-pub(crate) struct Listener(Arc<Core>);
+pub(crate) struct Listener(Arc<AgentState>);
 
 impl Drop for Listener {
     fn drop(&mut self) {

@@ -38,12 +38,12 @@ impl NextBrowserCache {
         self.all().contains_key(&(project, which.to_owned()))
     }
 
-    pub(super) fn note(&self, project: ProjectId, which: &str, prospect: NextBrowser) {
+    pub(super) fn note(&self, project: ProjectId, which: &str, next_browser: NextBrowser) {
         let mut all = self.all();
         if all.len() >= MAX_COUNT {
             all.clear();
         }
-        all.insert((project, which.to_owned()), prospect);
+        all.insert((project, which.to_owned()), next_browser);
     }
 }
 
@@ -52,27 +52,27 @@ mod tests {
     use super::*;
     use crate::testing::{browser_id, pool, project_id};
 
-    fn prospect(next: u32) -> NextBrowser {
+    fn next_browser(next: u32) -> NextBrowser {
         NextBrowser { pool: pool(1).build(), next: browser_id(next) }
     }
 
     #[test]
     fn one_caller_alone_gets_what_was_seen() {
-        let prospects = NextBrowserCache::default();
-        prospects.note(project_id(), "one", prospect(1));
+        let next_browsers = NextBrowserCache::default();
+        next_browsers.note(project_id(), "one", next_browser(1));
         for (project, which) in [(ProjectId::from_ulid(ulid::Ulid(2)), "one"), (project_id(), "two")] {
-            assert!(!prospects.has(project, which) && prospects.take(project, which).is_none());
+            assert!(!next_browsers.has(project, which) && next_browsers.take(project, which).is_none());
         }
-        assert!(prospects.has(project_id(), "one") && prospects.take(project_id(), "one").is_some());
-        assert!(!prospects.has(project_id(), "one") && prospects.take(project_id(), "one").is_none());
+        assert!(next_browsers.has(project_id(), "one") && next_browsers.take(project_id(), "one").is_some());
+        assert!(!next_browsers.has(project_id(), "one") && next_browsers.take(project_id(), "one").is_none());
     }
 
     #[test]
     fn pools_without_end_are_not_remembered() {
-        let prospects = NextBrowserCache::default();
+        let next_browsers = NextBrowserCache::default();
         for n in 0..=MAX_COUNT {
-            prospects.note(project_id(), &n.to_string(), prospect(1));
+            next_browsers.note(project_id(), &n.to_string(), next_browser(1));
         }
-        assert_eq!(prospects.all().len(), 1);
+        assert_eq!(next_browsers.all().len(), 1);
     }
 }

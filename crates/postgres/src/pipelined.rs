@@ -19,19 +19,19 @@ thread_local! {
 }
 
 /// Where the connection is, or will be as soon as somebody has opened it.
-pub(crate) type Slot = Arc<OnceCell<Shared>>;
+pub(crate) type Slot = Arc<OnceCell<PipelinedConnection>>;
 
 /// A connection whose statements may overlap: each is a transaction of its own, answered in the order of asking.
-pub(crate) struct Shared {
+pub(crate) struct PipelinedConnection {
     connection: AsyncPgConnection,
     ended: Arc<AtomicBool>,
 }
 
 /// The shared connections to one database, of whichever threads have one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedConnections(u64);
+pub(crate) struct PipelinedConnections(u64);
 
-impl SharedConnections {
+impl PipelinedConnections {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -43,7 +43,7 @@ impl SharedConnections {
         alone.then(|| {
             OF_THIS_THREAD.with_borrow_mut(|all| {
                 let slot = all.entry(self.0).or_default();
-                if slot.get().is_some_and(Shared::has_ended) {
+                if slot.get().is_some_and(PipelinedConnection::has_ended) {
                     *slot = Slot::default();
                 }
                 Arc::clone(slot)
@@ -57,7 +57,7 @@ impl SharedConnections {
     }
 }
 
-impl Shared {
+impl PipelinedConnection {
     /// Opens a connection, whose socket is driven by the current runtime.
     pub(crate) async fn open(config: &Config) -> Result<Self, ConnectionError> {
         let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(describe(&error));

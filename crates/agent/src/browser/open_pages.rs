@@ -14,9 +14,9 @@ pub(super) const MAX_OPEN: usize = 200;
 
 /// The pages that are open.
 #[derive(Debug, Default)]
-pub(super) struct Crowd(Mutex<HashSet<String>>);
+pub(super) struct OpenPages(Mutex<HashSet<String>>);
 
-impl Crowd {
+impl OpenPages {
     /// Notes a page; `false` if there are too many already.
     pub(super) fn admit(&self, target: &str) -> bool {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ impl Browser {
         let page = |info: &&Value| info["type"] == "page";
         let all: Vec<String> =
             infos.iter().filter(page).filter_map(|info| info["targetId"].as_str()).map(str::to_owned).collect();
-        for target in self.crowd.beyond(&all) {
+        for target in self.open_pages.beyond(&all) {
             self.close_page(&target).await;
         }
         Ok(())
@@ -72,12 +72,12 @@ mod tests {
 
     #[test]
     fn what_is_opened_beyond_the_bound_is_told_and_what_closed_makes_room() {
-        let crowd = Crowd::default();
+        let open_pages = OpenPages::default();
         let all: Vec<String> = (0..=MAX_OPEN).map(|number| number.to_string()).collect();
-        assert!(all[..MAX_OPEN].iter().all(|target| crowd.admit(target)));
-        assert!(crowd.admit("0") && !crowd.admit("one more"));
-        assert_eq!(crowd.beyond(&all), [MAX_OPEN.to_string()]);
-        crowd.left("0");
-        assert_eq!(crowd.beyond(&all[1..]), Vec::<String>::new());
+        assert!(all[..MAX_OPEN].iter().all(|target| open_pages.admit(target)));
+        assert!(open_pages.admit("0") && !open_pages.admit("one more"));
+        assert_eq!(open_pages.beyond(&all), [MAX_OPEN.to_string()]);
+        open_pages.left("0");
+        assert_eq!(open_pages.beyond(&all[1..]), Vec::<String>::new());
     }
 }

@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::event::Event;
-use super::kept::Kept;
-use crate::core::Core;
+use super::unconfirmed::UnconfirmedEvents;
 use crate::picture;
+use crate::state::AgentState;
 use casement_agent_protocol::telemetry::{Category, MAX_PNG_BYTES, SourceKind};
 use casement_agent_protocol::{Region, Viewport};
 
@@ -20,8 +20,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const BACKOFF: Duration = Duration::from_secs(1);
 
 /// Takes pictures, one at a time.
-pub(super) struct Shots {
-    core: Arc<Core>,
+pub(super) struct Screenshots {
+    core: Arc<AgentState>,
     on: bool,
     wanted: Option<Instant>,
     /// One is being taken.
@@ -31,8 +31,8 @@ pub(super) struct Shots {
     receiver: Option<mpsc::Receiver<Vec<u8>>>,
 }
 
-impl Shots {
-    pub(super) fn new(core: Arc<Core>) -> Self {
+impl Screenshots {
+    pub(super) fn new(core: Arc<AgentState>) -> Self {
         let (sender, receiver) = mpsc::channel(1);
         Self { core, on: false, wanted: None, taking: false, last: Vec::new(), sender, receiver: Some(receiver) }
     }
@@ -82,7 +82,7 @@ impl Shots {
     }
 
     /// One was taken; an empty one was not. What looks like the one before is not told.
-    pub(super) fn taken(&mut self, png: Vec<u8>, kept: &Kept) {
+    pub(super) fn taken(&mut self, png: Vec<u8>, kept: &UnconfirmedEvents) {
         self.taking = false;
         if png.is_empty() || png == self.last || !self.on {
             return;
@@ -94,7 +94,7 @@ impl Shots {
 }
 
 /// A picture of everything, no larger than one may be.
-async fn take(core: &Core) -> Result<Vec<u8>, String> {
+async fn take(core: &AgentState) -> Result<Vec<u8>, String> {
     let live = core.ready().ok_or("the browser is not ready")?;
     let Viewport { width, height, .. } = core.viewport();
     let region = Region { x: 0, y: 0, width, height };

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use casement_domain::{
-    computer::{Action, Button, Click, ClickKind, Computers, KeySym, Move, Point, Scroll, TypeText, Way},
+    computer::{Action, Button, Click, ClickKind, Computers, KeySym, MousePath, Move, Point, Scroll, TypeText},
     session::Session,
 };
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use super::{
-    held::{Held, press},
+    held_keys::{HeldKeys, press},
     input::{self, FromPage, Mouse, MouseKind, Wheel},
 };
 
@@ -32,19 +32,19 @@ enum Doing {
 }
 
 /// The way to the hands of a session, for one viewer. When it is dropped, buttons and keys that are still pressed are let go.
-pub(super) struct Hands {
+pub(super) struct ViewerInput {
     queue: mpsc::Sender<Doing>,
-    held: Held,
+    held: HeldKeys,
     /// Turns of the wheel that were too small for a step.
     rest: (f64, f64),
 }
 
-impl Hands {
+impl ViewerInput {
     /// Begins to do what it is told. To be called on a worker of the server.
     pub(super) fn new(computers: Computers, session: Session) -> Self {
         let (queue, doing) = mpsc::channel(QUEUE);
         actix_web::rt::spawn(work(computers, session, doing).in_current_span());
-        Self { queue, held: Held::default(), rest: (0.0, 0.0) }
+        Self { queue, held: HeldKeys::default(), rest: (0.0, 0.0) }
     }
 
     /// Does what a message of the page means on a display of this size.
@@ -99,7 +99,7 @@ impl Hands {
             Some(Action::Click(Click { at, button, kind, times: 1, hold: hold.clone() }))
         };
         let action = match mouse.k {
-            MouseKind::Move => Some(Action::Move(Move { to: at, way: Way::Straight, hold: Vec::new() })),
+            MouseKind::Move => Some(Action::Move(Move { to: at, way: MousePath::Straight, hold: Vec::new() })),
             MouseKind::Down => click(ClickKind::Down),
             MouseKind::Up => click(ClickKind::Up),
         };
@@ -141,7 +141,7 @@ fn typed(text: &str) -> Doing {
 }
 
 async fn work(computers: Computers, session: Session, mut doing: mpsc::Receiver<Doing>) {
-    let mut pressed = Pressed::default();
+    let mut pressed = PressedKeys::default();
     let mut waiting = None;
     loop {
         let next = match waiting.take() {
@@ -188,12 +188,12 @@ fn gather(actions: &mut Vec<Action>, doing: &mut mpsc::Receiver<Doing>) -> Optio
 
 /// What is down.
 #[derive(Default)]
-struct Pressed {
+struct PressedKeys {
     buttons: Vec<Click>,
     keys: Vec<KeySym>,
 }
 
-impl Pressed {
+impl PressedKeys {
     fn note(&mut self, action: &Action) {
         match action {
             Action::Click(click) => {

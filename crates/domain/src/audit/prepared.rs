@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use super::{AuditEntry, AuditTrail, Stamp};
+use super::{AuditEntry, AuditTrail, RecordTimestamp};
 use crate::store_error::StoreError;
 
 /// What became of an [`PreparedRecord`].
@@ -29,10 +29,10 @@ pub enum PreparedRecordOutcome {
 /// without it has to [decline](Self::decline) it before.
 pub struct PreparedRecord {
     entry: AuditEntry,
-    fate: AtomicU8,
+    outcome: AtomicU8,
     begun: AtomicBool,
     /// As long as it may be stored, exports wait for its moment.
-    stamp: Mutex<Option<Stamp>>,
+    stamp: Mutex<Option<RecordTimestamp>>,
     trail: Arc<dyn AuditTrail>,
 }
 
@@ -43,7 +43,7 @@ impl PreparedRecord {
         let stamp = trail.stamp(entry.at);
         Self {
             entry: AuditEntry { at: stamp.at(), ..entry },
-            fate: AtomicU8::new(PreparedRecordOutcome::Open as u8),
+            outcome: AtomicU8::new(PreparedRecordOutcome::Open as u8),
             begun: AtomicBool::new(false),
             stamp: Mutex::new(Some(stamp)),
             trail,
@@ -58,17 +58,17 @@ impl PreparedRecord {
 
     /// What became of it so far.
     #[must_use]
-    pub fn fate(&self) -> PreparedRecordOutcome {
-        let fate = self.fate.load(Ordering::Acquire);
+    pub fn outcome(&self) -> PreparedRecordOutcome {
+        let outcome = self.outcome.load(Ordering::Acquire);
         [PreparedRecordOutcome::Stored, PreparedRecordOutcome::Declined, PreparedRecordOutcome::Superseded]
             .into_iter()
-            .find(|one| *one as u8 == fate)
+            .find(|one| *one as u8 == outcome)
             .unwrap_or(PreparedRecordOutcome::Open)
     }
 
     /// Says what became of it.
-    pub fn settle(&self, fate: PreparedRecordOutcome) {
-        self.fate.store(fate as u8, Ordering::Release);
+    pub fn resolve(&self, outcome: PreparedRecordOutcome) {
+        self.outcome.store(outcome as u8, Ordering::Release);
         drop(self.stamp.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -77,9 +77,9 @@ impl PreparedRecord {
     /// # Errors
     /// [`StoreError`]; the call must not go on.
     pub async fn decline(&self) -> Result<(), StoreError> {
-        match self.fate() {
+        match self.outcome() {
             PreparedRecordOutcome::Stored | PreparedRecordOutcome::Superseded => return Ok(()),
-            PreparedRecordOutcome::Open => self.settle(PreparedRecordOutcome::Declined),
+            PreparedRecordOutcome::Open => self.resolve(PreparedRecordOutcome::Declined),
             PreparedRecordOutcome::Declined => {}
         }
         if self.begun.swap(true, Ordering::AcqRel) {
@@ -120,6 +120,6 @@ impl PreparedRecord {
 
 impl fmt::Debug for PreparedRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EarlyRecord").field("entry", &self.entry).field("fate", &self.fate()).finish_non_exhaustive()
+        f.debug_struct("EarlyRecord").field("entry", &self.entry).field("fate", &self.outcome()).finish_non_exhaustive()
     }
 }

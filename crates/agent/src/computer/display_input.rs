@@ -29,13 +29,13 @@ const STEPS: u32 = 50;
 
 /// Mouse and keyboard of a display. The server itself keeps where the mouse is and what is pressed.
 #[derive(Debug)]
-pub(super) struct DisplayHands {
+pub(super) struct DisplayInput {
     x11: Arc<X11>,
     keyboard: Arc<Mutex<Keyboard>>,
     hidden: bool,
 }
 
-impl DisplayHands {
+impl DisplayInput {
     pub(super) fn new(x11: Arc<X11>) -> Self {
         Self { x11, keyboard: Arc::default(), hidden: false }
     }
@@ -133,7 +133,7 @@ impl DisplayHands {
 
     pub(super) async fn key(&self, key: KeySym, down: bool) -> Result<(), DisplayError> {
         self.with(move |x11, keyboard| {
-            let stroke = keyboard.stroke(x11, key)?;
+            let stroke = keyboard.keystroke(x11, key)?;
             keyboard::send(x11, stroke.code, down)
         })
         .await

@@ -16,7 +16,7 @@ const CHUNK: usize = 64 << 10;
 
 /// The events that are not confirmed.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct UnconfirmedEvents {
     events: Mutex<Events>,
     /// The number of the last event; a reader waits for it to grow.
     last: watch::Sender<u64>,
@@ -38,14 +38,14 @@ struct Events {
     bytes: usize,
 }
 
-impl Default for Kept {
+impl Default for UnconfirmedEvents {
     fn default() -> Self {
         let (last, reader, read, addresses) = Default::default();
         Self { events: Mutex::default(), last, reader, read, addresses }
     }
 }
 
-impl Kept {
+impl UnconfirmedEvents {
     /// From now on so much of addresses is told.
     pub(super) fn tell_addresses(&self, addresses: Addresses) {
         self.addresses.send_replace(addresses);
@@ -168,7 +168,7 @@ impl Events {
 /// Reads events in their order.
 #[derive(Debug)]
 pub(super) struct Reader {
-    kept: Arc<Kept>,
+    kept: Arc<UnconfirmedEvents>,
     after: u64,
     me: u64,
     turn: watch::Receiver<u64>,
@@ -201,13 +201,13 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn numbers(kept: &Kept) -> Vec<u64> {
+    fn numbers(kept: &UnconfirmedEvents) -> Vec<u64> {
         kept.lock().lines.iter().map(|(number, _)| *number).collect()
     }
 
     #[test]
     fn what_was_lost_has_as_many_numbers_whether_the_word_of_it_is_read_or_lost_too() {
-        let kept = Kept::default();
+        let kept = UnconfirmedEvents::default();
         let event = Event::new("page_load", Category::Page, SourceKind::Cdp);
         kept.add(event.clone());
         for _ in 0..3 {

@@ -37,7 +37,7 @@ const SLICE: usize = 32 * 1024;
 /// For how long an answer is kept of which its reader takes nothing.
 const STALLED: Duration = Duration::from_secs(10);
 
-static PLACES: Places = Places {
+static PLACES: ResponseSlots = ResponseSlots {
     free: Semaphore::const_new(8),
     each: 2,
     of_project: 6,
@@ -48,7 +48,7 @@ static PLACES: Places = Places {
 
 /// For answers that still come from a site. The request was made by then, so that the caller's own time is the bound: `unavailable`
 /// would be a promise that nothing was done.
-static COMING: Places = Places {
+static COMING: ResponseSlots = ResponseSlots {
     free: Semaphore::const_new(16),
     each: 4,
     of_project: 12,
@@ -58,7 +58,7 @@ static COMING: Places = Places {
 };
 
 /// How many answers may be held, how long a caller waits for its place, and how long an answer is kept.
-struct Places {
+struct ResponseSlots {
     free: Semaphore,
     /// How many of them one session may have.
     each: usize,
@@ -84,12 +84,12 @@ struct Share {
 
 /// A call that has a place out of a share, or waits for one.
 struct User {
-    places: &'static Places,
+    places: &'static ResponseSlots,
     owner: Owner,
 }
 
 /// The right to hold one answer.
-pub(crate) struct Place {
+pub(crate) struct ResponseSlot {
     held: Permits,
     keep: Duration,
     stalled: Duration,
@@ -106,7 +106,7 @@ struct Permits {
 ///
 /// # Errors
 /// `unavailable`, when none of its own has become free for half a minute, or none at all.
-pub(crate) async fn place_of(session: &Session) -> Result<Place, ApiError> {
+pub(crate) async fn place_of(session: &Session) -> Result<ResponseSlot, ApiError> {
     PLACES.take(session.id, session.project).await
 }
 
@@ -114,15 +114,15 @@ pub(crate) async fn place_of(session: &Session) -> Result<Place, ApiError> {
 ///
 /// # Errors
 /// `unavailable` after an hour: callers have less time.
-pub(crate) async fn coming_to(session: &Session) -> Result<Place, ApiError> {
+pub(crate) async fn coming_to(session: &Session) -> Result<ResponseSlot, ApiError> {
     COMING.take(session.id, session.project).await
 }
 
-impl Places {
-    async fn take(&'static self, session: SessionId, project: ProjectId) -> Result<Place, ApiError> {
+impl ResponseSlots {
+    async fn take(&'static self, session: SessionId, project: ProjectId) -> Result<ResponseSlot, ApiError> {
         timeout(self.wait, self.permits(session, project)).await.ok().flatten().map_or_else(
             || Err(ApiError::new(Code::Unavailable, "too many large answers are being read right now")),
-            |held| Ok(Place { held, keep: self.keep, stalled: STALLED }),
+            |held| Ok(ResponseSlot { held, keep: self.keep, stalled: STALLED }),
         )
     }
 
@@ -161,13 +161,13 @@ impl Drop for User {
     }
 }
 
-impl Place {
+impl ResponseSlot {
     /// Answers with `content`. To be called on a tokio runtime.
     pub(crate) fn answer(self, content_type: &'static str, content: Vec<u8>) -> HttpResponse {
         HttpResponse::Ok().content_type(content_type).body(self.hold(content))
     }
 
-    fn hold(self, content: Vec<u8>) -> Held {
+    fn hold(self, content: Vec<u8>) -> HeldBody {
         let length = content.len();
         let content = Arc::new(Mutex::new(Some((content, self.held))));
         let taken = Arc::<AtomicUsize>::default();
@@ -176,7 +176,7 @@ impl Place {
             timeout(keep, until_stalled(&progress, stalled)).await.ok();
             kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         });
-        Held { content, length, sent: 0, taken, limit: limit.abort_handle() }
+        HeldBody { content, length, sent: 0, taken, limit: limit.abort_handle() }
     }
 }
 
@@ -197,7 +197,7 @@ async fn until_stalled(taken: &AtomicUsize, stalled: Duration) {
 type Content = Arc<Mutex<Option<(Vec<u8>, Permits)>>>;
 
 /// A body out of a held answer.
-struct Held {
+struct HeldBody {
     content: Content,
     length: usize,
     sent: usize,
@@ -207,14 +207,14 @@ struct Held {
     limit: AbortHandle,
 }
 
-impl Held {
+impl HeldBody {
     fn give_back(&self) {
         self.limit.abort();
         self.content.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
-impl MessageBody for Held {
+impl MessageBody for HeldBody {
     type Error = io::Error;
 
     fn size(&self) -> BodySize {
@@ -242,7 +242,7 @@ impl MessageBody for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBody {
     fn drop(&mut self) {
         self.give_back();
     }
@@ -258,9 +258,9 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(600);
 
-    fn places(most: usize, wait: Duration, keep: Duration) -> &'static Places {
+    fn places(most: usize, wait: Duration, keep: Duration) -> &'static ResponseSlots {
         let (free, shares) = (Semaphore::new(most), Mutex::default());
-        Box::leak(Box::new(Places { free, each: 2, of_project: 4, shares, wait, keep }))
+        Box::leak(Box::new(ResponseSlots { free, each: 2, of_project: 4, shares, wait, keep }))
     }
 
     fn session(number: u128) -> SessionId {
@@ -271,11 +271,11 @@ mod tests {
         ProjectId::from_ulid(number.into())
     }
 
-    async fn next(body: &mut Held) -> Option<io::Result<Bytes>> {
+    async fn next(body: &mut HeldBody) -> Option<io::Result<Bytes>> {
         poll_fn(|cx| Pin::new(&mut *body).poll_next(cx)).await
     }
 
-    async fn free(places: &Places, count: usize) {
+    async fn free(places: &ResponseSlots, count: usize) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while places.free.available_permits() != count {
             assert!(Instant::now() < deadline, "the place is not given back");
@@ -410,7 +410,7 @@ mod tests {
     async fn an_answer_of_which_nothing_is_taken_is_dropped_before_its_time() {
         let places = places(1, LONG, LONG);
         let place = places.take(session(1), project(1)).await.unwrap();
-        let mut body = Place { stalled: Duration::from_millis(50), ..place }.hold(vec![7; 100_000]);
+        let mut body = ResponseSlot { stalled: Duration::from_millis(50), ..place }.hold(vec![7; 100_000]);
         next(&mut body).await.unwrap().unwrap();
         free(places, 1).await;
         assert_eq!(next(&mut body).await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -19,7 +19,7 @@ static TAKE_SEEN: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_
 static GIVE_ONE: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("give_one.sql")));
 
 /// What is leased to whom.
-pub(super) struct Taking<'a> {
+pub(super) struct LeaseTarget<'a> {
     pub(super) pool: Uuid,
     pub(super) session: Uuid,
     pub(super) name: Option<&'a str>,
@@ -30,7 +30,7 @@ pub(super) struct Taking<'a> {
     pub(super) unchanged_since: Option<OffsetDateTime>,
 }
 
-impl Taking<'_> {
+impl LeaseTarget<'_> {
     /// The parameters that both ways of leasing have under the same names.
     fn bind<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, name: &str) -> QueryResult<()> {
         match name {
@@ -45,21 +45,21 @@ impl Taking<'_> {
 }
 
 /// Leases an idle browser to a session of the caller's if nobody is in line; a [`SessionRow`] if there was one.
-pub(super) struct TakeNow<'a> {
-    pub(super) taking: Taking<'a>,
+pub(super) struct LeaseIdleBrowser<'a> {
+    pub(super) taking: LeaseTarget<'a>,
     pub(super) silent_after_seconds: f64,
 }
 
-impl QueryId for TakeNow<'_> {
-    type QueryId = TakeNow<'static>;
+impl QueryId for LeaseIdleBrowser<'_> {
+    type QueryId = LeaseIdleBrowser<'static>;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl Query for TakeNow<'_> {
+impl Query for LeaseIdleBrowser<'_> {
     type SqlType = diesel::dsl::AsSelect<SessionRow, Pg>;
 }
 
-impl QueryFragment<Pg> for TakeNow<'_> {
+impl QueryFragment<Pg> for LeaseIdleBrowser<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let taking = &self.taking;
         TAKE_NOW.walk(out, |out, name| match name {
@@ -72,22 +72,22 @@ impl QueryFragment<Pg> for TakeNow<'_> {
 }
 
 /// The same for a browser that is known, together with the record of the call.
-pub(super) struct TakeSeen<'a> {
-    pub(super) taking: Taking<'a>,
+pub(super) struct LeaseKnownBrowser<'a> {
+    pub(super) taking: LeaseTarget<'a>,
     pub(super) browser: Uuid,
     pub(super) record: AuditRow<'a>,
 }
 
-impl QueryId for TakeSeen<'_> {
-    type QueryId = TakeSeen<'static>;
+impl QueryId for LeaseKnownBrowser<'_> {
+    type QueryId = LeaseKnownBrowser<'static>;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl Query for TakeSeen<'_> {
+impl Query for LeaseKnownBrowser<'_> {
     type SqlType = diesel::dsl::AsSelect<SessionRow, Pg>;
 }
 
-impl QueryFragment<Pg> for TakeSeen<'_> {
+impl QueryFragment<Pg> for LeaseKnownBrowser<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let taking = &self.taking;
         TAKE_SEEN.walk(out, |out, name| match name {
@@ -102,17 +102,17 @@ impl QueryFragment<Pg> for TakeSeen<'_> {
 
 /// Gives one idle browser to the first in line; the ticket about which something was decided, and its node.
 #[derive(QueryId)]
-pub(super) struct GiveOne {
+pub(super) struct GrantTicket {
     pub(super) pool: Uuid,
     pub(super) now: OffsetDateTime,
     pub(super) silent_after_seconds: f64,
 }
 
-impl Query for GiveOne {
+impl Query for GrantTicket {
     type SqlType = (SqlUuid, SqlUuid);
 }
 
-impl QueryFragment<Pg> for GiveOne {
+impl QueryFragment<Pg> for GrantTicket {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         GIVE_ONE.walk(out, |out, number| match number {
             "1" => out.push_bind_param::<SqlUuid, _>(&self.pool),

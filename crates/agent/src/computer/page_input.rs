@@ -24,7 +24,7 @@ const WINDOW: usize = 64;
 
 /// Mouse and keyboard of a browser without a display. What is pressed and where the mouse is, is kept here.
 #[derive(Debug)]
-pub(super) struct PageHands {
+pub(super) struct PageInput {
     browser: Arc<Browser>,
     page: Option<Page>,
     at: Point,
@@ -37,7 +37,7 @@ pub(super) struct PageHands {
     last_click: Option<(Instant, Button, Point, u32)>,
 }
 
-impl PageHands {
+impl PageInput {
     pub(super) fn new(browser: Arc<Browser>) -> Self {
         let at = Point { x: 0, y: 0 };
         Self { browser, page: None, at, buttons: 0, modifiers: 0, typed: String::new(), last_click: None }

@@ -5,13 +5,13 @@ use std::{cell::Cell, time::Duration};
 use metrics::{Counter, Gauge, counter, gauge};
 use tracing::Span;
 
-use super::{Backlog, CloseReason};
+use super::{CloseReason, SendBacklog};
 
 /// A client whose connection ends after it took nothing for so long was a slow reader; a shorter pause is common.
 const SLOW: Duration = Duration::from_secs(3);
 
 /// Is told when a connection has opened, and when and why it ended.
-pub trait Witness {
+pub trait RelayObserver {
     /// It has opened.
     fn opened(&self);
 
@@ -20,25 +20,25 @@ pub trait Witness {
 }
 
 /// Counts one open relay and its bytes, and reports its end in the span that it was opened in.
-pub(crate) struct Meter {
+pub(crate) struct ByteCounter {
     channel: &'static str,
     span: Span,
-    backlog: Backlog,
+    backlog: SendBacklog,
     reported: Cell<bool>,
     open: Gauge,
     from_client: Counter,
     to_client: Counter,
-    witness: Option<Box<dyn Witness>>,
+    observer: Option<Box<dyn RelayObserver>>,
     messages: Cell<u64>,
     why: Cell<Option<CloseReason>>,
 }
 
-impl Meter {
-    pub(crate) fn open(channel: &'static str, backlog: Backlog, witness: Option<Box<dyn Witness>>) -> Self {
+impl ByteCounter {
+    pub(crate) fn open(channel: &'static str, backlog: SendBacklog, observer: Option<Box<dyn RelayObserver>>) -> Self {
         let open = gauge!("casement_relays_open", "channel" => channel);
         open.increment(1.0);
-        if let Some(witness) = &witness {
-            witness.opened();
+        if let Some(observer) = &observer {
+            observer.opened();
         }
         Self {
             channel,
@@ -48,7 +48,7 @@ impl Meter {
             open,
             from_client: counter!("casement_relay_bytes_total", "channel" => channel, "direction" => "from_client"),
             to_client: counter!("casement_relay_bytes_total", "channel" => channel, "direction" => "to_client"),
-            witness,
+            observer,
             messages: Cell::default(),
             why: Cell::default(),
         }
@@ -95,7 +95,7 @@ impl Meter {
     }
 }
 
-impl Drop for Meter {
+impl Drop for ByteCounter {
     fn drop(&mut self) {
         self.open.decrement(1.0);
         match self.reported.get() {
@@ -103,8 +103,8 @@ impl Drop for Meter {
             false if self.backlog.stuck_for() >= SLOW => self.ended(CloseReason::SlowReader, false),
             false => self.report("client_gone", false),
         }
-        if let Some(witness) = &self.witness {
-            witness.ended(self.why.get(), self.messages.get());
+        if let Some(observer) = &self.observer {
+            observer.ended(self.why.get(), self.messages.get());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Date-times of requests.
 
-use casement_domain::field::{Bad, FieldCode};
+use casement_domain::field::{FieldCode, InvalidValue};
 use time::{
     Date, Duration, OffsetDateTime, PrimitiveDateTime, Time, UtcOffset,
     format_description::{BorrowedFormatItem, well_known::Rfc3339},
@@ -19,8 +19,8 @@ const MAX_LENGTH: usize = 64;
 ///
 /// # Errors
 /// `invalid_format`.
-pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, Bad> {
-    let bad = || Bad::new(FieldCode::InvalidFormat, "must be a date-time as 2026-11-20T09:15:00Z");
+pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, InvalidValue> {
+    let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be a date-time as 2026-11-20T09:15:00Z");
     if text.len() > MAX_LENGTH {
         return Err(bad());
     }
@@ -47,14 +47,16 @@ const MAX_AGE: Duration = Duration::days(30);
 ///
 /// # Errors
 /// `invalid_format`; `out_of_range` for what is longer ago.
-pub(crate) fn parse_or_age(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, Bad> {
+pub(crate) fn parse_or_age(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, InvalidValue> {
     let Some(age) = age(text) else {
-        let bad = || Bad::new(FieldCode::InvalidFormat, "must be a date-time as 2026-11-20T09:15:00Z or an age as 5m");
+        let bad = || {
+            InvalidValue::new(FieldCode::InvalidFormat, "must be a date-time as 2026-11-20T09:15:00Z or an age as 5m")
+        };
         return parse(text).map_err(|_| bad());
     };
     match Duration::try_from(age) {
         Ok(age) if age <= MAX_AGE => Ok(now - age),
-        _ => Err(Bad::new(FieldCode::OutOfRange, "must be at most 30d ago")),
+        _ => Err(InvalidValue::new(FieldCode::OutOfRange, "must be at most 30d ago")),
     }
 }
 

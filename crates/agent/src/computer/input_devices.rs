@@ -1,20 +1,20 @@
 //! Hands: the mouse and keyboard of a session, wherever they are.
 
 use crate::cdp::CdpError;
-use crate::core::Live;
 use crate::display::DisplayError;
 use crate::reply::Refusal;
+use crate::state::Live;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::computer::{Button, Point};
 
 use super::KeySym;
-use super::display_hands::DisplayHands;
-use super::page_hands::PageHands;
+use super::display_input::DisplayInput;
+use super::page_input::PageInput;
 use super::us_keys;
 
 /// Why hands could not do something.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HandsError {
+pub(super) enum InputError {
     #[error("the page takes no input: it hangs, or a dialog is open; {0}")]
     Page(#[from] CdpError),
     #[error(transparent)]
@@ -24,12 +24,12 @@ pub(super) enum HandsError {
     Gone,
 }
 
-impl From<HandsError> for Refusal {
-    fn from(error: HandsError) -> Self {
+impl From<InputError> for Refusal {
+    fn from(error: InputError) -> Self {
         let code = match &error {
-            HandsError::Page(CdpError::Refused { .. }) | HandsError::Gone => ErrorCode::Failed,
-            HandsError::Page(_) | HandsError::Display(DisplayError::Hung(_)) => ErrorCode::BrowserHung,
-            HandsError::Display(_) => ErrorCode::Internal,
+            InputError::Page(CdpError::Refused { .. }) | InputError::Gone => ErrorCode::Failed,
+            InputError::Page(_) | InputError::Display(DisplayError::Hung(_)) => ErrorCode::BrowserHung,
+            InputError::Display(_) => ErrorCode::Internal,
         };
         Self::new(code, error)
     }
@@ -37,22 +37,22 @@ impl From<HandsError> for Refusal {
 
 /// The mouse and the keyboard of a session.
 #[derive(Debug)]
-pub(super) enum Hands {
-    Display(DisplayHands),
-    Page(PageHands),
+pub(super) enum InputDevices {
+    Display(DisplayInput),
+    Page(PageInput),
 }
 
-type Done = Result<(), HandsError>;
+type Done = Result<(), InputError>;
 
-impl Hands {
+impl InputDevices {
     pub(super) fn of(live: &Live) -> Self {
         match &live.display {
-            Some(display) => Self::Display(DisplayHands::new(display.x11())),
-            None => Self::Page(PageHands::new(live.browser.clone())),
+            Some(display) => Self::Display(DisplayInput::new(display.x11())),
+            None => Self::Page(PageInput::new(live.browser.clone())),
         }
     }
 
-    pub(super) async fn mouse(&self) -> Result<Point, HandsError> {
+    pub(super) async fn mouse(&self) -> Result<Point, InputError> {
         match self {
             Self::Display(hands) => Ok(hands.mouse().await?),
             Self::Page(hands) => Ok(hands.mouse()),
@@ -60,7 +60,7 @@ impl Hands {
     }
 
     /// Width and height of what the mouse moves on.
-    pub(super) async fn size(&self) -> Result<(u32, u32), HandsError> {
+    pub(super) async fn size(&self) -> Result<(u32, u32), InputError> {
         match self {
             Self::Display(hands) => Ok(hands.size().await?),
             Self::Page(hands) => Ok(hands.size()),

@@ -24,14 +24,14 @@ const ALL: u8 = 15;
 
 /// The keys that a viewer holds.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct HeldKeys {
     /// By place.
     keys: HashMap<String, KeySym>,
     /// The bit of each modifier among them, by place.
     modifiers: HashMap<String, u8>,
 }
 
-impl Held {
+impl HeldKeys {
     /// What is to be done for a message.
     pub(super) fn key(&mut self, key: &Key) -> Vec<Action> {
         let place = if key.code.is_empty() { &key.key } else { &key.code };
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// What is done, in short: `+a` goes down, `-a` goes up, `a` is tapped.
-    fn done(held: &mut Held, messages: &[(&str, &str, &str, &str, u8)]) -> Vec<String> {
+    fn done(held: &mut HeldKeys, messages: &[(&str, &str, &str, &str, u8)]) -> Vec<String> {
         let mut all = Vec::new();
         for (kind, key, code, text, m) in messages {
             let message = json!({ "k": kind, "key": key, "code": code, "text": text, "m": m });
@@ -150,12 +150,12 @@ mod tests {
     fn a_key_stays_down_until_it_goes_up_and_repeats_when_it_is_said_to() {
         let down = ("down", "ArrowRight", "ArrowRight", "", 0);
         let up = ("up", "ArrowRight", "ArrowRight", "", 0);
-        assert_eq!(done(&mut Held::default(), &[down, down, up, up]), ["+ff53", "+ff53", "-ff53"]);
+        assert_eq!(done(&mut HeldKeys::default(), &[down, down, up, up]), ["+ff53", "+ff53", "-ff53"]);
     }
 
     #[test]
     fn what_went_down_goes_up_though_shift_went_up_before() {
-        let mut held = Held::default();
+        let mut held = HeldKeys::default();
         let shift = ("down", "Shift", "ShiftLeft", "", 8);
         let seen = done(
             &mut held,
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_character_that_took_control_and_alt_is_no_command() {
-        let mut held = Held::default();
+        let mut held = HeldKeys::default();
         let control = ("down", "Control", "ControlLeft", "", 2);
         let third = ("down", "AltGraph", "AltRight", "", 0);
         assert_eq!(done(&mut held, &[control, third, ("down", "@", "KeyQ", "@", 0)]), ["+ffe3", "-ffe3", "+40"]);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn modifiers_that_the_page_did_not_see_go_down_or_up_are_followed() {
-        let mut held = Held::default();
+        let mut held = HeldKeys::default();
         // Gone down elsewhere: held for this key alone.
         assert_eq!(done(&mut held, &[("down", "c", "KeyC", "", 2)]), ["63"]);
         // Gone up elsewhere.
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn nobody_holds_more_keys_than_there_are() {
-        let mut held = Held::default();
+        let mut held = HeldKeys::default();
         let codes: Vec<String> = (0..=MAX_COUNT).map(|n| format!("Key{n}")).collect();
         let keys: Vec<_> = codes.iter().map(|code| ("down", "a", code.as_str(), "a", 0)).collect();
         let seen = done(&mut held, &keys);

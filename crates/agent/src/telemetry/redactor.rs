@@ -15,7 +15,7 @@ const MAX_BARE: usize = 4 << 20;
 
 /// A whole message.
 #[derive(Debug, Default)]
-pub(super) struct Strained {
+pub(super) struct RedactedMessage {
     /// JSON.
     pub(super) text: Vec<u8>,
     /// Some string of it is not whole.
@@ -33,8 +33,8 @@ enum Place {
 
 /// Takes in one message, in any parts.
 #[derive(Debug)]
-pub(super) struct Strainer {
-    message: Strained,
+pub(super) struct Redactor {
+    message: RedactedMessage,
     place: Place,
     /// Where the string began that is being read.
     began: usize,
@@ -46,14 +46,14 @@ pub(super) struct Strainer {
     high: Option<[u8; 6]>,
 }
 
-impl Default for Strainer {
+impl Default for Redactor {
     fn default() -> Self {
         let (message, escape, high) = Default::default();
         Self { message, place: Place::Outside, began: 0, skipping: false, escape, high }
     }
 }
 
-impl Strainer {
+impl Redactor {
     /// The next bytes.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.message.lost {
@@ -92,7 +92,7 @@ impl Strainer {
     }
 
     /// The message, which is at its end.
-    pub(super) fn take(&mut self) -> Strained {
+    pub(super) fn take(&mut self) -> RedactedMessage {
         std::mem::take(self).message
     }
 
@@ -102,7 +102,7 @@ impl Strainer {
         }
         if self.place == Place::Outside {
             if self.message.text.len() + plain.len() > MAX_BARE {
-                self.message = Strained { lost: true, ..Strained::default() };
+                self.message = RedactedMessage { lost: true, ..RedactedMessage::default() };
                 return;
             }
             self.message.text.extend_from_slice(plain);
@@ -205,10 +205,10 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn strained(text: &[u8], step: usize) -> Strained {
-        let mut strainer = Strainer::default();
-        text.chunks(step).for_each(|part| strainer.feed(part));
-        strainer.take()
+    fn strained(text: &[u8], step: usize) -> RedactedMessage {
+        let mut redactor = Redactor::default();
+        text.chunks(step).for_each(|part| redactor.feed(part));
+        redactor.take()
     }
 
     #[test]

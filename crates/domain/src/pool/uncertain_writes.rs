@@ -29,8 +29,8 @@ impl UncertainWrites {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note(&self, doubt: UncertainWrite, since: MonotonicTime) {
-        self.all().push((doubt, since));
+    pub(super) fn note(&self, uncertain_write: UncertainWrite, since: MonotonicTime) {
+        self.all().push((uncertain_write, since));
     }
 
     /// All of them; what is not settled is to be put back.

@@ -27,11 +27,11 @@ pub(crate) struct Heads {
     most_of_address: usize,
     /// Whole sites stand behind these: they have no bound of their own.
     trusted: TrustedProxies,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingHead>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingHead {
     next: u64,
     /// In the order in which they began to wait.
     all: BTreeMap<u64, (Option<IpAddr>, Arc<Closing>)>,
@@ -47,7 +47,7 @@ struct Closing {
 
 /// A connection that waits for the rest of a head, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct HalfSent {
+pub(crate) struct PendingHead {
     heads: Arc<Heads>,
     number: u64,
     closing: Arc<Closing>,
@@ -61,12 +61,12 @@ impl Heads {
         Arc::new(Self { most, most_of_address, trusted, waiting: Mutex::default() })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingHead> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on this connection waits for a head.
-    pub(crate) fn wait(self: &Arc<Self>, from: Option<IpAddr>) -> HalfSent {
+    pub(crate) fn wait(self: &Arc<Self>, from: Option<IpAddr>) -> PendingHead {
         let bounded = from.map(|from| from.to_canonical()).filter(|from| !self.trusted.has(*from));
         let from = bounded.map(neighbourhood);
         let closing = Arc::<Closing>::default();
@@ -90,11 +90,11 @@ impl Heads {
             closing.waker.wake();
         }
         drop(waiting);
-        HalfSent { heads: Arc::clone(self), number, closing }
+        PendingHead { heads: Arc::clone(self), number, closing }
     }
 }
 
-impl Waiting {
+impl WaitingHead {
     fn remove(&mut self, number: u64) -> Option<Arc<Closing>> {
         let (from, closing) = self.all.remove(&number)?;
         if let Some(from) = from
@@ -109,7 +109,7 @@ impl Waiting {
     }
 }
 
-impl HalfSent {
+impl PendingHead {
     /// Whether the connection is to be closed for others. If not, whoever asks is woken when it is.
     pub(crate) fn is_closed(&self, cx: &Context<'_>) -> bool {
         self.closing.waker.register(cx.waker());
@@ -117,7 +117,7 @@ impl HalfSent {
     }
 }
 
-impl Drop for HalfSent {
+impl Drop for PendingHead {
     fn drop(&mut self) {
         self.heads.waiting().remove(self.number);
     }
@@ -133,7 +133,7 @@ mod tests {
         Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, last)))
     }
 
-    fn closed(connections: &[HalfSent]) -> Vec<usize> {
+    fn closed(connections: &[PendingHead]) -> Vec<usize> {
         let cx = Context::from_waker(Waker::noop());
         (0..connections.len()).filter(|at| connections[*at].is_closed(&cx)).collect()
     }

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use casement_domain::audit::AuditEntry;
 use casement_domain::node::Node;
-use casement_domain::pool::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, WaitQueue};
+use casement_domain::pool::{
+    ImmediateLease, LeaseFrom, LeaseRequest, QueueEntered, QueueEntry, TicketOutcome, WaitQueue,
+};
 use casement_domain::session::{Session, SessionEvent};
 use casement_domain::{BrowserId, NodeId, PoolId, StoreError, TicketId};
 use diesel::dsl::{exists, sql};
@@ -32,7 +34,7 @@ use crate::error::CallError;
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
 pub(crate) use statements::pg_notify;
-use statements::{GiveOne, TakeNow, TakeSeen, Taking, pg_advisory_xact_lock};
+use statements::{GrantTicket, LeaseIdleBrowser, LeaseKnownBrowser, LeaseTarget, pg_advisory_xact_lock};
 
 /// How long a record may lie before the statement that stores it: exports wait for its moment as long.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
@@ -68,16 +70,16 @@ impl PgWaitQueue {
         pool: PoolId,
         now: OffsetDateTime,
         take: impl AsyncFnOnce(&AsyncPgConnection) -> Result<Option<SessionRow>, CallError>,
-    ) -> Result<TakenNow, StoreError> {
+    ) -> Result<ImmediateLease, StoreError> {
         let work = async |connection: &AsyncPgConnection| match take(connection).await {
-            Ok(Some(row)) => Ok(TakenNow::Leased(Box::new(Session::try_from(row)?))),
-            Ok(None) if pool_lives(connection, pool).await? => Ok(TakenNow::Busy),
-            Ok(None) => Ok(TakenNow::PoolGone),
-            Err(error) if error.violated() == Some("sessions_name_key") => Ok(TakenNow::NameTaken),
+            Ok(Some(row)) => Ok(ImmediateLease::Leased(Box::new(Session::try_from(row)?))),
+            Ok(None) if pool_lives(connection, pool).await? => Ok(ImmediateLease::Busy),
+            Ok(None) => Ok(ImmediateLease::PoolGone),
+            Err(error) if error.violated() == Some("sessions_name_key") => Ok(ImmediateLease::NameTaken),
             Err(error) => Err(error),
         };
         let taken = self.database.lease("line.take_now", work).await;
-        if !matches!(taken, Ok(TakenNow::Leased(_) | TakenNow::Busy)) {
+        if !matches!(taken, Ok(ImmediateLease::Leased(_) | ImmediateLease::Busy)) {
             // A browser that was held for a moment and then not leased was invisible to whoever looked just then.
             self.look(pool, now).await?;
         }
@@ -99,7 +101,7 @@ impl PgWaitQueue {
     }
 }
 
-impl<'a> Taking<'a> {
+impl<'a> LeaseTarget<'a> {
     fn of(from: &LeaseFrom, lease: &'a LeaseRequest, now: OffsetDateTime) -> Self {
         Self {
             pool: uuid(from.pool.ulid()),
@@ -138,7 +140,7 @@ pub(crate) async fn hand_over(
     at: OffsetDateTime,
 ) -> Result<(), CallError> {
     let id = uuid(pool.ulid());
-    let give = GiveOne { pool: id, now: at, silent_after_seconds: Node::LOST_AFTER.as_seconds_f64() };
+    let give = GrantTicket { pool: id, now: at, silent_after_seconds: Node::LOST_AFTER.as_seconds_f64() };
     loop {
         let idle = browsers::table.filter(browsers::pool_id.eq(id)).filter(browsers::state.eq("idle"));
         let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(id)).filter(pool_waiters::outcome.is_null());
@@ -188,7 +190,7 @@ struct WaiterRow {
     created_at: OffsetDateTime,
 }
 
-fn waiter_row(place: &Place, at: OffsetDateTime) -> WaiterRow {
+fn waiter_row(place: &QueueEntry, at: OffsetDateTime) -> WaiterRow {
     let lease = &place.lease;
     WaiterRow {
         id: uuid(place.ticket.ulid()),
@@ -209,14 +211,14 @@ async fn outcome_of(
     connection: &mut AsyncPgConnection,
     outcome: Option<&str>,
     session_id: Uuid,
-) -> Result<Outcome, CallError> {
+) -> Result<TicketOutcome, CallError> {
     Ok(match outcome {
         Some("granted") => match session::find(connection, session_id).await? {
-            Some(session) => Outcome::Granted(Box::new(session)),
-            None => Outcome::Gone,
+            Some(session) => TicketOutcome::Granted(Box::new(session)),
+            None => TicketOutcome::Gone,
         },
-        Some("name_taken") => Outcome::NameTaken,
-        _ => Outcome::Gone,
+        Some("name_taken") => TicketOutcome::NameTaken,
+        _ => TicketOutcome::Gone,
     })
 }
 
@@ -235,9 +237,11 @@ impl WaitQueue for PgWaitQueue {
         from: &LeaseFrom,
         lease: &LeaseRequest,
         now: OffsetDateTime,
-    ) -> Result<TakenNow, StoreError> {
-        let taking =
-            TakeNow { taking: Taking::of(from, lease, now), silent_after_seconds: Node::LOST_AFTER.as_seconds_f64() };
+    ) -> Result<ImmediateLease, StoreError> {
+        let taking = LeaseIdleBrowser {
+            taking: LeaseTarget::of(from, lease, now),
+            silent_after_seconds: Node::LOST_AFTER.as_seconds_f64(),
+        };
         let take =
             async |mut connection: &AsyncPgConnection| Ok(taking.get_result(&mut connection).await.optional()?);
         self.taken(from.pool, now, take).await
@@ -250,7 +254,7 @@ impl WaitQueue for PgWaitQueue {
         lease: &LeaseRequest,
         record: &AuditEntry,
         now: OffsetDateTime,
-    ) -> Result<TakenNow, StoreError> {
+    ) -> Result<ImmediateLease, StoreError> {
         let began = Instant::now();
         let take = async |mut connection: &AsyncPgConnection| {
             if began.elapsed() > RECORD_TIMEOUT {
@@ -258,13 +262,14 @@ impl WaitQueue for PgWaitQueue {
             }
             let Some(owner) = self.audit.owner(connection, record).await? else { return Ok(None) };
             let record = AuditRow::of(record, &owner);
-            let taking = TakeSeen { taking: Taking::of(from, lease, now), browser: uuid(browser.ulid()), record };
+            let taking =
+                LeaseKnownBrowser { taking: LeaseTarget::of(from, lease, now), browser: uuid(browser.ulid()), record };
             Ok(taking.get_result(&mut connection).await.optional()?)
         };
         self.taken(from.pool, now, take).await
     }
 
-    async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError> {
+    async fn enter(&self, place: &QueueEntry, now: OffsetDateTime) -> Result<QueueEntered, StoreError> {
         let entering = async |connection: &mut AsyncPgConnection| {
             if !pool_lives(connection, place.pool).await? {
                 return Ok(None);
@@ -276,12 +281,14 @@ impl WaitQueue for PgWaitQueue {
             let position: i64 = inserting.returning(pool_waiters::position).get_result(connection).await?;
             Ok(Some(position))
         };
-        let Some(position) = self.database.call("line.enter", entering).await? else { return Ok(Entered::PoolGone) };
+        let Some(position) = self.database.call("line.enter", entering).await? else {
+            return Ok(QueueEntered::PoolGone);
+        };
         self.look(place.pool, now).await?;
-        Ok(Entered::Yes(position))
+        Ok(QueueEntered::Yes(position))
     }
 
-    async fn outcome(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+    async fn outcome(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let id = uuid(ticket.ulid());
             let decided = pool_waiters::table.find(id).filter(pool_waiters::outcome.is_not_null());
@@ -291,19 +298,19 @@ impl WaitQueue for PgWaitQueue {
                 return outcome_of(connection, outcome.as_deref(), session_id).await;
             }
             let there: bool = diesel::select(exists(pool_waiters::table.find(id))).get_result(connection).await?;
-            Ok(if there { Outcome::Waiting } else { Outcome::Gone })
+            Ok(if there { TicketOutcome::Waiting } else { TicketOutcome::Gone })
         };
         self.database.transaction("line.outcome", work).await
     }
 
-    async fn leave(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+    async fn leave(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let leaving = diesel::delete(pool_waiters::table.find(uuid(ticket.ulid())));
             let leaving = leaving.returning((pool_waiters::outcome, pool_waiters::session_id));
             let left: Option<(Option<String>, Uuid)> = leaving.get_result(connection).await.optional()?;
             match left {
                 Some((outcome, session_id)) => outcome_of(connection, outcome.as_deref(), session_id).await,
-                None => Ok(Outcome::Gone),
+                None => Ok(TicketOutcome::Gone),
             }
         };
         self.database.transaction("line.leave", work).await

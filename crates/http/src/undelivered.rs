@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tracing::Instrument as _;
 
 use crate::{
-    relay::{Delivered, Receipt},
+    relay::{DeliveryReceipt, DeliveryReport},
     state::Services,
 };
 
@@ -27,14 +27,14 @@ impl UndeliveredSession {
     }
 
     /// The answer with it; a connection that ends before the answer has arrived at its client's machine gives it back, too.
-    pub(crate) fn deliver(self, receipt: Receipt, response: HttpResponse) -> HttpResponse {
+    pub(crate) fn deliver(self, receipt: DeliveryReceipt, response: HttpResponse) -> HttpResponse {
         self.deliver_then(receipt, response, || {})
     }
 
     /// The same. `then` runs when the answer has arrived, on the server's thread.
     pub(crate) fn deliver_then(
         mut self,
-        receipt: Receipt,
+        receipt: DeliveryReceipt,
         response: HttpResponse,
         then: impl FnOnce() + Unpin + 'static,
     ) -> HttpResponse {
@@ -43,11 +43,9 @@ impl UndeliveredSession {
         response
             .map_body(|_, body| {
                 let bytes = body.try_into_bytes().unwrap_or_default();
-                Delivered::new(
-                    bytes,
-                    receipt,
-                    move |delivered| if delivered { then() } else { give_back(session, leases, &runtime) },
-                )
+                DeliveryReport::new(bytes, receipt, move |delivered| {
+                    if delivered { then() } else { give_back(session, leases, &runtime) }
+                })
             })
             .map_into_boxed_body()
     }

@@ -105,7 +105,7 @@ pub enum OperationError {
 
 /// An operation that runs inside a session. As long as this lives the session is in use.
 #[must_use]
-pub struct Entered {
+pub struct ActiveOperation {
     /// Which session.
     pub session: SessionId,
     /// Its browser.
@@ -116,7 +116,7 @@ pub struct Entered {
     pub guard: ActivityGuard,
 }
 
-impl Entered {
+impl ActiveOperation {
     /// What comes out of the session as long as somebody reads it; until its end the session is in use.
     pub fn during<T: 'static>(self, content: BoxStream<'static, T>) -> BoxStream<'static, T> {
         Box::pin(Held { content, _guard: self.guard })
@@ -141,9 +141,9 @@ impl<T> Stream for Held<T> {
 ///
 /// # Errors
 /// [`OperationError::Missing`] for one without a browser.
-pub fn enter(session: &Session, activity: &Activity) -> Result<Entered, OperationError> {
+pub fn enter(session: &Session, activity: &Activity) -> Result<ActiveOperation, OperationError> {
     let missing = || OperationError::Missing(format!("browser session {} not found", session.id));
     let browser = session.browser.filter(|_| session.is_active()).ok_or_else(missing)?;
     let guard = activity.begin(session.id).ok_or_else(missing)?;
-    Ok(Entered { session: session.id, browser, viewport: session.shape.viewport, guard })
+    Ok(ActiveOperation { session: session.id, browser, viewport: session.shape.viewport, guard })
 }

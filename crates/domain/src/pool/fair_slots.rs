@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// So many places, of which one owner gets at most three quarters, rounded up, but never the last one unless there is no other.
 #[derive(Clone, Debug)]
-pub struct FairPlaces<O: Ord> {
+pub struct FairSlots<O: Ord> {
     taken: Arc<Mutex<BTreeMap<O, usize>>>,
     places: usize,
 }
 
 /// A place that is taken until this is dropped.
 #[derive(Debug)]
-pub struct FairPlace<O: Ord> {
+pub struct FairSlot<O: Ord> {
     taken: Arc<Mutex<BTreeMap<O, usize>>>,
     owner: O,
 }
@@ -22,7 +22,7 @@ fn lock<O>(taken: &Mutex<BTreeMap<O, usize>>) -> MutexGuard<'_, BTreeMap<O, usiz
     taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<O: Ord + Clone> FairPlaces<O> {
+impl<O: Ord + Clone> FairSlots<O> {
     /// `places` in all, one at least.
     #[must_use]
     pub fn new(places: usize) -> Self {
@@ -49,7 +49,7 @@ impl<O: Ord + Clone> FairPlaces<O> {
 
     /// A place for this owner, if one is free and it has not as many as it may.
     #[must_use]
-    pub fn take(&self, owner: &O) -> Option<FairPlace<O>> {
+    pub fn take(&self, owner: &O) -> Option<FairSlot<O>> {
         let mut taken = lock(&self.taken);
         let own = taken.get(owner).copied().unwrap_or_default();
         if taken.values().sum::<usize>() >= self.places || own >= self.of_one() {
@@ -57,7 +57,7 @@ impl<O: Ord + Clone> FairPlaces<O> {
         }
         taken.insert(owner.clone(), own + 1);
         drop(taken);
-        Some(FairPlace { taken: Arc::clone(&self.taken), owner: owner.clone() })
+        Some(FairSlot { taken: Arc::clone(&self.taken), owner: owner.clone() })
     }
 
     /// Puts those first whose owners have the fewest places, and leaves the order as it is otherwise.
@@ -67,7 +67,7 @@ impl<O: Ord + Clone> FairPlaces<O> {
     }
 }
 
-impl<O: Ord> Drop for FairPlace<O> {
+impl<O: Ord> Drop for FairSlot<O> {
     fn drop(&mut self) {
         let mut taken = lock(&self.taken);
         let Some(own) = taken.get_mut(&self.owner) else { return };
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn one_owner_never_has_all_places() {
         for (places, of_one) in [(1, 1), (2, 1), (3, 2), (4, 3), (50, 38)] {
-            let fair = FairPlaces::new(places);
+            let fair = FairSlots::new(places);
             let held: Vec<_> = std::iter::from_fn(|| fair.take(&"large")).collect();
             assert_eq!(held.len(), of_one, "of {places}");
             assert_eq!(fair.take(&"small").is_some(), places > 1, "of {places}");
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn whoever_has_the_fewest_comes_first_and_else_whoever_came_first() {
-        let fair = FairPlaces::new(8);
+        let fair = FairSlots::new(8);
         let _held = (fair.take(&"a"), fair.take(&"a"), fair.take(&"b"));
         let mut waiting = [("a", 1), ("a", 2), ("b", 3), ("c", 4), ("b", 5), ("c", 6)];
         fair.fewest_first(&mut waiting, |one| one.0);

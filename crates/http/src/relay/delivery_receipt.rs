@@ -20,7 +20,7 @@ use rustix::{
 /// Of one connection: clones are of the same one. Made by its owner, asked by whoever sends an answer over it; the default is of a
 /// connection whose owner says nothing, and there everything counts as arrived.
 #[derive(Clone, Debug, Default)]
-pub struct Receipt(Rc<RefCell<Socket>>);
+pub struct DeliveryReceipt(Rc<RefCell<Socket>>);
 
 #[derive(Debug, Default)]
 enum Socket {
@@ -34,12 +34,12 @@ enum Socket {
     /// The kernel has all, and not all of it has arrived; a descriptor of the connection to ask about.
     Known(TcpStream),
     /// It is known already.
-    Over(Arrival),
+    Over(DeliveryState),
 }
 
 /// Where the bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum DeliveryState {
     /// Still ours, or on their way.
     Underway,
     /// The client's machine has all of them, or nobody can say that it has not.
@@ -48,7 +48,7 @@ pub(super) enum Arrival {
     Lost,
 }
 
-impl Receipt {
+impl DeliveryReceipt {
     /// Of a connection whose owner calls [`flushed`](Self::flushed).
     pub(crate) fn of_connection() -> Self {
         Self(Rc::new(RefCell::new(Socket::Unasked)))
@@ -74,16 +74,16 @@ impl Receipt {
             // Without another descriptor nobody can say.
             let other = fcntl_dupfd_cloexec(connection, 0).map(|fd: OwnedFd| TcpStream::from(fd));
             *socket = other.map_or(Socket::Unasked, |stream| match arrival(&stream) {
-                Arrival::Underway => Socket::Known(stream),
+                DeliveryState::Underway => Socket::Known(stream),
                 known => Socket::Over(known),
             });
         }
     }
 
-    pub(super) fn arrival(&self) -> Arrival {
+    pub(super) fn arrival(&self) -> DeliveryState {
         match &*self.0.borrow() {
-            Socket::Unknown | Socket::Unasked => Arrival::Arrived,
-            Socket::Asked => Arrival::Underway,
+            Socket::Unknown | Socket::Unasked => DeliveryState::Arrived,
+            Socket::Asked => DeliveryState::Underway,
             Socket::Known(stream) => arrival(stream),
             Socket::Over(arrival) => *arrival,
         }
@@ -95,16 +95,16 @@ impl Receipt {
     }
 }
 
-fn arrival(stream: &TcpStream) -> Arrival {
+fn arrival(stream: &TcpStream) -> DeliveryState {
     // A connection that was reset has no peer.
-    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return Arrival::Lost };
+    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return DeliveryState::Lost };
     match unacknowledged(local, peer) {
-        Ok(Some(0)) => Arrival::Arrived,
-        Ok(Some(_)) => Arrival::Underway,
-        Ok(None) => Arrival::Lost,
+        Ok(Some(0)) => DeliveryState::Arrived,
+        Ok(Some(_)) => DeliveryState::Underway,
+        Ok(None) => DeliveryState::Lost,
         Err(error) => {
             tracing::debug!(%error, "the kernel does not say what of an answer has arrived");
-            Arrival::Arrived
+            DeliveryState::Arrived
         }
     }
 }
@@ -194,7 +194,7 @@ mod tests {
         for place in ["127.0.0.1:0", "[::1]:0"] {
             let Ok((mut ours, client)) = connection(place) else { continue };
             ours.write_all(&[b'x'; 1000]).expect("sent");
-            assert_eq!(arrival(&ours), Arrival::Arrived, "{place}");
+            assert_eq!(arrival(&ours), DeliveryState::Arrived, "{place}");
             drop(client);
         }
     }
@@ -205,7 +205,7 @@ mod tests {
         ours.write_all(&[b'x'; 1000]).expect("sent");
         client.read_exact(&mut [0; 1000]).expect("read");
         drop(client);
-        assert_eq!(arrival(&ours), Arrival::Arrived);
+        assert_eq!(arrival(&ours), DeliveryState::Arrived);
     }
 
     #[test]
@@ -213,11 +213,11 @@ mod tests {
         let (mut ours, client) = connection("127.0.0.1:0").expect("a connection");
         drop(client);
         ours.write_all(&[b'x'; 1000]).expect("taken by our kernel");
-        assert_eq!(arrival(&ours), Arrival::Lost, "it closed before");
+        assert_eq!(arrival(&ours), DeliveryState::Lost, "it closed before");
         let (mut ours, client) = connection("127.0.0.1:0").expect("a connection");
         ours.write_all(&[b'x'; 1000]).expect("sent");
         drop(client);
-        assert_eq!(arrival(&ours), Arrival::Lost, "it closed with something unread");
+        assert_eq!(arrival(&ours), DeliveryState::Lost, "it closed with something unread");
     }
 
     #[test]
@@ -228,20 +228,20 @@ mod tests {
         while let Ok(count) = ours.write(&[b'x'; 1 << 16]) {
             sent += count;
         }
-        assert_eq!(arrival(&ours), Arrival::Underway);
+        assert_eq!(arrival(&ours), DeliveryState::Underway);
         client.read_exact(&mut vec![0; sent]).expect("read");
-        assert_eq!(arrival(&ours), Arrival::Arrived);
+        assert_eq!(arrival(&ours), DeliveryState::Arrived);
     }
 
     #[test]
     fn nothing_is_known_before_all_was_handed_to_the_kernel() {
         let (ours, client) = connection("127.0.0.1:0").expect("a connection");
-        let receipt = Receipt::of_connection();
+        let receipt = DeliveryReceipt::of_connection();
         receipt.ask();
-        assert_eq!(receipt.arrival(), Arrival::Underway);
+        assert_eq!(receipt.arrival(), DeliveryState::Underway);
         receipt.flushed(&ours);
-        assert_eq!(receipt.arrival(), Arrival::Arrived);
+        assert_eq!(receipt.arrival(), DeliveryState::Arrived);
         drop((ours, client));
-        assert_eq!(receipt.arrival(), Arrival::Arrived, "what has arrived stays so");
+        assert_eq!(receipt.arrival(), DeliveryState::Arrived, "what has arrived stays so");
     }
 }

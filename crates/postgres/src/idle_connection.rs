@@ -16,7 +16,7 @@ use crate::database::describe;
 type Wire = tokio_postgres::Connection<Socket, NoTlsStream>;
 
 /// A connection at rest: nothing moves on its socket.
-pub(crate) struct Driven {
+pub(crate) struct IdleConnection {
     connection: AsyncPgConnection,
     wire: Wire,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Driven {
 #[error("the connection was lost: {0}")]
 pub(crate) struct Lost(String);
 
-impl Driven {
+impl IdleConnection {
     /// Opens a connection. Its socket belongs to the runtime of this call.
     pub(crate) async fn open(config: &Config) -> Result<Self, ConnectionError> {
         let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(describe(&error));

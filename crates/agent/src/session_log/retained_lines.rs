@@ -18,12 +18,12 @@ const LINE_COST: usize = 48;
 const MAX_LINE: usize = 4 << 10;
 
 /// The browser's, the X server's and the agent's own.
-pub(crate) static CHROMIUM: Kept = Kept::new();
-pub(crate) static DISPLAY: Kept = Kept::new();
-pub(crate) static AGENT: Kept = Kept::new();
+pub(crate) static CHROMIUM: RetainedLines = RetainedLines::new();
+pub(crate) static DISPLAY: RetainedLines = RetainedLines::new();
+pub(crate) static AGENT: RetainedLines = RetainedLines::new();
 
 /// The last lines of one log. Grows as needed, up to its bound.
-pub(crate) struct Kept {
+pub(crate) struct RetainedLines {
     lines: Mutex<Lines>,
     news: Notify,
 }
@@ -35,7 +35,7 @@ struct Lines {
     dropped: u64,
 }
 
-impl Kept {
+impl RetainedLines {
     const fn new() -> Self {
         let lines = Lines { kept: VecDeque::new(), weight: 0, dropped: 0 };
         Self { lines: Mutex::new(lines), news: Notify::const_new() }
@@ -117,14 +117,14 @@ impl io::Write for AgentLog {
 mod tests {
     use super::*;
 
-    fn messages(kept: &Kept, next: u64) -> (Vec<String>, u64) {
+    fn messages(kept: &RetainedLines, next: u64) -> (Vec<String>, u64) {
         let (lines, next) = kept.read(next, usize::MAX);
         (lines.into_iter().map(|line| line.message).collect(), next)
     }
 
     #[test]
     fn a_reader_goes_on_where_it_was() {
-        let kept = Kept::new();
+        let kept = RetainedLines::new();
         kept.add(b"one\r\n");
         kept.add(b"two \xff");
         assert_eq!(messages(&kept, 0), (vec!["one".to_owned(), "two \u{fffd}".to_owned()], 2));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_log_is_bounded_and_a_late_reader_gets_its_last_lines() {
-        let kept = Kept::new();
+        let kept = RetainedLines::new();
         for n in 0..100_000 {
             kept.add(format!("line {n}").as_bytes());
         }
