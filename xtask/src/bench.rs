@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: how fast and how small, as ratios; see docs/benchmarks.md.
+//! `cargo xtask bench`: measures speed and size as ratios; see docs/benchmarks.md.
 
 use anyhow::Result;
 

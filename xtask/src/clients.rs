@@ -1,5 +1,5 @@
-//! The public clients that the end-to-end tests drive Casement with, in exactly the versions of the lock files in
-//! `crates/app/tests/clients`. They live under cargo's target folder: the machine keeps nothing of them.
+//! Installs the public clients that the end-to-end tests use, in the versions of the lock files in
+//! `crates/app/tests/clients`, below cargo's target folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::{step, workspace};
 
 const LOCKS: &[&str] = &["requirements.txt", "package.json", "package-lock.json"];
 
-/// Where the clients are: `venv/bin/python` and `node_modules`. Installs them when a lock file has changed.
+/// Returns the folder of the clients: `venv/bin/python` and `node_modules`. Installs them if a lock file has changed.
 pub(crate) fn ensure() -> Result<PathBuf> {
     let wanted = workspace::root().join("crates/app/tests/clients");
     let home = workspace::target()?.join("clients");
@@ -29,7 +29,7 @@ pub(crate) fn ensure() -> Result<PathBuf> {
     }
     install_python(&home)?;
     install_node(&home)?;
-    // Last, so that an installation that was broken off is not taken for a whole one.
+    // Last, so that an interrupted installation does not count as complete.
     fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
     Ok(home)
 }
@@ -48,7 +48,7 @@ fn install_python(home: &Path) -> Result<()> {
 
 fn install_node(home: &Path) -> Result<()> {
     let mut npm = Command::new("npm");
-    // No script of a package runs: none of these needs one, and the browser is the machine's own.
+    // Scripts of packages do not run: none is needed, and the browser is the machine's own.
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
     step::run("installing the JavaScript clients", npm.current_dir(home))
 }

@@ -1,5 +1,5 @@
-//! Which crate may know which: the rules that keep the domain embeddable and the adapters apart, held as data and
-//! checked against what cargo resolved. A failure says what to do instead.
+//! The rules between crates, which keep the domain embeddable and the adapters apart: data that is checked against
+//! cargo's resolved graph. A failure names the alternative.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,93 +7,89 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, Package
 
 use crate::workspace;
 
-/// What one crate of ours may use of ours, and the way out for somebody who needs more.
+/// The workspace crates that a crate may use, and the advice for a crate that needs more.
 struct DependencyRule {
     from: &'static str,
     to: &'static [&'static str],
-    instead: &'static str,
+    advice: &'static str,
 }
 
 const DEPENDENCY_RULES: &[DependencyRule] = &[
     DependencyRule {
         from: "casement-domain",
         to: &[],
-        instead: "say what the domain wants as a port trait; an adapter implements it",
+        advice: "say what the domain wants as a port trait; an adapter implements it",
     },
     DependencyRule {
         from: "casement-postgres",
         to: &["casement-domain"],
-        instead: "add a port in casement-domain instead",
+        advice: "add a port in casement-domain instead",
     },
     DependencyRule {
         from: "casement-telemetry",
         to: &["casement-domain"],
-        instead: "add a port in casement-domain instead",
+        advice: "add a port in casement-domain instead",
     },
-    DependencyRule {
-        from: "casement-http",
-        to: &["casement-domain"],
-        instead: "add a port in casement-domain instead",
-    },
+    DependencyRule { from: "casement-http", to: &["casement-domain"], advice: "add a port in casement-domain instead" },
     DependencyRule {
         from: "casement-memory",
         to: &["casement-domain"],
-        instead: "add a port in casement-domain instead",
+        advice: "add a port in casement-domain instead",
     },
     DependencyRule {
         from: "casement-sealing",
         to: &["casement-domain"],
-        instead: "add a port in casement-domain instead",
+        advice: "add a port in casement-domain instead",
     },
     DependencyRule {
         from: "casement-egress",
         to: &["casement-domain"],
-        instead: "add a port in casement-domain instead",
+        advice: "add a port in casement-domain instead",
     },
     DependencyRule {
         from: "casement-sandbox",
         to: &[],
-        instead: "a sandbox holds processes and knows nothing of browsers: pass what it needs in its specification",
+        advice: "a sandbox holds processes and knows nothing of browsers: pass what it needs in its specification",
     },
     DependencyRule {
         from: "casement-archive",
         to: &[],
-        instead: "an archive holds files and knows nothing of what they are for beside browser extensions: pass a limit",
+        advice: "an archive holds files and knows nothing of what they are for beside browser extensions: pass a limit",
     },
     DependencyRule {
         from: "casement-agent",
         to: &["casement-agent-protocol", "casement-archive", "casement-sandbox", "casement-domain"],
-        instead: "the agent runs inside a sandbox: let the server tell it over the protocol",
+        advice: "the agent runs inside a sandbox: let the server tell it over the protocol",
     },
     DependencyRule {
         from: "casement-blobs",
         to: &["casement-archive", "casement-domain"],
-        instead: "add a port in casement-domain instead",
+        advice: "add a port in casement-domain instead",
     },
     DependencyRule {
         from: "casement-vaults",
         to: &["casement-domain"],
-        instead: "it asks the web through its own trait `Web`: let the program implement it over the adapter",
+        advice: "it asks the web through its own trait `Web`: let the program implement it over the adapter",
     },
     DependencyRule {
         from: "casement-agent-protocol",
         to: &[],
-        instead: "the protocol is plain messages: map them to the domain where they are used",
+        advice: "the protocol is plain messages: map them to the domain where they are used",
     },
     DependencyRule {
         from: "casement-chromium",
         to: &["casement-domain", "casement-sandbox", "casement-agent", "casement-agent-protocol"],
-        instead: "add a port in casement-domain instead",
+        advice: "add a port in casement-domain instead",
     },
     DependencyRule {
         from: "casement-webdriver",
         to: &["casement-domain"],
-        instead: "it drives any WebDriver server: let the program pass a connector",
+        advice: "it drives any WebDriver server: let the program pass a connector",
     },
     DependencyRule {
         from: "casement-runner",
         to: &["casement-archive", "casement-domain", "casement-sandbox"],
-        instead: "add a port in casement-domain instead",
+        advice: "add a port in casement-domain instead",
     },
     DependencyRule {
         from: "casement",
@@ -114,12 +110,12 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
             "casement-vaults",
             "casement-webdriver",
         ],
-        instead: "the program wires the adapters together",
+        advice: "the program wires the adapters together",
     },
     DependencyRule {
         from: "xtask",
         to: &[],
-        instead: "xtask must build in seconds: run the program instead of linking it",
+        advice: "xtask must build in seconds: run the program instead of linking it",
     },
 ];
 
@@ -127,12 +123,13 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
 const TEST_HELPERS: &[&str] = &["casement-domain", "casement-postgres", "casement-webdriver"];
 const WITHOUT_TEST_HELPERS: &[&str] = &["casement-domain", "xtask"];
 
-/// A technology belongs to one crate: packages by the beginning of their names, and who may use them directly.
+/// A technology that belongs to certain crates: the name prefixes of its packages, and the crates that may use it
+/// directly.
 struct ImportRule {
     packages: &'static [&'static str],
     held_by: &'static [&'static str],
     in_tests: bool,
-    instead: &'static str,
+    advice: &'static str,
 }
 
 const IMPORT_RULES: &[ImportRule] = &[
@@ -140,65 +137,65 @@ const IMPORT_RULES: &[ImportRule] = &[
         packages: &["diesel", "tokio-postgres"],
         held_by: &["casement-postgres"],
         in_tests: false,
-        instead: "SQL lives in casement-postgres: add a port in casement-domain and a repository there",
+        advice: "SQL lives in casement-postgres: add a port in casement-domain and a repository there",
     },
     ImportRule {
         packages: &["actix"],
         held_by: &["casement-http"],
         in_tests: false,
-        instead: "routes live in casement-http; hand it what it needs through a port",
+        advice: "routes live in casement-http; hand it what it needs through a port",
     },
     ImportRule {
         packages: &["fantoccini", "webdriver"],
         held_by: &["casement-webdriver"],
         in_tests: false,
-        instead: "WebDriver lives in casement-webdriver: use the BrowserEngine port",
+        advice: "WebDriver lives in casement-webdriver: use the BrowserEngine port",
     },
     ImportRule {
         packages: &["object_store"],
         held_by: &["casement-blobs"],
         in_tests: false,
-        instead: "stored bytes lie behind the BlobStore port",
+        advice: "stored bytes lie behind the BlobStore port",
     },
     ImportRule {
         packages: &["opentelemetry"],
         held_by: &["casement-telemetry"],
         in_tests: true,
-        instead: "what is exported goes through the Outlet port",
+        advice: "what is exported goes through the Outlet port",
     },
     ImportRule {
         packages: &["clap", "metrics-exporter-", "tracing-subscriber"],
         held_by: &["casement", "xtask"],
         in_tests: true,
-        instead: "a library reads no command line and chooses no output: let the program pass a value",
+        advice: "a library reads no command line and chooses no output: let the program pass a value",
     },
     ImportRule {
         packages: &["anyhow"],
         held_by: &["casement", "xtask"],
         in_tests: true,
-        instead: "a crate boundary has a typed error: write an enum with thiserror",
+        advice: "a crate boundary has a typed error: write an enum with thiserror",
     },
     ImportRule {
         packages: &["cargo_metadata"],
         held_by: &["xtask"],
         in_tests: false,
-        instead: "questions about the workspace are asked in xtask",
+        advice: "questions about the workspace are asked in xtask",
     },
     ImportRule {
         packages: &["keepass"],
         held_by: &["casement-vaults"],
         in_tests: false,
-        instead: "stores of logins lie behind the CredentialStore port",
+        advice: "stores of logins lie behind the CredentialStore port",
     },
     ImportRule {
         packages: &["toml"],
         held_by: &["casement", "xtask"],
         in_tests: false,
-        instead: "the configuration file is the program's: let it pass a value",
+        advice: "the configuration file is the program's: let it pass a value",
     },
 ];
 
-/// All that the domain itself may name. A new line here needs a reason in the commit: downstream teams embed this crate.
+/// The dependencies of the domain. A new line needs a reason in the commit, because downstream teams embed this crate.
 const DOMAIN_MAY_USE: &[&str] = &[
     "async-trait",
     "base64",           // the written form of an API key
@@ -218,7 +215,7 @@ const DOMAIN_MAY_USE: &[&str] = &[
     "url", // an address that a session asks of the web is taken apart as browsers do
 ];
 
-/// What must not come in behind those either: input, output, a runtime.
+/// Packages that must not come in transitively either: input, output, a runtime.
 const DOMAIN_NEVER_REACHES: &[&str] = &[
     "actix-web",
     "anyhow",
@@ -233,7 +230,8 @@ const DOMAIN_NEVER_REACHES: &[&str] = &[
     "tokio",
 ];
 
-/// The folders at the top of the checkout. Examples live in `docs/examples`, end-to-end tests with the program they drive.
+/// The top folders of the checkout. Examples are in `docs/examples`, end-to-end tests in the crate of the program they
+/// drive.
 const TOP_FOLDERS: &[&str] = &[".cargo", ".ci", ".github", "crates", "docs", "migrations", "xtask"];
 
 fn metadata() -> Metadata {
@@ -255,12 +253,12 @@ fn direct<'a>(package: &'a Package, kinds: &'a [DependencyKind]) -> impl Iterato
 const BUILT_IN: &[DependencyKind] = &[DependencyKind::Normal, DependencyKind::Build];
 const IN_TESTS: &[DependencyKind] = &[DependencyKind::Development];
 
-fn assert_none(broken: &[String]) {
-    assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
+fn assert_none(violations: &[String]) {
+    assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }
 
 #[test]
-fn every_member_has_its_row_in_the_table() {
+fn every_crate_has_a_dependency_rule() {
     let metadata = metadata();
     let rows: BTreeSet<String> = DEPENDENCY_RULES.iter().map(|arrow| arrow.from.to_owned()).collect();
     let members: BTreeSet<String> = members(&metadata).into_keys().collect();
@@ -268,63 +266,63 @@ fn every_member_has_its_row_in_the_table() {
 }
 
 #[test]
-fn crates_use_only_what_lies_below_them() {
+fn crates_use_only_the_allowed_crates() {
     let metadata = metadata();
     let members = members(&metadata);
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for arrow in DEPENDENCY_RULES {
         let package = members[arrow.from];
         for to in direct(package, BUILT_IN).filter(|name| members.contains_key(*name) && !arrow.to.contains(name)) {
-            broken.push(format!("{} must not depend on {to}: {}", arrow.from, arrow.instead));
+            violations.push(format!("{} must not depend on {to}: {}", arrow.from, arrow.advice));
         }
         let helpers = if WITHOUT_TEST_HELPERS.contains(&arrow.from) { &[] } else { TEST_HELPERS };
         let in_tests = |name: &str| arrow.to.contains(&name) || helpers.contains(&name) || name == arrow.from;
         for to in direct(package, IN_TESTS).filter(|name| members.contains_key(*name) && !in_tests(name)) {
-            let instead = "tests may borrow the domain's mocks and the throwaway database only; put the test where both are known";
-            broken.push(format!("the tests of {} must not depend on {to}: {instead}", arrow.from));
+            let advice = "tests may borrow the domain's mocks and the throwaway database only; put the test where both are known";
+            violations.push(format!("the tests of {} must not depend on {to}: {advice}", arrow.from));
         }
     }
-    assert_none(&broken);
+    assert_none(&violations);
 }
 
 #[test]
-fn a_technology_is_known_to_one_crate_only() {
+fn a_technology_is_used_by_its_crates_only() {
     let metadata = metadata();
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for (name, package) in members(&metadata) {
         for holder in IMPORT_RULES.iter().filter(|holder| !holder.held_by.contains(&name.as_str())) {
             let kinds = if holder.in_tests { BUILT_IN.to_vec() } else { [BUILT_IN, IN_TESTS].concat() };
             let held = |found: &&str| holder.packages.iter().any(|prefix| found.starts_with(prefix));
             for found in direct(package, &kinds).filter(held) {
-                broken.push(format!("{name} must not depend on {found}: {}", holder.instead));
+                violations.push(format!("{name} must not depend on {found}: {}", holder.advice));
             }
         }
     }
-    assert_none(&broken);
+    assert_none(&violations);
 }
 
 #[test]
 fn the_domain_reaches_no_input_or_output() {
     let metadata = metadata();
     let domain = members(&metadata)["casement-domain"];
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for found in direct(domain, BUILT_IN).filter(|name| !DOMAIN_MAY_USE.contains(name)) {
-        broken.push(format!(
+        violations.push(format!(
             "casement-domain must not depend on {found}: if it does input, output, time or chance, make it a port; \
              if it is pure and worth it, add it to DOMAIN_MAY_USE and say why"
         ));
     }
-    let reached = reached(&metadata, &domain.id);
-    for found in DOMAIN_NEVER_REACHES.iter().filter(|name| reached.contains(**name)) {
-        broken.push(format!(
+    let transitive_names = transitive_names(&metadata, &domain.id);
+    for found in DOMAIN_NEVER_REACHES.iter().filter(|name| transitive_names.contains(**name)) {
+        violations.push(format!(
             "casement-domain reaches {found} through a dependency: `cargo tree -p casement-domain -i {found}`"
         ));
     }
-    assert_none(&broken);
+    assert_none(&violations);
 }
 
-/// The names of everything that is built into the package, however deep.
-fn reached(metadata: &Metadata, from: &PackageId) -> BTreeSet<String> {
+/// Returns the names of everything that is built into the package, transitively.
+fn transitive_names(metadata: &Metadata, from: &PackageId) -> BTreeSet<String> {
     let nodes: BTreeMap<_, _> =
         metadata.resolve.iter().flat_map(|resolve| &resolve.nodes).map(|node| (&node.id, node)).collect();
     let mut seen = BTreeSet::new();
@@ -341,7 +339,7 @@ fn reached(metadata: &Metadata, from: &PackageId) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_top_of_the_checkout_stays_a_short_list() {
+fn the_top_folders_are_the_listed_ones() {
     let output = std::process::Command::new("git").args(["ls-files", "-z"]).current_dir(workspace::root()).output();
     let output = output.expect("git answers");
     assert!(
@@ -351,14 +349,14 @@ fn the_top_of_the_checkout_stays_a_short_list() {
     );
     let files = String::from_utf8(output.stdout).expect("paths are UTF-8");
     let folders: BTreeSet<&str> = files.split('\0').filter_map(|path| Some(path.split_once('/')?.0)).collect();
-    let broken: Vec<String> = folders
+    let violations: Vec<String> = folders
         .into_iter()
         .filter(|folder| !TOP_FOLDERS.contains(folder))
         .map(|folder| {
             format!("no folder {folder}/ at the top: examples go to docs/examples, tests to the crate they drive")
         })
         .collect();
-    assert_none(&broken);
+    assert_none(&violations);
 }
 
 #[test]

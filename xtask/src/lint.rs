@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: what a reviewer should not have to say.
+//! `cargo xtask lint`: the checks that need no reviewer.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{step, workspace};
 
-/// The version that CI and developers share, so that a new rule of it arrives by a commit.
+/// The version that CI and developers share, so that a new rule arrives by a commit.
 const CARGO_DENY: &str = "0.20.2";
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     step::run("dependencies", deny()?.current_dir(workspace::root()).args(checks))
 }
 
-/// cargo-deny: the machine's own, or one of ours under the target folder.
+/// Returns cargo-deny: the machine's own, or one installed below the target folder.
 fn deny() -> Result<Command> {
     if step::succeeds(Command::new("cargo-deny").arg("--version")) {
         return Ok(Command::new("cargo-deny"));

@@ -1,7 +1,7 @@
-//! What a developer or CI does: `cargo xtask up`, `test`, `lint`, `openapi`, `bench`.
+//! The tasks of developers and CI: `cargo xtask up`, `test`, `lint`, `openapi`, `bench`.
 //!
-//! One rule keeps this program useful: CI calls the same commands that a person types, so a green run means the
-//! same thing in both places. It depends on none of Casement's crates, to be built in seconds on a fresh machine.
+//! CI calls the same commands that a person types, so a successful run means the same in both places. This program
+//! depends on no crate of Casement, so it builds in seconds on a fresh machine.
 
 mod bench;
 mod clients;
@@ -21,7 +21,7 @@ mod source_rules;
 
 use clap::{Parser, Subcommand};
 
-/// What a developer or CI does.
+/// Tasks of developers and CI.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {

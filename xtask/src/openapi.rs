@@ -1,4 +1,4 @@
-//! `cargo xtask openapi`: the committed document is the one that the handlers make.
+//! `cargo xtask openapi`: the committed document equals the one generated from the handlers.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The document as the program prints it, with one newline at its end.
+/// Returns the document as the program prints it, with one newline at its end.
 fn document() -> Result<String> {
     let mut cargo = workspace::cargo();
     cargo.args(["run", "--locked", "--quiet", "--package", "casement", "--", "openapi"]);

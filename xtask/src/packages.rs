@@ -1,7 +1,7 @@
-//! What the machine must have, and how it gets it.
+//! Checks and installs the system packages that Casement needs.
 //!
-//! Where all of it is there, nothing is asked, downloaded or changed. On Debian 12 and later the rest is installed;
-//! elsewhere the person is told what to install: guessing package names of other systems helps nobody.
+//! If all are present, nothing is asked, downloaded or changed. On Debian 12 and later missing ones are installed;
+//! elsewhere the person is told what to install, because package names differ.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::step;
 
-/// One thing the machine must have.
+/// A program or library that the machine must have.
 pub(crate) struct Need {
     what: &'static str,
     package: &'static str,
@@ -25,19 +25,19 @@ enum Check {
     /// `<folder>/<any name>/<rest>` exists.
     Below(&'static str, &'static str),
     Succeeds(&'static [&'static str]),
-    /// The program's words about its version name this one or a later one.
+    /// The program's version output names this major version or a later one.
     Since(&'static [&'static str], u32),
     Any(&'static [Check]),
 }
 
-/// The oldest that is known to do all that Casement promises; in 148 a click of a stealth session was lost. `casement doctor` looks for the same.
-const CHROMIUM: u32 = 156;
+/// The oldest supported version; in 148 a click of a stealth session was lost. `casement doctor` requires the same.
+const MIN_CHROMIUM: u32 = 156;
 
-/// What `casement serve` needs to run.
+/// The packages for `casement serve`.
 pub(crate) const RUN: &[Need] = &[
     need("bubblewrap, the sandbox", "bubblewrap", Check::Program("bwrap")),
-    need("Chromium 156 or later", "chromium", Check::Since(&["/usr/lib/chromium/chromium", "--version"], CHROMIUM)),
-    need("chromedriver 156 or later", "chromium-driver", Check::Since(&["chromedriver", "--version"], CHROMIUM)),
+    need("Chromium 156 or later", "chromium", Check::Since(&["/usr/lib/chromium/chromium", "--version"], MIN_CHROMIUM)),
+    need("chromedriver 156 or later", "chromium-driver", Check::Since(&["chromedriver", "--version"], MIN_CHROMIUM)),
     need("Xvfb, the display of headful sessions", "xvfb", Check::Program("Xvfb")),
     need("ffmpeg, which makes recordings", "ffmpeg", Check::Program("ffmpeg")),
     need(
@@ -55,10 +55,10 @@ pub(crate) const RUN: &[Need] = &[
     ),
 ];
 
-/// What the tests need on top: the public clients come through pip and npm.
+/// The additional packages for the tests: the public clients come through pip and npm.
 pub(crate) const TEST: &[Need] = &[
     need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
-    // Its package `tinyproxy` would start one.
+    // The package `tinyproxy` would start a server.
     need("tinyproxy, an HTTP proxy", "tinyproxy-bin", Check::Program("tinyproxy")),
     need("keepassxc-cli, which makes KeePass databases", "keepassxc", Check::Program("keepassxc-cli")),
     need("dante, a SOCKS proxy", "dante-server", Check::AnyPath(&["/usr/sbin/danted"])),
@@ -73,7 +73,7 @@ const fn need(what: &'static str, package: &'static str, check: Check) -> Need {
     Need { what, package, check }
 }
 
-/// Installs what is missing of these, or fails with what to install by hand.
+/// Installs the missing packages, or fails with a list for manual installation.
 pub(crate) fn ensure(needs: &[&'static [Need]]) -> Result<()> {
     let missing = missing(needs);
     if missing.is_empty() {
@@ -107,8 +107,10 @@ impl Check {
             Self::Below(folder, rest) => fs::read_dir(folder)
                 .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().join(rest).exists())),
             Self::Since(words, oldest) => {
-                let said = Command::new(words[0]).args(&words[1..]).stderr(Stdio::null()).output();
-                said.is_ok_and(|said| major(&String::from_utf8_lossy(&said.stdout)).is_some_and(|it| it >= *oldest))
+                let output = Command::new(words[0]).args(&words[1..]).stderr(Stdio::null()).output();
+                output.is_ok_and(|output| {
+                    major_version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|it| it >= *oldest)
+                })
             }
             Self::Any(checks) => checks.iter().any(Self::holds),
             Self::Succeeds(words) => step::succeeds(Command::new(words[0]).args(&words[1..])),
@@ -116,9 +118,9 @@ impl Check {
     }
 }
 
-/// The first number in what a program says of its version.
-fn major(said: &str) -> Option<u32> {
-    said.split(|letter: char| !letter.is_ascii_digit()).find(|part| !part.is_empty())?.parse().ok()
+/// Returns the first number in a program's version output.
+fn major_version(output: &str) -> Option<u32> {
+    output.split(|letter: char| !letter.is_ascii_digit()).find(|part| !part.is_empty())?.parse().ok()
 }
 
 fn on_path(name: &str) -> bool {
@@ -126,7 +128,7 @@ fn on_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// Debian 12 or later; testing and unstable name no version.
+/// Returns true on Debian 12 or later; testing and unstable have no version.
 fn is_debian(os_release: &str) -> bool {
     let field =
         |name: &str| os_release.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim_matches('"'));
@@ -147,7 +149,7 @@ fn install(packages: &[&str]) -> Result<()> {
 }
 
 fn apt_install(packages: &[&str]) -> Result<()> {
-    // Old lists name files that the mirror no longer has, or a browser of last year.
+    // Old package lists name files that the mirror no longer has, or an outdated browser.
     if let Err(error) = apt_update() {
         if !apt_lists_are_there() {
             return Err(error);
@@ -168,11 +170,11 @@ fn apt_lists_are_there() -> bool {
     entries.flatten().any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
 }
 
-/// Read by Debian's scripts when a server package is installed for the first time; ours stays only while we install.
+/// Read by Debian's scripts when a server package is installed for the first time; removed after the installation.
 const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/casement.conf";
 
-/// Debian starts a cluster on port 5432 with the package. Casement runs its own, on a private socket; a server that
-/// nobody asked for would only be one more thing to guard.
+/// Debian starts a cluster on port 5432 with the package. Casement runs its own on a private socket, so that cluster
+/// would only be an unused server.
 fn no_main_cluster() -> Result<Command> {
     let script = r#"mkdir -p "$(dirname "$1")" && echo "create_main_cluster = false" > "$1""#;
     let mut shell = as_root("sh")?;
@@ -186,7 +188,7 @@ fn apt_get() -> Result<Command> {
     Ok(apt)
 }
 
-/// The program with root's rights: as it is where we are root, else through sudo.
+/// Returns the program with root's rights: directly as root, else through sudo.
 fn as_root(program: &str) -> Result<Command> {
     let owner = fs::metadata("/proc/self").context("cannot tell who runs this: /proc is not mounted")?.uid();
     if owner == 0 {
@@ -205,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debian_counts_from_version_12_and_nothing_else_does() {
+    fn debian_12_and_later_are_recognized() {
         let release = |text: &str| is_debian(text);
         assert!(release("ID=debian\nVERSION_ID=\"12\"\n"));
         assert!(release("PRETTY_NAME=\"Debian GNU/Linux trixie/sid\"\nID=debian\n"));
@@ -215,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_the_first_number_that_a_program_says() {
-        assert_eq!(major("Chromium 156.0.8078.79 built on Debian GNU/Linux 12 (bookworm)\n"), Some(156));
-        assert_eq!(major("ChromeDriver 148.0.7778.167 (3b2)"), Some(148));
-        assert_eq!(major("it did not start"), None);
+    fn the_major_version_is_the_first_number_of_the_output() {
+        assert_eq!(major_version("Chromium 156.0.8078.79 built on Debian GNU/Linux 12 (bookworm)\n"), Some(156));
+        assert_eq!(major_version("ChromeDriver 148.0.7778.167 (3b2)"), Some(148));
+        assert_eq!(major_version("it did not start"), None);
     }
 
     #[test]
-    fn a_need_that_is_met_is_not_missing() {
+    fn installed_packages_are_not_missing() {
         const MET: &[Need] = &[need("a shell", "dash", Check::Program("sh"))];
         const UNMET: &[Need] = &[need("a dream", "dream", Check::AnyPath(&["/no/such/path"]))];
         let names: Vec<&str> = missing(&[MET, UNMET]).iter().map(|need| need.what).collect();

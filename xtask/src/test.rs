@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything, on a fresh machine too.
+//! `cargo xtask test`: runs all tests, also on a fresh machine.
 
 use std::thread::available_parallelism;
 
@@ -36,8 +36,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     step::run("testing", &mut cargo)
 }
 
-/// Most of the time goes to tests that start Chromium, and each start keeps a core busy for a second: more of them at
-/// once than cores makes every one slower, and deadlines that are generous for one browser are not for ten.
+/// Most of the time goes to tests that start Chromium, and each start keeps a core busy for a second: running more
+/// tests than cores makes all of them slower, and timeouts that suffice for one browser are too short for ten.
 fn threads() -> usize {
     available_parallelism().map_or(2, usize::from).clamp(1, 4)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask up`: from a fresh clone to a running Casement.
+//! `cargo xtask up`: from a fresh clone to a running server.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -32,6 +32,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut serve = Command::new(&program);
     serve.arg("serve").args(&options.serve);
     eprintln!("==> starting {} serve {}", program.display(), options.serve.join(" "));
-    // The server takes our place: Ctrl-C and a supervisor's signals reach it and nothing in between.
+    // The server replaces this process, so that it receives Ctrl-C and a supervisor's signals directly.
     Err(anyhow!(serve.exec()).context(format!("cannot start {}", program.display())))
 }

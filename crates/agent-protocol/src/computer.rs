@@ -1,158 +1,158 @@
-//! The words of computer control: `POST /v1/computer/perform`, `mouse`, `clipboard/write` and `clipboard/read`.
+//! Computer control: `POST /v1/computer/perform`, `mouse`, `clipboard/write` and `clipboard/read`.
 //!
-//! The clipboard's text is the body itself, there and back. A key is an X11 key symbol: characters up to U+00FF are their own code
-//! point, others `0x01000000` and the code point.
+//! The clipboard's text is the plain body of request and response. A key is an X11 key symbol: characters up to U+00FF
+//! are their own code point, others `0x01000000` plus the code point.
 
 use serde::{Deserialize, Serialize};
 
-/// Longest text on the clipboard that is read, in bytes of UTF-8.
+/// The longest clipboard text that is read, in bytes of UTF-8.
 pub const MAX_CLIPBOARD_BYTES: usize = 8 << 20;
 
-/// Body of `POST /v1/computer/perform`: what hands do, in order. What fails ends it, and so does a caller who goes: everything held
-/// is let go then. The refusal's field is `actions[3]`.
+/// Body of `POST /v1/computer/perform`: input actions in order. The first failure, or a disconnect of the caller, ends
+/// the request and releases everything held. The refusal's field is `actions[3]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Perform {
-    /// In order.
+    /// The actions in order.
     pub actions: Vec<Action>,
 }
 
-/// A place on the display, in pixels from its upper left corner.
+/// A point on the display, in pixels from its upper left corner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
-    /// From the left.
+    /// Pixels from the left edge.
     pub x: u32,
-    /// From above.
+    /// Pixels from the upper edge.
     pub y: u32,
 }
 
-/// A button of the mouse.
+/// A mouse button.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Button {
-    /// The first.
+    /// The left button.
     Left,
     /// The wheel.
     Middle,
-    /// The second.
+    /// The right button.
     Right,
-    /// At the side.
+    /// The back button.
     Back,
-    /// At the side.
+    /// The forward button.
     Forward,
 }
 
-/// What a click does with its button.
+/// The part of a click.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClickKind {
-    /// Presses and lets go.
+    /// Presses and releases.
     Click,
     /// Presses.
     Down,
-    /// Lets go.
+    /// Releases.
     Up,
 }
 
-/// One thing that hands do. Times are milliseconds; `hold` are keys held meanwhile.
+/// An input action. Times are milliseconds; `hold` lists keys held meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Action {
     /// Moves there and clicks.
     Click {
-        /// Where.
+        /// The point.
         at: Point,
-        /// Which button.
+        /// The button.
         button: Button,
-        /// What it does.
+        /// The part of the click.
         kind: ClickKind,
-        /// How often.
+        /// The number of clicks.
         times: u32,
-        /// Keys.
+        /// Keys held meanwhile.
         #[serde(default)]
         hold: Vec<u32>,
     },
     /// Moves there.
     Move {
-        /// Where.
+        /// The target.
         to: Point,
-        /// Along a curve; the time it takes follows from the distance where none is given.
+        /// Along a curve; without a duration, that follows from the distance.
         #[serde(default)]
         smooth: bool,
-        /// On a curve only.
+        /// The duration, on a curve only.
         #[serde(default)]
         duration_ms: Option<u64>,
-        /// Keys.
+        /// Keys held meanwhile.
         #[serde(default)]
         hold: Vec<u32>,
     },
-    /// Presses at the first point, moves along all of them, lets go.
+    /// Presses at the first point, moves along all of them, releases.
     Drag {
-        /// At least two.
+        /// At least two points.
         path: Vec<Point>,
-        /// Which button.
+        /// The button.
         button: Button,
-        /// Before the first move.
+        /// The delay before the first move.
         delay_ms: u64,
-        /// After each step.
+        /// The delay after each step.
         step_delay_ms: u64,
-        /// From point to point.
+        /// The steps between two points.
         steps_per_segment: u32,
-        /// Along curves instead.
+        /// Along curves.
         #[serde(default)]
         smooth: bool,
-        /// On curves only.
+        /// The duration, on curves only.
         #[serde(default)]
         duration_ms: Option<u64>,
-        /// Keys.
+        /// Keys held meanwhile.
         #[serde(default)]
         hold: Vec<u32>,
     },
     /// Moves there and turns the wheel.
     Scroll {
-        /// Where.
+        /// The point.
         at: Point,
         /// Steps to the right.
         right: i32,
         /// Steps down.
         down: i32,
-        /// Keys.
+        /// Keys held meanwhile.
         #[serde(default)]
         hold: Vec<u32>,
     },
-    /// Presses keys: chord after chord, or all at once for a time.
+    /// Presses keys: one chord after the other, or all of them for a duration.
     Press {
-        /// Each pressed together.
+        /// The keys of each chord.
         chords: Vec<Vec<u32>>,
-        /// Zero: tapped.
+        /// How long the keys are held; zero taps them.
         #[serde(default)]
         duration_ms: u64,
-        /// Keys.
+        /// Keys held meanwhile.
         #[serde(default)]
         hold: Vec<u32>,
     },
-    /// Types, each character as a key.
+    /// Types each character as a key.
     Type {
-        /// Line ends are the key Return, tabs the key Tab; no other control characters.
+        /// Line ends are the Return key, tabs the Tab key; other control characters are not allowed.
         text: String,
-        /// After each.
+        /// The delay after each character.
         #[serde(default)]
         delay_ms: u64,
     },
-    /// A key goes down or up and stays there after the call.
+    /// Presses or releases a key, which stays so after the call.
     Key {
-        /// Which.
+        /// The key.
         key: u32,
-        /// Down, or up.
+        /// Pressed, or released.
         down: bool,
     },
     /// Hides or shows the mouse cursor.
     Cursor {
-        /// Hidden.
+        /// True to hide it.
         hidden: bool,
     },
     /// Waits.
     Sleep {
-        /// How long.
+        /// The duration.
         duration_ms: u64,
     },
 }

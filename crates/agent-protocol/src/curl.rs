@@ -1,52 +1,52 @@
-//! Requests through the browser: the words of `/v1/curl/…`.
+//! HTTP requests through the browser: `/v1/curl/…`.
 
 use serde::{Deserialize, Serialize};
 
 /// `POST`, [`CurlRequest`] → a stream: [`CurlHead`] as one line of JSON, then the bytes of the body.
 pub const REQUEST: &str = "/v1/curl/request";
 
-/// Longest line of [`CurlHead`], in bytes.
+/// The longest line of [`CurlHead`], in bytes.
 pub const MAX_HEAD_LINE: usize = 1 << 20;
 
 /// Body of [`REQUEST`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurlRequest {
-    /// Where to: `http` or `https`.
+    /// The URL: `http` or `https`.
     pub url: String,
-    /// How.
+    /// The method.
     pub method: String,
-    /// In place of the browser's own, or besides them.
+    /// Headers that replace the browser's own, or are added.
     #[serde(default)]
     pub headers: Vec<(String, String)>,
-    /// What is sent, in base64.
+    /// The body, in base64.
     #[serde(default)]
     pub body_b64: Option<String>,
-    /// When the head of the answer must be there, in milliseconds.
+    /// The timeout for the head of the response, in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// What failed outside.
+/// The failure of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Upstream {
-    /// Its name is not known.
+    /// Its name does not resolve.
     Dns,
-    /// No secure connection came to be.
+    /// The TLS handshake failed.
     Tls,
     /// The session's proxy could not be used.
     Proxy,
-    /// It answered what is no answer.
+    /// Its response is invalid.
     HttpStatus,
-    /// It could not be reached, or broke off; or a word of a newer agent.
+    /// It could not be reached, or disconnected; or the code of a newer agent.
     #[serde(other)]
     Connect,
 }
 
-/// What came back, but for its body.
+/// The head of the response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurlHead {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// The headers; a name comes once per value.
+    /// The headers; a name appears once per value.
     pub headers: Vec<(String, String)>,
 }

@@ -1,8 +1,8 @@
-//! Files: the words of `/v1/fs/…`. Every operation is a `POST`; paths are absolute.
+//! Files: `/v1/fs/…`. Every operation is a `POST`; paths are absolute.
 
 use serde::{Deserialize, Serialize};
 
-/// [`Path`] → lines of JSON, an array of [`Entry`] each, sorted by the bytes of their names over all lines.
+/// [`Path`] → lines of JSON, each an array of [`Entry`], sorted by the bytes of their names across all lines.
 pub const LIST: &str = "/v1/fs/list";
 /// [`Path`] → [`Entry`].
 pub const INFO: &str = "/v1/fs/info";
@@ -12,9 +12,9 @@ pub const READ: &str = "/v1/fs/read";
 pub const ZIP: &str = "/v1/fs/zip";
 /// [`Write`] in the head, the bytes of the file as the body.
 pub const WRITE: &str = "/v1/fs/write";
-/// Several files, as frames: see [`Frame`]. All of them or none.
+/// Several files, as frames: see [`Frame`]. All of them or none are written.
 pub const UPLOAD: &str = "/v1/fs/upload";
-/// [`Path`] of a directory in the head, a ZIP archive as the body. All of it or nothing.
+/// [`Path`] of a directory in the head, a ZIP archive as the body. All of it or nothing is written.
 pub const UNZIP: &str = "/v1/fs/unzip";
 /// [`MakeDirectory`].
 pub const MAKE_DIRECTORY: &str = "/v1/fs/make_directory";
@@ -28,78 +28,79 @@ pub const MOVE: &str = "/v1/fs/move";
 pub const PERMISSIONS: &str = "/v1/fs/permissions";
 /// [`Watch`] → [`WatchId`].
 pub const WATCH: &str = "/v1/fs/watch";
-/// [`WatchId`] → lines of JSON, a [`WatchLine`] each, from the start of the watch on. A later reader takes over from an earlier one.
+/// [`WatchId`] → lines of JSON, a [`WatchLine`] each, from the start of the watch. A later reader replaces an earlier
+/// one.
 pub const WATCH_EVENTS: &str = "/v1/fs/watch_events";
 /// [`WatchId`].
 pub const UNWATCH: &str = "/v1/fs/unwatch";
 
-/// Watches that a session may have at once.
+/// The most watches of a session.
 pub const MAX_WATCHES: usize = 16;
-/// Longest path, in bytes.
+/// The longest path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
-/// Longest content of a [`Frame`], in bytes.
+/// The longest content of a [`Frame`], in bytes.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// One path.
+/// A path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Path {
-    /// Absolute.
+    /// The absolute path.
     pub path: String,
 }
 
-/// What stands in a directory, or what a path leads to. Links are not followed.
+/// A directory entry, or the target of a path. Links are not followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The last part of the path. What is no UTF-8 is replaced.
+    /// The last part of the path. Invalid UTF-8 is replaced.
     pub name: String,
-    /// The type and the permissions as `st_mode` holds them.
+    /// The type and the permissions, as in `st_mode`.
     pub mode: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// When the content changed last: seconds since 1970.
+    /// The time of the last content change: seconds since 1970.
     pub modified_seconds: i64,
-    /// And nanoseconds.
+    /// The nanoseconds of that time.
     pub modified_nanos: u32,
 }
 
 /// A file to write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Write {
-    /// Where. The directory must be there.
+    /// Its path. The directory must exist.
     pub path: String,
     /// Its permissions.
     pub mode: u32,
 }
 
-/// A directory to make, with those above it.
+/// A directory to create, with its parents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MakeDirectory {
-    /// Where.
+    /// Its path.
     pub path: String,
-    /// Its permissions, if it is made.
+    /// Its permissions, if it is created.
     pub mode: u32,
 }
 
-/// Something to move.
+/// A move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// What.
+    /// The source.
     pub source: String,
-    /// Where nothing may be yet.
+    /// The destination, which must not exist.
     pub destination: String,
 }
 
-/// Permissions to set; a link is followed.
+/// Permissions to set; links are followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permissions {
-    /// Of what.
+    /// The path.
     pub path: String,
-    /// Which.
+    /// The permissions.
     pub mode: u32,
-    /// A name or a number.
+    /// The owner: a name or a number.
     #[serde(default)]
     pub owner: Option<String>,
-    /// A name or a number.
+    /// The group: a name or a number.
     #[serde(default)]
     pub group: Option<String>,
 }
@@ -107,70 +108,71 @@ pub struct Permissions {
 /// A directory to watch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
-    /// Which.
+    /// The path.
     pub path: String,
-    /// With those below it, also those that are made later.
+    /// Includes directories below it, also new ones.
     pub recursive: bool,
 }
 
 /// Names a watch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchId {
-    /// Which.
+    /// The id.
     pub watch_id: String,
 }
 
-/// Something happened in a watched directory.
+/// A change in a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What.
+    /// The kind.
     pub kind: ChangeKind,
-    /// Where, absolute.
+    /// The absolute path.
     pub path: String,
     /// Whether it is a directory.
     pub is_dir: bool,
 }
 
-/// What a watch tells.
+/// A line of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum WatchLine {
-    /// Something happened.
+    /// A change.
     Change(Change),
-    /// The last word, unless it was stopped: why the watch has ended.
+    /// The end of the watch, unless it was stopped.
     Ended {
-        /// For people.
+        /// The reason, for people.
         ended: String,
     },
 }
 
-/// What happened.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// Something came to be at the path, or was moved there.
+    /// The path was created, or moved there.
     Create,
     /// The content changed.
     Write,
-    /// It is gone.
+    /// The path was deleted.
     Delete,
-    /// It was moved away from the path.
+    /// The path was moved away.
     Rename,
 }
 
-/// A part of an upload of several files: a byte, the length of the content in four bytes (big endian), the content.
+/// A frame of an upload of several files: a type byte, the length of the content in four bytes (big endian), the
+/// content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
-    /// A file begins; the content is its path.
+    /// The beginning of a file; the content is its path.
     File,
     /// Bytes of the file.
     Data,
-    /// All files have come. Without it nothing is done.
+    /// The end of the upload, without which nothing is written.
     End,
 }
 
 impl Frame {
-    /// The byte on the wire.
+    /// Returns the type byte.
     #[must_use]
     pub const fn byte(self) -> u8 {
         match self {
@@ -180,7 +182,7 @@ impl Frame {
         }
     }
 
-    /// What a byte stands for.
+    /// Returns the frame of a type byte.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
@@ -191,7 +193,7 @@ impl Frame {
         }
     }
 
-    /// The head of a frame with that much content, which is at most [`MAX_FRAME_BYTES`].
+    /// Returns the head of a frame with that length of content, at most [`MAX_FRAME_BYTES`].
     #[must_use]
     pub fn head(self, length: usize) -> [u8; 5] {
         let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();

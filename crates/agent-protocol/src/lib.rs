@@ -1,11 +1,12 @@
-//! The messages between the server and the agent in a sandbox: the configuration file, the requests of the `agent` socket and the two
-//! bytes of the `dial` socket. [`client`] is the server's side.
+//! The protocol between the server and the agent in a sandbox: the configuration file, the requests of the `agent`
+//! socket and the two bytes of the `dial` socket. [`client`] is the server's side.
 //!
-//! A sandbox runs a copy of the agent and outlives the server, so the protocol is versioned: a server speaks [`PROTOCOL_VERSION`] and
-//! the version before it, unknown fields are ignored, and a field that is added has a default.
+//! A sandbox runs a copy of the agent and outlives the server, so the protocol is versioned: a server speaks
+//! [`PROTOCOL_VERSION`] and the version before it, unknown fields are ignored, and new fields have a default.
 
 pub mod client;
 pub mod computer;
+mod config;
 pub mod curl;
 pub mod extension;
 pub mod fs;
@@ -18,264 +19,114 @@ pub mod session_log;
 pub mod telemetry;
 pub mod view;
 
-use std::path::PathBuf;
-
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-/// Version of this protocol. A server speaks this one and the previous one.
+pub use self::config::AgentConfig;
+
+/// The version of this protocol. A server speaks this one and the previous one.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// Where the agent finds its configuration inside the sandbox.
+/// The path of the agent's configuration in the sandbox.
 pub const CONFIG_PATH: &str = "/run/casement/in/agent.json";
-/// Where the agent finds the way to the web inside the sandbox, unless the configuration says otherwise.
+/// The path of the egress socket in the sandbox, unless configured otherwise.
 pub const EGRESS_PATH: &str = "/run/casement/egress/egress.sock";
-/// Descriptor of the listening `agent` socket.
+/// The descriptor of the listening `agent` socket.
 pub const AGENT_FD: i32 = 3;
-/// Descriptor of the listening `dial` socket.
+/// The descriptor of the listening `dial` socket.
 pub const DIAL_FD: i32 = 4;
 
-/// Longest JSON body accepted in either direction, in bytes.
+/// The longest JSON body in either direction, in bytes.
 pub const MAX_JSON_BYTES: usize = 1 << 20;
-/// Longest screenshot accepted by the client, in bytes.
+/// The longest screenshot that the client accepts, in bytes.
 pub const MAX_IMAGE_BYTES: usize = 256 << 20;
-/// How long `GET /v1/ready` waits at most, in seconds.
+/// The longest wait of `GET /v1/ready`, in seconds.
 pub const READY_WAIT_SECONDS: u64 = 60;
-/// How often an event stream carries a heartbeat, in seconds.
+/// The heartbeat interval of an event stream, in seconds.
 pub const HEARTBEAT_SECONDS: u64 = 10;
-/// The deadline of a hand-out that names none, in milliseconds.
+/// The default timeout of a hand-out's liveness probe, in milliseconds.
 pub const DEFAULT_HANDOUT_MS: u64 = 1000;
-/// Largest width or height of a viewport, in pixels.
+/// The largest width or height of a viewport, in pixels.
 pub const MAX_SIDE: u32 = 16_384;
 
-/// Header every request carries: the protocol version the caller speaks.
+/// The header with the caller's protocol version, in every request.
 pub const VERSION_HEADER: &str = "casement-agent-version";
 
-/// Header of a request whose body is a stream of bytes: its arguments, as JSON in base64.
+/// The header with the arguments of a request whose body is a stream: JSON in base64.
 pub const ARGUMENTS_HEADER: &str = "casement-agent-arguments";
-
-/// What the server tells a new agent, as JSON at [`CONFIG_PATH`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentConfig {
-    /// The protocol version the writer speaks.
-    pub version: u32,
-    /// Random word the agent repeats in its status: a server that finds a sandbox again knows that it is the one it made.
-    pub nonce: String,
-    /// Without a display.
-    pub headless: bool,
-    /// Hide the signs of automation.
-    #[serde(default)]
-    pub stealth: bool,
-    /// Show the page without the window's frame. Has no effect when headless.
-    #[serde(default)]
-    pub kiosk_mode: bool,
-    /// Size of the display, or of the page when headless.
-    pub viewport: Viewport,
-    /// Address opened at the start; navigation is begun, not awaited.
-    #[serde(default)]
-    pub start_url: Option<String>,
-    /// Chromium's real binary, as seen inside the sandbox.
-    #[serde(default = "default_chromium")]
-    pub chromium: PathBuf,
-    /// chromedriver, as seen inside the sandbox.
-    #[serde(default = "default_chromedriver")]
-    pub chromedriver: PathBuf,
-    /// The X server of a session with a display, as seen inside the sandbox.
-    #[serde(default = "default_xvfb")]
-    pub xvfb: PathBuf,
-    /// What films a session, as seen inside the sandbox.
-    #[serde(default = "default_ffmpeg")]
-    pub ffmpeg: PathBuf,
-    /// bubblewrap, as seen inside the sandbox: what a script starts ends with a sandbox of its own.
-    #[serde(default = "default_bwrap")]
-    pub bwrap: PathBuf,
-    /// The folder of the script runner, as seen inside the sandbox. None: scripts are not supported.
-    #[serde(default)]
-    pub script_runner: Option<PathBuf>,
-    /// Chromium's profile directory inside the sandbox.
-    #[serde(default = "default_profile")]
-    pub profile: PathBuf,
-    /// Directory of unpacked extensions inside the sandbox.
-    #[serde(default = "default_extensions")]
-    pub extensions: PathBuf,
-    /// Chromium is not started before the first [restart](extension::RESTART) asks for it.
-    #[serde(default)]
-    pub held: bool,
-    /// Its profile is wanted even when it ends by itself: the agent stays for a while after that.
-    #[serde(default)]
-    pub keeps_profile: bool,
-    /// Port of Chromium's debugging protocol on the sandbox's loopback.
-    #[serde(default = "default_debugging_port")]
-    pub debugging_port: u16,
-    /// Port of chromedriver on the sandbox's loopback.
-    #[serde(default = "default_chromedriver_port")]
-    pub chromedriver_port: u16,
-    /// Port of the forwarder that Chromium uses as its proxy, on the sandbox's loopback.
-    #[serde(default = "default_forwarder_port")]
-    pub forwarder_port: u16,
-    /// Unix socket of the proxy that leads out.
-    #[serde(default = "default_egress")]
-    pub egress_socket: PathBuf,
-    /// The agent ends itself when no server has spoken to it for this many seconds. Zero: never.
-    #[serde(default)]
-    pub idle_end_seconds: u64,
-    /// Ends the browser when everything in the sandbox together holds more memory (PSS) than this, in bytes.
-    #[serde(default)]
-    pub memory_limit_bytes: Option<u64>,
-    /// Further switches for Chromium, appended last. The ones the isolation rests on cannot be overridden here.
-    #[serde(default)]
-    pub extra_chromium_args: Vec<String>,
-}
-
-impl AgentConfig {
-    /// A configuration with the usual paths and ports.
-    #[must_use]
-    pub fn new(nonce: impl Into<String>, headless: bool, viewport: Viewport) -> Self {
-        Self {
-            version: PROTOCOL_VERSION,
-            nonce: nonce.into(),
-            headless,
-            stealth: false,
-            kiosk_mode: false,
-            viewport,
-            start_url: None,
-            chromium: default_chromium(),
-            chromedriver: default_chromedriver(),
-            xvfb: default_xvfb(),
-            ffmpeg: default_ffmpeg(),
-            bwrap: default_bwrap(),
-            script_runner: None,
-            profile: default_profile(),
-            extensions: default_extensions(),
-            held: false,
-            keeps_profile: false,
-            debugging_port: default_debugging_port(),
-            chromedriver_port: default_chromedriver_port(),
-            forwarder_port: default_forwarder_port(),
-            egress_socket: default_egress(),
-            idle_end_seconds: 0,
-            memory_limit_bytes: None,
-            extra_chromium_args: Vec::new(),
-        }
-    }
-}
-
-fn default_chromium() -> PathBuf {
-    PathBuf::from("/usr/lib/chromium/chromium")
-}
-
-fn default_chromedriver() -> PathBuf {
-    PathBuf::from("/usr/bin/chromedriver")
-}
-
-fn default_xvfb() -> PathBuf {
-    PathBuf::from("/usr/bin/Xvfb")
-}
-
-fn default_bwrap() -> PathBuf {
-    PathBuf::from("/usr/bin/bwrap")
-}
-
-fn default_ffmpeg() -> PathBuf {
-    PathBuf::from("/usr/bin/ffmpeg")
-}
-
-fn default_profile() -> PathBuf {
-    PathBuf::from("/home/casement/profile")
-}
-
-fn default_extensions() -> PathBuf {
-    PathBuf::from("/home/casement/extensions")
-}
-
-fn default_egress() -> PathBuf {
-    PathBuf::from(EGRESS_PATH)
-}
-
-const fn default_debugging_port() -> u16 {
-    9222
-}
-
-const fn default_chromedriver_port() -> u16 {
-    9515
-}
-
-const fn default_forwarder_port() -> u16 {
-    3128
-}
 
 const fn default_refresh_rate() -> u32 {
     60
 }
 
-/// Size of a display in pixels and its refresh rate.
+/// The size of a display in pixels, and its refresh rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Viewport {
-    /// Pixels from left to right.
+    /// The width in pixels.
     pub width: u32,
-    /// Pixels from top to bottom.
+    /// The height in pixels.
     pub height: u32,
-    /// Frames per second. A virtual display has none of its own; kept for what reads it back.
+    /// Frames per second. A virtual display has no refresh rate; the value is only returned to callers.
     #[serde(default = "default_refresh_rate")]
     pub refresh_rate: u32,
 }
 
-/// Answer of `GET /v1/status` and `GET /v1/ready`.
+/// Response of `GET /v1/status` and `GET /v1/ready`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The protocol version the agent speaks.
+    /// The protocol version of the agent.
     pub version: u32,
-    /// The word of [`AgentConfig::nonce`].
+    /// The nonce of [`AgentConfig::nonce`].
     pub nonce: String,
-    /// How the browser is.
+    /// The state of the browser.
     pub state: State,
-    /// Path of the browser's debugging WebSocket (`/devtools/browser/<uuid>`); empty until known.
+    /// The path of the browser's debugging WebSocket (`/devtools/browser/<uuid>`); empty until known.
     pub browser_ws_path: String,
-    /// Product and version as the browser gives it (`Chrome/156.0.0.0`); empty until known.
+    /// The product and version of the browser (`Chrome/156.0.0.0`); empty until known.
     pub browser_version: String,
-    /// User agent its pages send; empty until known.
+    /// The user agent of its pages; empty until known.
     pub user_agent: String,
-    /// Command line of the running browser as the kernel shows it; empty until started.
+    /// The command line of the running browser; empty until started.
     pub chromium_argv: Vec<String>,
-    /// The viewport in force.
+    /// The current viewport.
     pub viewport: Viewport,
-    /// How long each step of the start took, in order.
+    /// The stages of the start, in order.
     pub stages: Vec<Stage>,
 }
 
-/// How the browser is.
+/// The state of the browser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
-    /// Not answering yet.
+    /// It does not answer yet.
     Starting,
-    /// Answered `Browser.getVersion` and evaluated an expression on a page.
+    /// It answered `Browser.getVersion` and evaluated an expression on a page.
     Ready,
-    /// Did not come up.
+    /// It did not start.
     Failed {
-        /// Stable word for the cause.
+        /// The stable code of the cause.
         code: FailureCode,
-        /// For people.
+        /// The text for people.
         message: String,
     },
-    /// Was closed in order and stays so, for the sake of its [profile](profile::CAPTURE). The agent goes on.
+    /// It was closed for good, to save its [profile](profile::CAPTURE). The agent continues.
     Closed,
-    /// Was up and is gone.
+    /// It started and has ended.
     Exited {
-        /// Why.
+        /// The reason.
         reason: ExitReason,
     },
 }
 
-/// Why a browser did not come up.
+/// The reason why a browser did not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCode {
-    /// The configuration is not usable.
+    /// The configuration is invalid.
     Config,
-    /// The X display did not come up.
+    /// The X display did not start.
     Display,
-    /// The browser could not be started or ended during its start.
+    /// The browser could not be started, or ended during its start.
     BrowserSpawn,
     /// The kernel or the container forbids the nested namespaces of Chromium's own sandbox.
     NoUsableSandbox,
@@ -283,55 +134,55 @@ pub enum FailureCode {
     DebuggingPort,
     /// No page answered in time.
     PageUnresponsive,
-    /// The browser does not take an extension.
+    /// The browser does not accept an extension.
     Extension,
-    /// Everything else.
+    /// Any other cause.
     #[serde(other)]
     Other,
 }
 
-/// Why a browser is gone.
+/// The reason why a browser ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitReason {
-    /// Ended by itself.
+    /// It ended by itself.
     Crashed,
-    /// Ended for the memory it took.
+    /// Its memory was full.
     Oom,
-    /// Never came up.
+    /// It never started.
     Failed,
-    /// Closed from inside: by a client, or by a person, also with its last window.
+    /// It was closed from inside: by a client, or by a person, also with its last window.
     Closed,
-    /// Ended because it did not answer any more.
+    /// It did not answer any more.
     Hung,
-    /// Ended because it was asked to.
+    /// Its end was requested.
     Shutdown,
-    /// Ended because no server spoke to the agent for the configured time.
+    /// No server spoke to the agent for the idle timeout.
     Idle,
-    /// A word of a newer agent.
+    /// The code of a newer agent.
     #[serde(other)]
     Other,
 }
 
-/// One step of the start.
+/// A stage of the start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// `display`, `spawn`, `devtools_port`, `attach` or `evaluated`.
     pub name: String,
-    /// Milliseconds since the agent began.
+    /// Milliseconds since the agent's start.
     pub ms: f64,
 }
 
 /// Body of `POST /v1/handout`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handout {
-    /// Address to begin to open; not awaited.
+    /// The URL to load, without waiting for it.
     #[serde(default)]
     pub start_url: Option<String>,
-    /// In place of [`AgentConfig::idle_end_seconds`] from now on.
+    /// Replaces [`AgentConfig::idle_end_seconds`].
     #[serde(default)]
     pub idle_end_seconds: Option<u64>,
-    /// How long the page has to prove that it answers, in milliseconds; [`DEFAULT_HANDOUT_MS`] when absent.
+    /// The timeout of the liveness probe in milliseconds; [`DEFAULT_HANDOUT_MS`] when absent.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
 }
@@ -347,84 +198,84 @@ pub struct ScreenshotRequest {
 /// A rectangle in device pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
-    /// Left edge.
+    /// The left edge.
     pub x: u32,
-    /// Upper edge.
+    /// The upper edge.
     pub y: u32,
-    /// Pixels from left to right, at least one.
+    /// The width, at least one.
     pub width: u32,
-    /// Pixels from top to bottom, at least one.
+    /// The height, at least one.
     pub height: u32,
 }
 
-/// Body of every answer that is not a success.
+/// Body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// Stable word for the cause.
+    /// The stable code of the cause.
     pub code: ErrorCode,
-    /// For people.
+    /// The text for people.
     pub message: String,
-    /// The request's field that is at fault, if it is one field.
+    /// The invalid field of the request, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// With [`ErrorCode::Upstream`]: what failed there.
+    /// With [`ErrorCode::Upstream`]: the failure of the upstream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<curl::Upstream>,
 }
 
-/// Stable words of refusals.
+/// The stable codes of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// The page did not answer within the deadline.
+    /// The page did not answer within the timeout.
     BrowserHung,
     /// The browser is not ready, or gone.
     NotReady,
-    /// A region or size lies outside of what there is.
+    /// A region or size is out of range.
     OutOfRange,
-    /// The request cannot be read.
+    /// The request is invalid.
     BadRequest,
     /// The body is longer than [`MAX_JSON_BYTES`].
     TooLarge,
-    /// No such operation.
+    /// The operation does not exist.
     NotFound,
-    /// The caller speaks a version this agent does not.
+    /// The agent does not speak the caller's version.
     UnsupportedVersion,
-    /// A value is none of those allowed.
+    /// A value is not allowed.
     NotAllowed,
-    /// This sandbox cannot do it.
+    /// This sandbox does not support it.
     NotSupported,
-    /// What the request names is not there: a file, a process, a watch, a recording.
+    /// The named object does not exist: a file, a process, a watch, a recording.
     Missing,
     /// The sandbox's user may not do that to that path.
     PathForbidden,
-    /// Something is there already.
+    /// The path or object exists already.
     Exists,
     /// The path is not a directory.
     NotADirectory,
     /// The path is a directory.
     IsADirectory,
-    /// What the request names is in a state that does not allow it.
+    /// The state of the named object does not allow it.
     InvalidState,
-    /// A number of things that a session may have is reached.
+    /// A limit of the session is reached.
     LimitReached,
     /// The session's disk is full.
     DiskFull,
-    /// The caller's stream of bytes broke off or cannot be read.
+    /// The caller's stream broke or is invalid.
     BrokenBody,
-    /// What the session asked of the web failed.
+    /// An upstream request of the session failed.
     Upstream,
-    /// The operation's own time is over.
+    /// The operation's own timeout is over.
     TimedOut,
-    /// It was begun and failed, so that a part of it may have taken effect.
+    /// It began and failed, so a part of it may have taken effect.
     Failed,
-    /// Everything else.
+    /// Any other cause.
     #[serde(other)]
     Internal,
 }
 
 impl ErrorCode {
-    /// The status it is answered with.
+    /// Returns the status code of the response.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
@@ -456,28 +307,28 @@ impl ErrorCode {
 pub enum Event {
     /// The first line.
     Hello {
-        /// The protocol version the agent speaks.
+        /// The protocol version of the agent.
         version: u32,
-        /// The word of [`AgentConfig::nonce`].
+        /// The nonce of [`AgentConfig::nonce`].
         nonce: String,
     },
-    /// Every [`HEARTBEAT_SECONDS`].
+    /// Sent every [`HEARTBEAT_SECONDS`].
     Heartbeat,
-    /// The browser is ready; said again when it was started anew, and answers at another path.
+    /// The browser is ready; repeated after a restart, because its path has changed.
     Ready,
-    /// The browser is gone, and the agent soon after it.
+    /// The browser has ended, and the agent ends soon after it.
     Exited {
-        /// Why.
+        /// The reason.
         reason: ExitReason,
-        /// For people.
+        /// The text for people.
         detail: String,
     },
-    /// A word of a newer agent.
+    /// An event of a newer agent.
     #[serde(other)]
     Other,
 }
 
-/// What a dialled connection leads to: the one byte a caller of the `dial` socket sends.
+/// The target of a dialled connection: the one byte that a client of the `dial` socket sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// Chromium's debugging port.
@@ -487,7 +338,7 @@ pub enum Channel {
 }
 
 impl Channel {
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     #[must_use]
     pub const fn byte(self) -> u8 {
         match self {
@@ -496,7 +347,7 @@ impl Channel {
         }
     }
 
-    /// The channel a byte stands for.
+    /// Returns the channel of a byte.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
@@ -507,7 +358,7 @@ impl Channel {
     }
 }
 
-/// First byte of an answer on the `dial` socket that carries a connected socket.
+/// The first byte of a `dial` response that carries a connected socket.
 pub const DIAL_OK: u8 = 0;
-/// First byte of an answer on the `dial` socket that carries a short word instead.
+/// The first byte of a `dial` response that carries a short message instead.
 pub const DIAL_REFUSED: u8 = 1;

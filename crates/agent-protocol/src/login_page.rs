@@ -1,10 +1,10 @@
-//! Login pages: the words of `/v1/login_page/…`.
+//! Login pages: `/v1/login_page/…`.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// `POST`, [`OpenPage`] → [`Done`]. Answers once the document begins to come.
+/// `POST`, [`OpenPage`] → [`Done`]. Answers once the document starts to load.
 pub const OPEN: &str = "/v1/login_page/open";
 /// `POST`, [`ReadPage`] → [`Reading`].
 pub const READ: &str = "/v1/login_page/read";
@@ -13,61 +13,61 @@ pub const ACT: &str = "/v1/login_page/act";
 /// `POST` → a PNG in which no value of a field is legible.
 pub const PICTURE: &str = "/v1/login_page/picture";
 
-/// Longest wait of a reading, in milliseconds.
+/// The longest wait of a read, in milliseconds.
 pub const MAX_WAIT_MS: u64 = 60_000;
-/// Most acts of one request.
+/// The most acts of one request.
 pub const MAX_ACTS: usize = 100;
-/// Longest text that is typed, in bytes.
+/// The longest typed text, in bytes.
 pub const MAX_TYPED: usize = 4096;
 
-/// An address to open.
+/// A URL to open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenPage {
-    /// `http` or `https`.
+    /// The URL: `http` or `https`.
     pub url: String,
 }
 
-/// How to read.
+/// The parameters of a read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadPage {
-    /// Wait until the page differs from what had this mark.
+    /// Waits until the page's mark differs from this one.
     #[serde(default)]
     pub differs_from: Option<String>,
-    /// For how long to wait at most, in milliseconds.
+    /// The longest wait, in milliseconds.
     pub within_ms: u64,
 }
 
-/// What a page shows.
+/// The content of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reading {
-    /// The page's address.
+    /// The page's URL.
     pub url: String,
     /// Its title.
     pub title: String,
-    /// The language it says it is in.
+    /// The language that it declares.
     pub language: String,
-    /// With which status the server answered.
+    /// The status of the server's response.
     pub status: Option<u16>,
-    /// The page itself and the frames in it that are seen.
+    /// The page itself and its visible frames.
     pub frames: Vec<Frame>,
-    /// Inputs.
+    /// The inputs.
     pub inputs: Vec<Input>,
-    /// Buttons, links, and what else can be pressed.
+    /// Buttons, links and other clickable elements.
     pub buttons: Vec<Button>,
-    /// Texts.
+    /// The texts.
     pub texts: Vec<Text>,
     /// Dialogs and bars over the page.
     pub layers: Vec<Layer>,
-    /// Captchas.
+    /// The captchas.
     pub captchas: Vec<Captcha>,
-    /// Whether the page had come to rest.
+    /// True if the page has stopped changing.
     pub settled: bool,
-    /// Whether there was more.
+    /// True if the content was truncated.
     pub cut: bool,
-    /// What it shows, in short.
+    /// A digest of the content.
     pub mark: String,
-    /// The browser's word for why there is no page.
+    /// The browser's reason why there is no page.
     pub failed: Option<String>,
 }
 
@@ -77,21 +77,21 @@ pub struct Reading {
 pub struct Frame {
     /// Its origin.
     pub origin: String,
-    /// Its address.
+    /// Its URL.
     pub url: String,
 }
 
-/// Something that takes a value.
+/// An element that takes a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Input {
-    /// Where it stands among all.
+    /// Its position among all elements.
     pub place: usize,
-    /// How to act on it.
+    /// Its handle for acts.
     pub handle: String,
-    /// In which frame.
+    /// The index of its frame.
     pub frame: usize,
-    /// In which form.
+    /// The index of its form.
     pub form: Option<usize>,
     /// Its type.
     pub kind: String,
@@ -109,75 +109,75 @@ pub struct Input {
     pub autocomplete: String,
     /// Its `inputmode`.
     pub mode: String,
-    /// How many characters it takes.
+    /// The most characters it takes.
     pub max_length: Option<u32>,
-    /// Whether it must have a value.
+    /// True if a value is required.
     pub required: bool,
-    /// Whether its value is marked as wrong.
+    /// True if its value is marked as wrong.
     pub invalid: bool,
-    /// Whether it has a value, or is ticked.
+    /// True if it has a value, or is checked.
     pub filled: bool,
-    /// Whether nothing can be typed.
+    /// True if nothing can be typed.
     pub disabled: bool,
-    /// Whether it is seen.
+    /// True if it is visible.
     pub visible: bool,
-    /// In which layer.
+    /// The index of its layer.
     pub layer: Option<usize>,
-    /// Whether something lies over it.
+    /// True if something covers it.
     pub covered: bool,
-    /// Options of a list.
+    /// The options of a list.
     pub options: Vec<String>,
-    /// CSS.
+    /// Its CSS selector.
     pub selector: String,
 }
 
-/// Something that can be pressed.
+/// A clickable element.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Button {
-    /// Where it stands among all.
+    /// Its position among all elements.
     pub place: usize,
-    /// How to act on it.
+    /// Its handle for acts.
     pub handle: String,
-    /// In which frame.
+    /// The index of its frame.
     pub frame: usize,
-    /// In which form.
+    /// The index of its form.
     pub form: Option<usize>,
     /// `submit`, `button`, `link`, `item` or `radio`.
     pub kind: String,
-    /// What it says.
+    /// Its text.
     pub label: String,
-    /// What stands beside it.
+    /// The text beside it.
     pub description: String,
-    /// Its attributes, in short.
+    /// Its attributes, shortened.
     pub marks: String,
-    /// Where a link leads.
+    /// The target of a link.
     pub href: String,
-    /// Whether it cannot be pressed.
+    /// True if it cannot be clicked.
     pub disabled: bool,
-    /// In which layer.
+    /// The index of its layer.
     pub layer: Option<usize>,
-    /// Whether something lies over it.
+    /// True if something covers it.
     pub covered: bool,
-    /// CSS.
+    /// Its CSS selector.
     pub selector: String,
-    /// XPath.
+    /// Its XPath.
     pub xpath: String,
 }
 
-/// Something to read.
+/// A text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Text {
-    /// Where it stands among all.
+    /// Its position among all elements.
     pub place: usize,
-    /// In which frame.
+    /// The index of its frame.
     pub frame: usize,
     /// `heading`, `alert`, `error` or `plain`.
     pub kind: String,
-    /// What it says.
+    /// Its content.
     pub text: String,
-    /// In which layer.
+    /// The index of its layer.
     pub layer: Option<usize>,
 }
 
@@ -187,7 +187,7 @@ pub struct Text {
 pub struct Layer {
     /// Its label, `id` and `class`.
     pub marks: String,
-    /// Whether it says that it is a dialog.
+    /// True if it is marked as a dialog.
     pub dialog: bool,
 }
 
@@ -195,15 +195,15 @@ pub struct Layer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Captcha {
-    /// Whose.
+    /// Its provider.
     pub kind: String,
-    /// Whether it takes a good part of the page.
+    /// True if it covers a good part of the page.
     pub blocking: bool,
-    /// Whether it is solved.
+    /// True if it is solved.
     pub solved: bool,
 }
 
-/// A text that is typed. `Debug` does not show it.
+/// A text to type. `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretText(pub String);
@@ -214,65 +214,65 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// Things to do, in order.
+/// Acts, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActRequest {
-    /// What.
+    /// The acts.
     pub acts: Vec<Act>,
 }
 
-/// Something to do.
+/// An act.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub enum Act {
-    /// Types.
+    /// Types a text.
     Fill {
-        /// Into what.
+        /// The handle of the input.
         into: String,
-        /// What.
+        /// The text.
         text: SecretText,
-        /// For a frame of which origin.
+        /// The expected origin of the frame.
         origin: String,
     },
-    /// Types a code into one box or several.
+    /// Types a code into one input or several.
     FillCode {
-        /// Into what.
+        /// The handles of the inputs.
         into: Vec<String>,
-        /// What.
+        /// The code.
         code: SecretText,
-        /// For a frame of which origin.
+        /// The expected origin of the frame.
         origin: String,
     },
-    /// Ticks.
+    /// Checks or unchecks a box.
     Check {
-        /// What.
+        /// The handle of the box.
         what: String,
-        /// On or off.
+        /// True to check it.
         on: bool,
     },
-    /// Chooses of a list.
+    /// Chooses an option of a list.
     Choose {
-        /// Which.
+        /// The handle of the list.
         from: String,
-        /// What it says.
+        /// The text of the option.
         option: String,
-        /// For a frame of which origin.
+        /// The expected origin of the frame.
         origin: String,
     },
-    /// Presses with the mouse.
+    /// Clicks with the mouse.
     Click {
-        /// What.
+        /// The handle of the element.
         what: String,
-        /// Whether a window that opens is a part of the login.
+        /// True if a window that opens belongs to the login.
         #[serde(default)]
         window: bool,
     },
     /// Presses a key.
     Press {
-        /// With the focus on what.
+        /// The handle of the element to focus first.
         #[serde(default)]
         on: Option<String>,
-        /// Which.
+        /// The key.
         key: Key,
     },
 }
@@ -281,49 +281,49 @@ pub enum Act {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Key {
-    /// Sends.
+    /// Submits.
     Enter,
-    /// Leaves.
+    /// Cancels.
     Escape,
 }
 
-/// How it went.
+/// The result of acts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// Why not.
+    /// The fault, if they failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
 
-/// Why something was not done.
+/// The reason why an act failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "fault", rename_all = "snake_case")]
 pub enum Fault {
     /// The page could not be loaded.
     Navigation {
-        /// The browser's word.
+        /// The browser's reason.
         reason: String,
     },
-    /// The element is not there any more.
+    /// The element does not exist any more.
     Stale {
-        /// Which.
+        /// Its handle.
         handle: String,
     },
-    /// The frame is of another origin.
+    /// The frame has another origin.
     WrongOrigin {
-        /// Meant.
+        /// The expected origin.
         wanted: String,
-        /// Found.
+        /// The actual origin.
         found: String,
     },
-    /// The element cannot be acted on.
+    /// The element cannot be used.
     NotUsable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The page did not answer.
     Hangs {
-        /// For how long.
+        /// The timeout in seconds.
         seconds: u32,
     },
 }

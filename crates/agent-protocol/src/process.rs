@@ -1,11 +1,11 @@
-//! Processes: the words of `/v1/process/…`.
+//! Processes: `/v1/process/…`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// `POST`, [`Exec`] → a stream: [`Executed`] as one line of JSON, then the bytes of its standard output, then those of its standard
-/// error. Begins when the program has ended. Whoever breaks off before ends the program.
+/// `POST`, [`Exec`] → a stream: [`Executed`] as one line of JSON, then the bytes of standard output, then those of
+/// standard error. Begins when the program has ended. A disconnect before that ends the program.
 pub const EXEC: &str = "/v1/process/exec";
 /// `POST`, [`Spawn`] → [`Spawned`].
 pub const SPAWN: &str = "/v1/process/spawn";
@@ -17,22 +17,23 @@ pub const STDIN: &str = "/v1/process/stdin";
 pub const KILL: &str = "/v1/process/kill";
 /// `POST`, [`Resize`] → nothing.
 pub const RESIZE: &str = "/v1/process/resize";
-/// `POST`, [`ProcessName`] → a stream of lines, an [`Output`] each. Begins with what is kept and ends with the program.
+/// `POST`, [`ProcessName`] → a stream of lines, an [`Output`] each. Begins with the buffered output and ends with the
+/// program.
 pub const OUTPUT: &str = "/v1/process/output";
 
-/// What is kept of each output of a program that was waited for, in bytes.
+/// The most bytes kept of each output of an [`Exec`].
 pub const MAX_EXEC_OUTPUT: usize = 10 << 20;
-/// What is kept of the output of a program that was not, both kinds together, in bytes.
+/// The most bytes buffered of the output of a [`Spawn`], both kinds together.
 pub const MAX_BUFFERED_OUTPUT: usize = 1 << 20;
-/// Programs that run beside each other without being waited for.
+/// The most spawned programs that run at the same time.
 pub const MAX_PROCESSES: usize = 64;
-/// Longest line of [`OUTPUT`], in bytes.
+/// The longest line of [`OUTPUT`], in bytes.
 pub const MAX_OUTPUT_LINE: usize = 128 << 10;
 
-/// A program and what it gets.
+/// A program with its arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Its name, or without [`args`](Self::args) a line for `/bin/sh -c`.
+    /// Its name or, without [`args`](Self::args), a command line for `/bin/sh -c`.
     pub command: String,
     /// Its arguments.
     #[serde(default)]
@@ -40,7 +41,7 @@ pub struct Program {
     /// Its working directory; the home of the sandbox's user when absent.
     #[serde(default)]
     pub cwd: Option<String>,
-    /// Its environment, beside that of the sandbox.
+    /// Its environment, in addition to that of the sandbox.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
 }
@@ -48,27 +49,27 @@ pub struct Program {
 /// Body of [`EXEC`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
-    /// What to run.
+    /// The program.
     pub program: Program,
-    /// When it and all it has started are killed, in milliseconds.
+    /// The timeout in milliseconds, after which it and its descendants are killed.
     pub timeout_ms: u64,
 }
 
 /// First line of the answer of [`EXEC`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executed {
-    /// Its exit code; 128 and the signal's number when a signal ended it.
+    /// Its exit code; 128 plus the signal's number if a signal ended it.
     pub exit_code: i32,
-    /// How long it ran.
+    /// How long it ran, in milliseconds.
     pub duration_ms: u64,
-    /// How many bytes of standard output come.
+    /// The bytes of standard output that follow.
     pub stdout_bytes: u64,
-    /// How many bytes of standard error come after them.
+    /// The bytes of standard error that follow after them.
     pub stderr_bytes: u64,
-    /// How many more bytes of standard output there were.
+    /// The dropped bytes of standard output.
     #[serde(default)]
     pub stdout_dropped: u64,
-    /// How many more bytes of standard error there were.
+    /// The dropped bytes of standard error.
     #[serde(default)]
     pub stderr_dropped: u64,
 }
@@ -76,40 +77,40 @@ pub struct Executed {
 /// Body of [`SPAWN`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawn {
-    /// What it is called from now on: 1 to 40 characters of `0-9a-z`.
+    /// The id of the process: 1 to 40 characters of `0-9a-z`.
     pub process_id: String,
-    /// What to run.
+    /// The program.
     pub program: Program,
-    /// With a terminal of this size.
+    /// The size of its terminal, if it gets one.
     #[serde(default)]
     pub terminal: Option<TerminalSize>,
-    /// When it and all it has started are killed, in milliseconds; never when absent.
+    /// The timeout in milliseconds, after which it and its descendants are killed; none when absent.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
 }
 
-/// Size of a terminal, in characters.
+/// The size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
-    /// From left to right.
+    /// The columns.
     pub cols: u16,
-    /// From top to bottom.
+    /// The rows.
     pub rows: u16,
 }
 
 /// Answer of [`SPAWN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawned {
-    /// Its number in the sandbox.
+    /// Its pid in the sandbox.
     pub pid: i32,
-    /// When, in milliseconds since 1970.
+    /// The time of its start, in milliseconds since 1970.
     pub started_at_ms: u64,
 }
 
-/// Names a program.
+/// Names a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessName {
-    /// Which.
+    /// The id.
     pub process_id: String,
 }
 
@@ -119,65 +120,66 @@ pub struct ProcessStatus {
     /// Its exit code, once it has ended.
     #[serde(default)]
     pub exit_code: Option<i32>,
-    /// Processor time per time, in percent of one processor: since the last question, or since the start. With all it has started.
+    /// Processor time per wall time, in percent of one processor, since the last status or the start. Includes its
+    /// descendants.
     pub cpu_pct: f64,
-    /// Resident memory in bytes, with all it has started.
+    /// Resident memory in bytes, including its descendants.
     pub mem_bytes: u64,
 }
 
 /// Body of [`STDIN`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stdin {
-    /// To which.
+    /// The id of the process.
     pub process_id: String,
-    /// What it reads, in base64.
+    /// The data, in base64.
     pub data_b64: String,
 }
 
 /// Answer of [`STDIN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// As much as the program's buffer took.
+    /// The number of bytes that fit into the program's buffer.
     pub written_bytes: u64,
 }
 
 /// Body of [`KILL`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kill {
-    /// Which.
+    /// The id of the process.
     pub process_id: String,
-    /// How.
+    /// The signal.
     pub signal: Signal,
 }
 
-/// What a program is told.
+/// A signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Signal {
-    /// End.
+    /// Terminate.
     Term,
-    /// End now.
+    /// Kill.
     Kill,
     /// Interrupt.
     Int,
-    /// The terminal is gone.
+    /// Hang up.
     Hup,
 }
 
 /// Body of [`RESIZE`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resize {
-    /// Whose terminal.
+    /// The id of the process.
     pub process_id: String,
-    /// To what.
+    /// The new size.
     pub size: TerminalSize,
 }
 
-/// One of a program's outputs.
+/// An output of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputStream {
-    /// Standard output, and all that a terminal shows.
+    /// Standard output, and everything that a terminal shows.
     Stdout,
     /// Standard error.
     Stderr,
@@ -187,17 +189,17 @@ pub enum OutputStream {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
-    /// What it wrote.
+    /// Output.
     Data {
-        /// Where to.
+        /// Its stream.
         stream: OutputStream,
-        /// What, in base64.
+        /// The data, in base64.
         data_b64: String,
-        /// How many bytes before this were dropped, because the reader was too slow or came too late.
+        /// The bytes dropped before this, because the reader was too slow or came too late.
         #[serde(default)]
         dropped: u64,
     },
-    /// It has ended.
+    /// The end of the program.
     Exit {
         /// Its exit code.
         exit_code: i32,

@@ -1,19 +1,19 @@
-//! Profiles: the words of `/v1/profile/…`.
+//! Profiles: `/v1/profile/…`.
 //!
-//! An archive is a `tar` of the user data directory, compressed by `zstd`, of plain files and directories only.
+//! An archive is a `tar` of the user data directory, compressed with `zstd`, with regular files and directories only.
 
-/// `POST`, body: an archive → `{}`. Unpacks it beside the browser's user data; a [restart](super::extension::RESTART) that asks for it
-/// puts it in their place. One that waits already is replaced. Refused with `not_allowed`, and nothing of it left, when it is cut,
-/// altered, or holds what nobody should unpack.
+/// `POST`, body: an archive → `{}`. Unpacks it beside the browser's user data; a [restart](super::extension::RESTART)
+/// with `profile` swaps them. Replaces a pending one. An archive that is truncated, altered or has unsafe entries is
+/// refused with `not_allowed`, and nothing of it is left.
 pub const LOAD: &str = "/v1/profile/load";
-/// `POST`, no arguments → an archive, as it is made. Closes Chromium for good, in order, and waits until it has written everything;
-/// the agent stays until it is told to end. Asked again, it gives what it gave before. A connection that breaks off before its end
-/// has brought no archive.
+/// `POST`, no arguments → an archive as a stream. Closes Chromium for good and waits until it has written everything;
+/// the agent stays until it is told to end. A repeated request returns the same archive. A stream that breaks before
+/// its end is no archive.
 pub const CAPTURE: &str = "/v1/profile/capture";
 
-/// The longest archive, in bytes, as it comes.
+/// The longest archive, in bytes, compressed.
 pub const MAX_PROFILE_BYTES: u64 = 512 << 20;
-/// The most that comes out of one, in bytes.
+/// The longest content of an archive, in bytes, unpacked.
 pub const MAX_UNPACKED_BYTES: u64 = 2 << 30;
-/// The most files and directories in one.
+/// The most files and directories of an archive.
 pub const MAX_PROFILE_ENTRIES: u64 = 200_000;

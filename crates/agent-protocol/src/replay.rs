@@ -1,48 +1,48 @@
-//! Recordings: the words of `/v1/replay/…`.
+//! Recordings: `/v1/replay/…`.
 
 use serde::{Deserialize, Serialize};
 
-/// `POST`, [`StartReplay`] → [`Replay`]. Answers when the first picture is recorded.
+/// `POST`, [`StartReplay`] → [`Replay`]. Answers when the first frame is recorded.
 pub const START: &str = "/v1/replay/start";
 /// `POST` → [`Replays`], oldest first.
 pub const LIST: &str = "/v1/replay/list";
-/// `POST`, [`ReplayName`] → [`Replay`]. Answers when the file is whole; for one that has ended already, at once.
+/// `POST`, [`ReplayName`] → [`Replay`]. Answers when the file is complete; at once if the recording has ended already.
 pub const STOP: &str = "/v1/replay/stop";
 /// `POST`, [`ReadReplay`] → the bytes.
 pub const READ: &str = "/v1/replay/read";
 
-/// Most frames per second.
+/// The most frames per second.
 pub const MAX_FRAMERATE: u32 = 60;
-/// Longest recording, in seconds.
+/// The longest recording, in seconds.
 pub const MAX_DURATION_SECONDS: u32 = 21_600;
 
-/// A recording to begin.
+/// A recording to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartReplay {
-    /// Its name: 1 to 40 characters of `0-9a-z`.
+    /// Its id: 1 to 40 characters of `0-9a-z`.
     pub replay_id: String,
     /// Frames per second, 1 to [`MAX_FRAMERATE`].
     pub framerate: u32,
-    /// After how many seconds it stops by itself, 1 to [`MAX_DURATION_SECONDS`].
+    /// The seconds after which it stops by itself, 1 to [`MAX_DURATION_SECONDS`].
     pub max_duration_seconds: u32,
 }
 
 /// Names a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayName {
-    /// Which.
+    /// The id.
     pub replay_id: String,
 }
 
-/// What is read of a recording.
+/// A part of a recording to read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadReplay {
-    /// Of which.
+    /// The id of the recording.
     pub replay_id: String,
-    /// The first byte.
+    /// The offset of the first byte.
     #[serde(default)]
     pub offset: u64,
-    /// How many bytes; up to the end when absent.
+    /// The number of bytes; up to the end when absent.
     #[serde(default)]
     pub length: Option<u64>,
 }
@@ -50,35 +50,35 @@ pub struct ReadReplay {
 /// A recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replay {
-    /// Its name.
+    /// Its id.
     pub replay_id: String,
-    /// When its first picture was taken, in milliseconds since 1970.
+    /// The time of its first frame, in milliseconds since 1970.
     pub started_at_ms: u64,
-    /// When its last picture was taken, in milliseconds since 1970; absent while it runs.
+    /// The time of its last frame, in milliseconds since 1970; absent while it runs.
     #[serde(default)]
     pub finished_at_ms: Option<u64>,
-    /// How it is.
+    /// Its state.
     pub state: ReplayState,
-    /// Size of its file in bytes. Of one that failed: of what could be saved of it. Grows while it runs.
+    /// The size of its file in bytes; of a failed recording, of the saved part. Grows while it runs.
     pub size_bytes: u64,
-    /// Why it ended, for people; absent while it runs and when it was stopped.
+    /// The reason of its end, for people; absent while it runs and if it was stopped.
     #[serde(default)]
     pub detail: Option<String>,
 }
 
-/// How a recording is.
+/// The state of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayState {
-    /// Pictures are taken.
+    /// Frames are recorded.
     Running,
-    /// No more pictures are taken, the file is being made whole.
+    /// Recording has ended; the file is being completed.
     Finishing,
-    /// The file is whole.
+    /// The file is complete.
     Finished,
-    /// Pictures were missed, or the file could not be made.
+    /// Frames were lost, or the file could not be completed.
     Failed,
-    /// A word of a newer agent.
+    /// The state of a newer agent.
     #[serde(other)]
     Other,
 }

@@ -1,50 +1,50 @@
-//! Scripts, run beside the browser.
+//! Scripts that run beside the browser: `/v1/script/…`.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-/// Runs a script: [`ExecuteScript`] to [`ScriptEnd`].
+/// `POST`, [`ExecuteScript`] → [`ScriptEnd`].
 pub const EXECUTE: &str = "/v1/script/execute";
 
-/// Scripts that wait for their turn behind the one that runs.
+/// The most scripts that wait behind the running one.
 pub const MAX_WAITING: usize = 16;
-/// The most bytes of what a script prints that are kept, of each of its two streams.
+/// The most bytes kept of each output stream of a script.
 pub const MAX_OUTPUT: usize = 1 << 20;
-/// The most bytes of what a script returns, as JSON.
+/// The longest result of a script, in bytes of JSON.
 pub const MAX_RESULT: usize = 10 << 20;
 
 /// A script to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecuteScript {
-    /// The body of an asynchronous function of `page`, `context` and `browser`, in TypeScript or JavaScript.
+    /// The body of an async function with the parameters `page`, `context` and `browser`, in TypeScript or JavaScript.
     pub code: String,
-    /// How long it may run, in milliseconds.
+    /// The timeout of the run, in milliseconds.
     pub timeout_ms: u64,
-    /// How long the whole may take, waiting included, in milliseconds.
+    /// The timeout of waiting and running together, in milliseconds.
     #[serde(default)]
     pub within_ms: Option<u64>,
 }
 
-/// How a script ended.
+/// The result of a script.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ScriptEnd {
-    /// Whether it came to its end.
+    /// True if it ended without an error.
     pub success: bool,
-    /// What it returned.
+    /// Its return value.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "as_given")]
     pub result: Option<Box<RawValue>>,
-    /// Why it did not succeed.
+    /// The error, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What it printed.
+    /// Its standard output.
     #[serde(default)]
     pub stdout: String,
-    /// What it complained.
+    /// Its standard error.
     #[serde(default)]
     pub stderr: String,
 }
 
-/// A value as it stands, `null` included: a script that returns `null` returns something.
+/// Deserializes a value unchanged, `null` included: a script that returns `null` has a return value.
 pub fn as_given<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(source).map(Some)
 }

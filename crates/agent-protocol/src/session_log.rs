@@ -1,35 +1,35 @@
-//! Logs: the words of `/v1/session_log/…`.
+//! Logs of a session: `/v1/session_log/…`.
 
 use serde::{Deserialize, Serialize};
 
 /// `POST`, [`FollowLog`] → a stream of lines, a [`LogLine`] each.
 pub const STREAM: &str = "/v1/session_log/stream";
 
-/// Longest message; longer lines are cut. In bytes.
+/// The longest message in bytes; longer lines are truncated.
 pub const MAX_MESSAGE: usize = 16 << 10;
-/// Longest line of [`STREAM`], in bytes: every byte of a message may need six.
+/// The longest line of [`STREAM`], in bytes: every byte of a message may need six.
 pub const MAX_LOG_LINE: usize = 6 * MAX_MESSAGE + 256;
 
 /// Body of [`STREAM`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowLog {
-    /// Which log.
+    /// The log.
     pub source: LogSource,
-    /// Go on with what is added; otherwise the stream ends where the log ends now.
+    /// True to follow new lines; otherwise the stream ends at the current end of the log.
     pub follow: bool,
 }
 
-/// Where lines come from.
+/// The source of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogSource {
-    /// A regular file of the session, by its absolute path, from its beginning on.
+    /// A regular file of the session, by its absolute path, from its beginning.
     Path(String),
-    /// What the browser complains of, as far as it is kept.
+    /// The buffered error output of the browser.
     Chromium,
-    /// What the X server complains of, as far as it is kept; nothing where there is none.
+    /// The buffered error output of the X server; empty without one.
     Display,
-    /// What the agent says, as far as it is kept.
+    /// The buffered log of the agent.
     Agent,
 }
 
@@ -38,6 +38,6 @@ pub enum LogSource {
 pub struct LogLine {
     /// When it was read, in milliseconds since 1970.
     pub read_at_ms: u64,
-    /// The line without its end. What is no UTF-8 is replaced.
+    /// The line without its end. Invalid UTF-8 is replaced.
     pub message: String,
 }

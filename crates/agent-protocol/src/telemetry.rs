@@ -1,74 +1,73 @@
-//! What happens in a session: the words of `/v1/telemetry/…`.
+//! Telemetry events of a session: `/v1/telemetry/…`.
 //!
-//! **Two counts.** The agent numbers its events from 1 on, for as long as it lives, in the order in which they are told; nothing else
-//! counts there. A session has one sequence for everything that happened in it, the agent's events and the server's own, and the
-//! server gives those numbers when it stores the events. With them, in the same transaction, it stores the agent's number of the last
-//! one: however it is killed, it asks for the events after that number ([`FollowRequest::after`]) and stores each exactly once.
+//! **Two sequences.** The agent numbers its events from 1, for as long as it lives. A session has one sequence for all
+//! its events, the agent's and the server's, whose numbers the server assigns when it stores the events. In the same
+//! transaction it stores the agent's number of the last one. After a crash it requests the events after that number
+//! ([`FollowRequest::after`]), so that each is stored exactly once.
 //!
-//! **No loss without a word.** The agent keeps what is not [confirmed](CONFIRM), [`MAX_UNCONFIRMED_EVENTS`] and [`MAX_UNCONFIRMED_BYTES`] at most, and drops
-//! the oldest beyond that. What was dropped is a gap in its numbers: the stream's next number is higher than the one expected. An event
-//! that could not even be taken in (the browser tells more than can be read) has its number too, so that it shows as a gap as well.
-//! There is never a gap at the end: whatever is dropped is followed by an event, or, if need be, the last of what was lost is told
-//! itself, as a [`GAP`].
+//! **No silent loss.** The agent keeps [unconfirmed](CONFIRM) events, at most [`MAX_UNCONFIRMED_EVENTS`] and
+//! [`MAX_UNCONFIRMED_BYTES`], and drops the oldest beyond that. Dropped events are gaps in its numbers. An event that
+//! could not even be read, because the browser sends too many, has a number too and becomes a gap. There is never a gap
+//! at the end: a dropped event is followed by another event or, if need be, by a [`GAP`] line.
 //!
-//! A browser belongs to one session at most, so the numbers of an agent are those of one session.
+//! A browser belongs to at most one session, so an agent's numbers belong to one session.
 //!
-//! What the agent tells comes out of a sandbox and is not to be believed: names, sizes and times are checked by who reads it.
+//! The agent's events are untrusted: the reader checks names, sizes and times.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The type, in the category [`Category::Other`], of a line that says of its number that it was lost.
+/// The type, in the category [`Category::Other`], of a line whose number stands for a lost event.
 pub const GAP: &str = "gap";
 
-/// `POST`, [`ConfigureRequest`] → `{}`. From now on these categories are captured, and no others. Answers when the browser tells of them
-/// wherever a page is open, so that what is opened afterwards is captured from its beginning on. None: nothing is captured, and what
-/// was and is not read yet can still be.
+/// `POST`, [`ConfigureRequest`] → `{}`. From now on exactly these categories are captured. Answers when the capture is
+/// active on all open pages, so that later pages are captured from their beginning. Without categories nothing is
+/// captured; earlier events can still be read.
 pub const CONFIGURE: &str = "/v1/telemetry/configure";
-/// `POST`, [`FollowRequest`] → lines, a [`EventLine`] each: those that are kept, then each as it happens, until the caller goes. A second follower
-/// ends the first.
+/// `POST`, [`FollowRequest`] → lines, an [`EventLine`] each: the kept ones, then each as it happens, until the caller
+/// disconnects. A second follower ends the first.
 pub const FOLLOW: &str = "/v1/telemetry/follow";
-/// `POST`, [`ConfirmRequest`] → `{}`. What is confirmed is let go.
+/// `POST`, [`ConfirmRequest`] → `{}`. Drops the confirmed events.
 pub const CONFIRM: &str = "/v1/telemetry/confirm";
 
-/// `POST` → [`FinishResponse`]. Takes in what the browser has told until now, and captures nothing more.
+/// `POST` → [`FinishResponse`]. Processes what the browser has sent so far, and captures nothing more.
 pub const FINISH: &str = "/v1/telemetry/finish";
 
-/// Most events that are kept unconfirmed.
+/// The most unconfirmed events that are kept.
 pub const MAX_UNCONFIRMED_EVENTS: usize = 20_000;
-/// Most bytes of events that are kept unconfirmed, as lines.
+/// The most bytes of unconfirmed events that are kept, as lines.
 pub const MAX_UNCONFIRMED_BYTES: usize = 16 << 20;
-/// Longest event but for a picture, in bytes as JSON; the largest strings of a longer one are cut.
+/// The longest event without a screenshot, in bytes of JSON; the largest strings of a longer one are truncated.
 pub const MAX_EVENT_BYTES: usize = 256 << 10;
-/// Longest picture as a PNG, in bytes.
+/// The longest screenshot as a PNG, in bytes.
 pub const MAX_PNG_BYTES: usize = 2 << 20;
 
 /// Body of [`CONFIGURE`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigureRequest {
-    /// What is captured.
+    /// The captured categories.
     #[serde(default)]
     pub categories: Vec<Category>,
-    /// How much is told of the addresses in all events.
+    /// How much of the URLs in all events is shown.
     #[serde(default)]
     pub addresses: Addresses,
 }
 
-/// How much of an address is told. The user and the password in one never are.
+/// How much of a URL is shown. User and password never are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Addresses {
     /// With query and fragment.
     #[default]
     Full,
-    /// Up to the query or the fragment.
+    /// Without query and fragment.
     WithoutQuery,
 }
 
 /// Body of [`FOLLOW`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowRequest {
-    /// The number of the last event that the caller has; 0: none. Those up to it are confirmed with this.
+    /// The number of the last event that the caller has, or 0. Confirms the events up to it.
     #[serde(default)]
     pub after: u64,
 }
@@ -76,22 +75,22 @@ pub struct FollowRequest {
 /// Body of [`CONFIRM`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfirmRequest {
-    /// The events up to this number are in safe keeping.
+    /// The number up to which events are stored.
     pub through: u64,
 }
 
 /// Answer of [`FINISH`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishResponse {
-    /// The number of the last event; 0: there was none. Whatever has a number up to it and is not told was lost.
+    /// The number of the last event, or 0. A missing number up to it is a lost event.
     pub last: u64,
 }
 
-/// What kind of events.
+/// The category of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
-    /// Messages of the page's console, errors that nobody caught.
+    /// Console messages and uncaught errors of pages.
     Console,
     /// Requests and responses.
     Network,
@@ -99,15 +98,15 @@ pub enum Category {
     Page,
     /// Clicks, keys and scrolls of the page's user.
     Interaction,
-    /// Crashes, memory.
+    /// Crashes and memory.
     System,
-    /// Pictures.
+    /// Screenshots.
     Screenshot,
-    /// Captchas, as far as pages show them.
+    /// Captchas that pages show.
     Captcha,
-    /// The capture itself. Not to be configured: it is captured with any of console, network, page and interaction.
+    /// The capture itself. Not configurable: captured with any of console, network, page and interaction.
     Monitor,
-    /// A word of a newer caller or agent, and those that the server captures itself.
+    /// A category of a newer caller or agent, and those that the server captures itself.
     #[serde(other)]
     Other,
 }
@@ -115,36 +114,36 @@ pub enum Category {
 /// One line of [`FOLLOW`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventLine {
-    /// The agent's number of it.
+    /// The agent's number.
     pub seq: u64,
     /// Its name, such as `console_log`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What kind of event.
+    /// The category.
     pub category: Category,
-    /// When it happened, in microseconds since 1970, by the clock of the machine.
+    /// The time of the event, in microseconds since 1970.
     pub ts: u64,
-    /// Who says so.
+    /// The source.
     pub source: Source,
-    /// What happened. Strings may hold any character, NUL too; numbers are finite.
+    /// The content. Strings may hold any character, including NUL; numbers are finite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Map<String, Value>>,
-    /// Something in `data` was cut.
+    /// True if something in `data` was truncated.
     #[serde(default, skip_serializing_if = "is_false")]
     pub truncated: bool,
 }
 
-/// Who says that something happened.
+/// The source of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// What told.
+    /// The kind of source.
     pub kind: SourceKind,
-    /// Its own name for it, such as `Runtime.consoleAPICalled`.
+    /// The source's own name of the event, such as `Runtime.consoleAPICalled`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
 }
 
-/// What tells of events.
+/// The kind of an event's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceKind {
@@ -152,9 +151,9 @@ pub enum SourceKind {
     Cdp,
     /// An extension in the browser.
     Extension,
-    /// The agent, of the programs beside the browser.
+    /// The agent, about the programs beside the browser.
     LocalProcess,
-    /// A word of a newer agent.
+    /// A source of a newer agent.
     #[serde(other)]
     Other,
 }

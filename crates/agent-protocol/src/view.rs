@@ -1,58 +1,58 @@
-//! The live view of a display: the words of `/v1/view/…`.
+//! The live view of a display: `/v1/view/…`.
 
 use serde::{Deserialize, Serialize};
 
-/// `POST`, [`NextFrame`] → a [`FrameHead`] and a JPEG, or nothing when the display did not change for [`WAIT_SECONDS`].
+/// `POST`, [`NextFrame`] → a [`FrameHead`] and a JPEG, or nothing if the display did not change for [`WAIT_SECONDS`].
 pub const FRAME: &str = "/v1/view/frame";
 
-/// `POST`, [`NextDialogs`] → [`OpenDialogs`], when they are not those of [`NextDialogs::since`] any more or after [`WAIT_SECONDS`]: the
-/// dialogs that pages without a display have open.
+/// `POST`, [`NextDialogs`] → [`OpenDialogs`] of pages without a display, when they differ from [`NextDialogs::since`]
+/// or after [`WAIT_SECONDS`].
 pub const DIALOGS: &str = "/v1/view/dialogs";
 /// `POST`, [`DialogAnswer`] → nothing.
 pub const ANSWER: &str = "/v1/view/answer";
 
-/// How long a frame or a change of dialogs is waited for, in seconds.
+/// How long a request waits for a frame or a change of dialogs, in seconds.
 pub const WAIT_SECONDS: u64 = 10;
-/// Longest frame, in bytes.
+/// The longest frame, in bytes.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// Asks for what changed.
+/// A request for the next frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextFrame {
-    /// [`FrameHead::state`] of the frame before; all of the display when absent.
+    /// [`FrameHead::state`] of the previous frame; the whole display when absent.
     #[serde(default)]
     pub since: Option<u64>,
 }
 
-/// Asks for the dialogs that are open.
+/// A request for the open dialogs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextDialogs {
-    /// [`OpenDialogs::state`] of the answer before; answered at once when absent.
+    /// [`OpenDialogs::state`] of the previous response; answered at once when absent.
     #[serde(default)]
     pub since: Option<u64>,
 }
 
-/// The dialogs that are open.
+/// The open dialogs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDialogs {
-    /// Names what is told here.
+    /// The state number of this response.
     pub state: u64,
-    /// One of a page at most.
+    /// At most one dialog of each page.
     pub dialogs: Vec<OpenDialog>,
 }
 
-/// A JavaScript dialog; its words are the page's own.
+/// A JavaScript dialog; its texts are the page's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDialog {
-    /// The browser's name of the page.
+    /// The browser's id of the page.
     pub page: String,
     /// `alert`, `confirm`, `prompt` or `beforeunload`.
     pub kind: String,
-    /// What it says.
+    /// Its message.
     pub message: String,
-    /// What a `prompt` offers as the answer.
+    /// The default answer of a `prompt`.
     pub default_text: String,
-    /// The address of the document that opened it.
+    /// The URL of the document that opened it.
     pub url: String,
 }
 
@@ -63,38 +63,38 @@ impl std::fmt::Display for OpenDialog {
     }
 }
 
-/// Answers the dialog of a page.
+/// The answer to the dialog of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DialogAnswer {
-    /// [`OpenDialog::page`].
+    /// The [`OpenDialog::page`].
     pub page: String,
-    /// Agrees to it, or dismisses it.
+    /// True to accept it, false to dismiss it.
     pub accept: bool,
-    /// What is typed into a `prompt`.
+    /// The text for a `prompt`.
     #[serde(default)]
     pub text: String,
 }
 
-/// What stands before a frame's JPEG.
+/// The head before a frame's JPEG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHead {
-    /// Names what has been shown with this frame.
+    /// The state number after this frame.
     pub state: u64,
-    /// Width of the display, in pixels.
+    /// The width of the display, in pixels.
     pub width: u16,
-    /// Height of the display, in pixels.
+    /// The height of the display, in pixels.
     pub height: u16,
-    /// Left edge of the part that the JPEG shows.
+    /// The left edge of the part that the JPEG shows.
     pub x: u16,
-    /// Upper edge of that part.
+    /// The upper edge of that part.
     pub y: u16,
 }
 
 impl FrameHead {
-    /// Its bytes on the wire.
+    /// Its length in bytes.
     pub const BYTES: usize = 16;
 
-    /// As it stands on the wire: all numbers with their most significant byte first.
+    /// Encodes the head, numbers in big endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -105,7 +105,7 @@ impl FrameHead {
         bytes
     }
 
-    /// The head that `bytes` begin with.
+    /// Decodes the head at the beginning of `bytes`.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let state = u64::from_be_bytes(bytes.get(..8)?.try_into().ok()?);
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_it_was_written() {
+    fn a_frame_head_round_trips() {
         let head = FrameHead { state: 1 << 40, width: 1920, height: 1080, x: 300, y: 7 };
         assert_eq!(FrameHead::from_bytes(&head.to_bytes()), Some(head));
         assert_eq!(FrameHead::from_bytes(&head.to_bytes()[..15]), None);

@@ -1,4 +1,4 @@
-//! What builds and runs the programs that callers deploy.
+//! Builds and runs the apps that callers deploy.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::egress::SandboxEgress;
 use crate::settings::BuildSettings;
 use crate::system::System;
 
-/// What looks through programs, builds and runs them.
+/// The parts that check, build and run deployments.
 pub(crate) struct LocalAppRuntime {
     pub(crate) packages: Arc<Packages>,
     pub(crate) app_runtime: Arc<AppBuilder>,
-    pub(crate) crew: Arc<AppRunnerPool>,
+    pub(crate) runner_pool: Arc<AppRunnerPool>,
 }
 
-/// Makes them ready; what is left of builds that an earlier server had begun is ended.
+/// Creates the parts, and ends the remaining sandboxes of builds of a previous server process.
 ///
 /// # Errors
-/// If there can be no sandboxes, or a directory cannot be made.
+/// If sandboxes are impossible, or a directory cannot be created.
 pub(crate) async fn open(
     settings: &BuildSettings,
     data_dir: &DataDir,
@@ -34,13 +34,14 @@ pub(crate) async fn open(
 ) -> anyhow::Result<LocalAppRuntime> {
     let config = config(settings, data_dir.path(), engine)?;
     let system = Arc::new(System);
-    let impossible = "programs cannot be run here; see casement doctor";
+    let impossible = "apps cannot be run here; see casement doctor";
     let app_runtime = AppBuilder::new(config.clone(), blobs, sandbox_egress.clone(), system.clone(), system.clone());
     let app_runtime = Arc::new(app_runtime.context(impossible)?);
     app_runtime.sweep().await;
-    let crew = AppRunnerPool::new(config, &app_runtime, sandbox_egress, system.clone(), system).context(impossible)?;
+    let runner_pool =
+        AppRunnerPool::new(config, &app_runtime, sandbox_egress, system.clone(), system).context(impossible)?;
     let packages = Packages::new(data_dir.path().to_owned());
-    Ok(LocalAppRuntime { packages: Arc::new(packages), app_runtime, crew: Arc::new(crew) })
+    Ok(LocalAppRuntime { packages: Arc::new(packages), app_runtime, runner_pool: Arc::new(runner_pool) })
 }
 
 fn config(settings: &BuildSettings, data_dir: &Path, engine: &EngineConfig) -> anyhow::Result<AppRunnerConfig> {
@@ -50,7 +51,7 @@ fn config(settings: &BuildSettings, data_dir: &Path, engine: &EngineConfig) -> a
     (config.uid_base, config.uid_count) = (engine.uid_base, engine.uid_count);
     config.node = engine.node();
     if config.node.is_none() || config.npm.is_none() {
-        warn!("no script runner or no npm: programs for Node are not built; casement doctor says what to do");
+        warn!("no script runner or no npm: Node apps cannot be built; see casement doctor");
     }
     let named = [&settings.pip_index, &settings.npm_registry].into_iter().flatten();
     let places = named.filter_map(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
@@ -60,7 +61,7 @@ fn config(settings: &BuildSettings, data_dir: &Path, engine: &EngineConfig) -> a
     Ok(config)
 }
 
-/// Sandboxes' users go through it and cannot list it.
+/// Creates a directory that sandboxes' users can pass through but not list.
 fn make_passable(directory: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::create_dir_all(directory)?;

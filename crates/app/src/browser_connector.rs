@@ -1,4 +1,4 @@
-//! Ways into sessions and the server's health, for the HTTP side.
+//! Connections to browsers, and the server's health, for the HTTP crate.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use casement_postgres::Database;
 use crate::disk::DiskWatch;
 use crate::jobs::Spares;
 
-/// Ways into the browsers of this node.
+/// Connects to the browsers of this node.
 pub(crate) struct EngineConnector(pub(crate) Engine);
 
 impl SessionConnector for EngineConnector {
@@ -51,11 +51,11 @@ fn dial_error(error: EngineError) -> ConnectorError {
     }
 }
 
-/// What is said where the disk is low.
+/// The readiness message of a nearly full disk.
 const DISK_IS_LOW: &str = "the disk is nearly full: telemetry, logs of apps and recordings are not stored";
 
-/// Ready while the database answers and browsers can be started, as the spares tell, which are started whoever asks. A pool that cannot
-/// fill tells nothing: its owner may have given it what no browser starts with.
+/// The health of this node. It is ready while the database answers and spares can be started. A pool that cannot fill
+/// does not count: its configuration may be unusable.
 pub(crate) struct NodeHealth {
     pub(crate) database: Database,
     pub(crate) spares: Spares,

@@ -1,5 +1,5 @@
-//! Keeps the private PostgreSQL running for as long as the server does: whoever ends its postmaster (a person, the
-//! kernel for want of memory) costs callers some seconds and not the service.
+//! Keeps the private PostgreSQL running as long as the server. If its postmaster is killed, by a person or the kernel
+//! for lack of memory, the service pauses for some seconds instead of failing.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use tracing::{info, warn};
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The private cluster, started again whenever its postmaster has ended by itself.
+/// Supervises the private cluster, and restarts it whenever its postmaster ends by itself.
 pub(crate) struct ClusterSupervisor {
     stop: CancellationToken,
     watch: JoinHandle<Cluster>,
 }
 
 impl ClusterSupervisor {
-    /// Watches over `cluster`, which was started with `config`.
+    /// Supervises `cluster`, which was started with `config`.
     pub(crate) fn watch(cluster: Cluster, config: ClusterConfig) -> Self {
         let stop = CancellationToken::new();
         let watch = tokio::spawn(keep(cluster, config, stop.clone()));
@@ -41,7 +41,7 @@ async fn keep(mut cluster: Cluster, config: ClusterConfig, stop: CancellationTok
     loop {
         tokio::select! {
             () = stop.cancelled() => return cluster,
-            () = ended(cluster.pid()) => warn!("the private PostgreSQL has ended by itself; starting it again"),
+            () = ended(cluster.pid()) => warn!("the private PostgreSQL ended by itself; restarting it"),
         }
         match Cluster::start(config.clone()).await {
             Ok(started) => {
@@ -51,7 +51,7 @@ async fn keep(mut cluster: Cluster, config: ClusterConfig, stop: CancellationTok
             }
             Err(error) => {
                 let pause = backoff.next_pause();
-                warn!(%error, retry_in = ?pause, "the private PostgreSQL does not start");
+                warn!(%error, retry_in = ?pause, "cannot start the private PostgreSQL");
                 tokio::select! {
                     () = stop.cancelled() => return cluster,
                     () = tokio::time::sleep(pause) => {}
@@ -61,14 +61,14 @@ async fn keep(mut cluster: Cluster, config: ClusterConfig, stop: CancellationTok
     }
 }
 
-/// Returns when the process has ended. The kernel tells; nothing is polled.
+/// Waits for the end of the process, without polling.
 async fn ended(pid: i32) {
     let Some(Ok(handle)) = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK)) else { return };
     #[expect(deprecated, reason = "the new constructor is unsafe; an `OwnedFd` keeps what it asks for: it stays open")]
     let handle = AsyncFd::with_interest(handle, Interest::READABLE);
     match handle {
         Ok(handle) => drop(handle.readable().await),
-        // A start finds a postmaster that runs and takes it up, so looking once too often does no harm.
+        // A start adopts a running postmaster, so an additional attempt is harmless.
         Err(_) => tokio::time::sleep(MAX_BACKOFF).await,
     }
 }

@@ -1,7 +1,7 @@
-//! The configuration file: what `casement serve` is told by flags, as keys of one TOML file.
+//! The configuration file: the flags of `casement serve` as keys of one TOML file.
 //!
-//! A value of the file becomes the default of the flag of that name, in every command that has this flag. So a flag or a variable
-//! goes before it without a rule of ours, and the flag's own parser says what is wrong with a value.
+//! A value of the file becomes the default of the flag of that name, in every command with this flag. So flags and
+//! variables take precedence, and the flag's own parser reports invalid values.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,11 +12,11 @@ use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, Command};
 use toml::de::{DeTable, DeValue};
 
-/// A file that is longer is none of ours, in bytes.
-const LONGEST: u64 = 1024 * 1024;
+/// The longest configuration file, in bytes.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const NAME: &str = "casement/casement.toml";
 
-/// Which file is read: the one that was named, else the one at the usual place, if there is one there.
+/// Returns the file to read: the named one, or the one at the default path, if it exists.
 pub(crate) fn find(named: Option<PathBuf>) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let usual = || {
@@ -29,62 +29,64 @@ pub(crate) fn find(named: Option<PathBuf>) -> Option<PathBuf> {
     named.or_else(usual)
 }
 
-/// The commands, with what the file says as the defaults of their flags.
+/// Sets the values of the file as the defaults of the commands' flags.
 ///
 /// # Errors
-/// The file cannot be read, is no TOML, holds a key that is no flag of `casement serve` or a value that its flag does not take, or
-/// holds a secret while others than its owner may read it. Every one of them names the line; none of them shows a value.
+/// If the file cannot be read, is no TOML, has a key that is no flag of `casement serve` or an invalid value, or
+/// contains a secret while others may read it. Every error names the line; none shows a value.
 pub(crate) fn apply(path: &Path, commands: Command) -> anyhow::Result<Command> {
     let (text, is_private) = read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let serve = commands.find_subcommand("serve").context("there is no command to configure")?;
     let flags: Vec<&Arg> = serve.get_arguments().collect();
-    let entries = entries(&text, &flags, is_private).map_err(|Wrong { at, what }| {
+    let entries = entries(&text, &flags, is_private).map_err(|InvalidEntry { at, what }| {
         let line = text[..at.min(text.len())].matches('\n').count() + 1;
         anyhow::anyhow!("{}:{line}: {what}", path.display())
     })?;
     Ok(with_defaults(commands, &entries))
 }
 
-/// The key that a flag has in the file.
+/// Returns the key of a flag.
 pub(crate) fn key_of(flag: &Arg) -> Option<String> {
     flag.get_long().map(|long| long.replace('-', "_"))
 }
 
-/// What the flag is by default.
+/// The default value of a flag.
 struct Entry {
     key: String,
     values: Vec<String>,
 }
 
-/// Something in the file that cannot stay there.
-struct Wrong {
-    /// Where, in bytes.
+/// An invalid entry of the file.
+struct InvalidEntry {
+    /// Its offset in bytes.
     at: usize,
     what: String,
 }
 
-/// The text, and whether nobody but the owner may read or change it.
+/// Reads the file. Also returns whether only its owner may read or change it.
 fn read(path: &Path) -> anyhow::Result<(String, bool)> {
     let file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode();
     let mut text = String::new();
-    if file.take(LONGEST + 1).read_to_string(&mut text)? > usize::try_from(LONGEST)? {
-        bail!("it is longer than {LONGEST} bytes");
+    if file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)? > usize::try_from(MAX_FILE_BYTES)? {
+        bail!("it is longer than {MAX_FILE_BYTES} bytes");
     }
     Ok((text, mode & 0o077 == 0))
 }
 
-fn entries(text: &str, flags: &[&Arg], is_private: bool) -> Result<Vec<Entry>, Wrong> {
-    // The error's own text shows the line, and with it what may be a secret.
-    let table = DeTable::parse(text)
-        .map_err(|error| Wrong { at: error.span().map_or(0, |span| span.start), what: error.message().to_owned() })?;
+fn entries(text: &str, flags: &[&Arg], is_private: bool) -> Result<Vec<Entry>, InvalidEntry> {
+    // The error's own text shows the line, which may contain a secret.
+    let table = DeTable::parse(text).map_err(|error| InvalidEntry {
+        at: error.span().map_or(0, |span| span.start),
+        what: error.message().to_owned(),
+    })?;
     let mut entries = Vec::new();
     for (key, value) in table.get_ref() {
         let at = key.span().start;
-        let wrong = |what: &str| Wrong { at, what: format!("{}: {what}", key.get_ref()) };
+        let wrong = |what: &str| InvalidEntry { at, what: format!("{}: {what}", key.get_ref()) };
         let flag = flags.iter().find(|flag| key_of(flag).as_deref() == Some(key.get_ref()));
         let flag = flag.ok_or_else(|| wrong("there is no such option"))?;
-        // What help does not show is a secret.
+        // A value that the help hides is a secret.
         if flag.is_hide_env_values_set() && !is_private {
             return Err(wrong("is a secret, and others may read this file: chmod 600 it"));
         }
@@ -94,7 +96,7 @@ fn entries(text: &str, flags: &[&Arg], is_private: bool) -> Result<Vec<Entry>, W
     Ok(entries)
 }
 
-/// A value in the words of the flag, which takes it.
+/// Converts a value to the flag's text form.
 fn values(flag: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     match (flag.get_action(), value) {
         (ArgAction::SetTrue, DeValue::Boolean(on)) => Ok(vec![on.to_string()]),
@@ -158,7 +160,7 @@ mod tests {
         Written { path, _folder: folder }
     }
 
-    /// No test's own variables, which would go before the file.
+    /// Removes the variables, which would take precedence over the file.
     fn without_variables(command: Command) -> Command {
         command.mut_args(|flag| flag.env(None::<&str>)).mut_subcommands(without_variables)
     }
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_says_what_no_flag_says() {
+    fn the_file_sets_defaults_of_flags() {
         let text = "listen = \"127.0.0.1:9\"\naudit_days = 7\nno_default_pool = true\negress_allow = [\"10.0.0.0/8\", \"intranet\"]\n";
 
         let file = serve(text, &[]);
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_are_not_said_stay_as_they_are() {
+    fn unset_limits_stay_unchanged() {
         let text = "max_concurrent_sessions = 200\nmax_pooled_sessions = 0\nmax_profiles = 3\n";
         let limits = serve(text, &["--max-proxies", "4"]).limits;
         let caps = limits.caps(Organization::DEFAULT_CAPS);
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_host_is_a_host_and_no_more() {
+    fn an_allowed_host_is_only_a_host() {
         let allowed = serve("allowed_host = [\"Casement.Internal\", \"[fd00::1]:8443\"]\n", &[]).allowed_hosts;
         assert_eq!(allowed, ["casement.internal", "[fd00::1]:8443"]);
         for bad in ["http://casement.internal", "a/b", "u@casement.internal", "casement.internal:", "*"] {
@@ -220,10 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_goes_before_the_file() {
+    fn variables_override_the_file() {
         let file = written("spares = 7\n", 0o600);
         let commands = without_variables(Arguments::command())
-            // PATH is set wherever tests run; its text is no number.
+            // PATH is set wherever tests run; its value is no number.
             .mut_subcommand("serve", |serve| serve.mut_arg("spares", |flag| flag.env("PATH")));
         let error = apply(&file.path, commands).expect("a good file").try_get_matches_from(["casement", "serve"]);
         let text = error.expect_err("the variable is read").to_string();
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_share_a_flag_share_what_the_file_says() {
+    fn commands_with_the_same_flag_share_its_value() {
         let text = "data_dir = \"/somewhere\"\ndatabase_url = \"postgres://u:p@h/d\"\nspares = 3\n";
         let Asked::Keys(KeysCommand::List { store }) = command(text, &["keys", "list"]) else {
             panic!("another command")
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line_and_without_its_value() {
+    fn errors_name_the_line_but_not_the_value() {
         for (text, expected) in [
             ("spares = 1\n\nlisten_on = 1\n", "FILE:3: listen_on: there is no such option"),
             ("[serve]\nspares = 1\n", "FILE:1: serve: there is no such option"),
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_stands_only_in_a_file_that_nobody_else_reads() {
+    fn a_file_with_a_secret_must_be_private() {
         for secret in ["master_key = \"swordfish\"\n", "database_url = \"postgres://u:swordfish@h/d\"\n"] {
             for mode in [0o644, 0o640, 0o602] {
                 let refused = refusal(secret, mode);
@@ -277,7 +279,7 @@ mod tests {
         apply(&open.path, Arguments::command()).expect("no secret");
     }
 
-    /// The example with every option that has no default switched on, too.
+    /// Returns the example with every option without a default enabled.
     fn whole_example() -> String {
         let text = fs::read_to_string(EXAMPLE).expect("the example");
         let uncommented = |line: &str| match line.strip_prefix("#") {
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_says_what_holds_without_it() {
+    fn the_example_matches_the_defaults() {
         let text = fs::read_to_string(EXAMPLE).expect("the example");
         assert_eq!(format!("{:?}", serve(&text, &[])), format!("{:?}", serve("", &[])));
     }

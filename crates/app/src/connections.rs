@@ -1,21 +1,21 @@
-//! The ends of sessions, in the log.
+//! Logs the ends of sessions.
 
 use casement_domain::SessionId;
 use casement_domain::session::{Connections, EndReason};
 use casement_http::ConnectionRegistry;
 use tracing::info;
 
-/// The open connections; every session of this node that ends passes here.
+/// The open connections; every ended session of this node is reported here.
 pub(crate) struct LoggedConnections(pub(crate) ConnectionRegistry);
 
 impl Connections for LoggedConnections {
     fn close(&self, session: SessionId, reason: EndReason) {
-        info!(%session, reason = reason.as_str(), "a session has ended");
+        info!(%session, reason = reason.as_str(), "a session ended");
         self.0.close(session, reason);
     }
 
     fn restarted(&self, session: SessionId) {
-        info!(%session, "the browser of a session is started anew");
+        info!(%session, "restarting the browser of a session");
         self.0.restarted(session);
     }
 }

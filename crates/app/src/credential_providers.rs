@@ -1,4 +1,4 @@
-//! Credential providers, put together: their rows, their tokens, and the way to their stores.
+//! Wires credential providers: their rows, their tokens, and the access to their servers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::settings::ServeSettings;
 use crate::system::System;
 use casement_sealing::MasterKeys;
 
-/// Servers, behind the same wall as the requests of sessions, with exceptions of its own: what a provider may be at, a page need not
-/// be able to reach.
+/// An HTTP client under the egress rules of sessions, with additional exceptions: a provider may be at an address that
+/// pages need not reach.
 struct RestrictedHttpClient(Egress);
 
 #[async_trait]
@@ -48,7 +48,7 @@ fn allowed(settings: &ServeSettings) -> Vec<Allow> {
     others.cloned().chain(own).collect()
 }
 
-/// The use cases.
+/// Returns the use cases.
 pub(crate) fn use_cases(
     rows: Arc<dyn CredentialProviderRepository>,
     keys: &MasterKeys,
@@ -63,7 +63,7 @@ pub(crate) fn use_cases(
     )
 }
 
-/// The use cases for a command that changes what is kept and asks nobody.
+/// Returns the use cases for a command that only changes stored values.
 pub(crate) fn without_network(rows: Arc<dyn CredentialProviderRepository>, keys: &MasterKeys) -> CredentialProviders {
     put_together(rows, keys, Rules::default(), None, BTreeMap::new())
 }
@@ -77,7 +77,7 @@ fn put_together(
 ) -> CredentialProviders {
     let egress = Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default());
     let settings = ProviderSettings { server_url, vaults: files.keys().cloned().collect() };
-    // This program itself, whatever has become of its file since it was started.
+    // This program itself, even if its file was replaced since the start.
     let reader = Reader { program: "/proc/self/exe".into(), words: vec!["keepass".into()] };
     let connect = Connect::new(Arc::new(RestrictedHttpClient(egress)));
     let stores = Stores::new(Arc::new(connect), Arc::new(Keepass::new(files, reader)));

@@ -1,4 +1,4 @@
-//! Credentials, put together.
+//! Wires credentials.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use casement_domain::credential::{CredentialDeps, CredentialRepository, Credenti
 use crate::system::System;
 use casement_sealing::MasterKeys;
 
-/// The use cases.
+/// Returns the use cases.
 pub(crate) fn use_cases(rows: Arc<dyn CredentialRepository>, keys: &MasterKeys, most: u32) -> Credentials {
     Credentials::new(CredentialDeps {
         credentials: rows,

@@ -1,4 +1,4 @@
-//! The data directory: what lies where in it, and that one server at a time uses it.
+//! The data directory: its files, and the lock that admits one server at a time.
 
 use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
@@ -14,14 +14,14 @@ use crate::system::System;
 
 const DEFAULT_POOL_WANTED: &str = "default-pool-wanted";
 
-/// A data directory that this process alone uses.
+/// A data directory that this process has locked.
 pub(crate) struct DataDir {
     path: PathBuf,
     _lock: OwnedFd,
 }
 
 impl DataDir {
-    /// Makes the directory where it is missing, and takes it.
+    /// Locks the directory; creates it if it is missing.
     pub(crate) fn take(path: PathBuf) -> anyhow::Result<Self> {
         make(&path)?;
         let lock_path = path.join("lock");
@@ -41,35 +41,36 @@ impl DataDir {
         self.path.join("api-key")
     }
 
-    /// Who this node is; made at its first start.
+    /// Returns the id of this node, which the first start creates.
     pub(crate) fn node(&self) -> anyhow::Result<NodeId> {
         let text = self.kept("node-id", || NodeId::mint(&System as &dyn IdSource).to_string().into_bytes())?;
         let text = String::from_utf8(text).context("node-id is not text")?;
         text.trim().parse().context("node-id in the data directory is damaged")
     }
 
-    /// What session tokens are signed with; made at the first start, so that old URLs outlive a restart.
+    /// Returns the key that signs session tokens. The first start creates it, so that URLs outlive a restart.
     pub(crate) fn token_key(&self) -> anyhow::Result<[u8; 32]> {
         let bytes = self.kept("token-key", || System.secret_bytes().to_vec())?;
         bytes.try_into().map_err(|_| anyhow::anyhow!("token-key in the data directory is damaged"))
     }
 
-    /// Notes that the first start is to make a pool, until it has made it: it may be killed in between.
+    /// Notes that the first start must create a pool, in case it is interrupted before.
     pub(crate) fn want_default_pool(&self) -> anyhow::Result<()> {
         write_whole(&self.path.join(DEFAULT_POOL_WANTED), b"")
     }
 
-    /// Whether the first start has still to make its pool.
+    /// Returns true if the first start has not created its pool yet.
     pub(crate) fn wants_default_pool(&self) -> bool {
         self.path.join(DEFAULT_POOL_WANTED).exists()
     }
 
-    /// The pool is made.
+    /// Notes that the pool exists.
     pub(crate) fn has_default_pool(&self) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.path.join(DEFAULT_POOL_WANTED))?)
     }
 
-    /// Writes the first API key where only its owner reads it. Those of other databases are kept as `api-key.before-1` and so on.
+    /// Writes the first API key to a file that only its owner can read. Keys of other databases are kept as
+    /// `api-key.before-1` and so on.
     pub(crate) fn write_api_key(&self, text: &str) -> anyhow::Result<()> {
         let file = self.key_file();
         let unused = (1..).map(|n| self.path.join(format!("api-key.before-{n}"))).find(|before| !before.exists());
@@ -79,7 +80,7 @@ impl DataDir {
         write_whole(&file, format!("{text}\n").as_bytes())
     }
 
-    /// Takes it away.
+    /// Deletes the file of the API key.
     pub(crate) fn drop_api_key(&self) -> anyhow::Result<()> {
         let path = self.key_file();
         fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
@@ -99,9 +100,9 @@ impl DataDir {
     }
 }
 
-/// Makes the directory where it is missing, and checks that it is ours alone.
+/// Creates the directory if it is missing, and checks that this user owns it.
 pub(crate) fn make(path: &Path) -> anyhow::Result<()> {
-    // Sandboxes run as users of their own and must be able to pass through; what is secret is closed by itself.
+    // Sandboxes' users must be able to pass through; files with secrets have permissions of their own.
     let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
     DirBuilder::new()
         .recursive(true)
@@ -111,7 +112,7 @@ pub(crate) fn make(path: &Path) -> anyhow::Result<()> {
     check_owner(path)
 }
 
-/// What is written into a directory of somebody else could not be read there.
+/// Checks the owner, because files of this user could not be read in another user's directory.
 pub(crate) fn check_owner(path: &Path) -> anyhow::Result<()> {
     let found = rustix::fs::stat(path)?;
     if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
@@ -120,12 +121,12 @@ pub(crate) fn check_owner(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where `casement stop` finds a running server.
+/// Returns the path of the socket by which `casement stop` reaches a running server.
 pub(crate) fn control_socket(data_dir: &Path) -> PathBuf {
     data_dir.join("control.sock")
 }
 
-/// Replaces a file that only its owner can read, completely or not at all.
+/// Replaces a file atomically; only its owner can read it.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     private_file::replace(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }

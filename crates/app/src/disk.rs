@@ -1,4 +1,4 @@
-//! Whether the disks of the data directory have room for what can be missed.
+//! Watches the free space of the data directory's disks, for data that may be dropped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use tracing::{info, warn};
 
 use crate::store::CLUSTER;
 
-/// No more of a disk than this part of it is kept free, however large the reserve.
-const MOST_OF_A_DISK: u64 = 10;
+/// The largest reserve, as a fraction of the disk.
+const MAX_RESERVE_FRACTION: u64 = 10;
 
-/// The disks of a data directory; clones are the same ones.
+/// The disks of a data directory. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskWatch(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The data directory, and what in it may be a disk of its own.
+    /// The data directory, and folders in it that may be disks of their own.
     folders: Vec<PathBuf>,
     reserve: u64,
     low: AtomicBool,
 }
 
-/// A disk, in bytes.
+/// The size and free space of a disk, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Disk {
     free: u64,
@@ -38,12 +38,13 @@ impl Disk {
         Some(Self { free: stat.f_bavail * stat.f_frsize, size: stat.f_blocks * stat.f_frsize })
     }
 
-    /// What is to stay free of it.
+    /// Returns the space to keep free.
     fn reserve(self, most: u64) -> u64 {
-        most.min(self.size / MOST_OF_A_DISK)
+        most.min(self.size / MAX_RESERVE_FRACTION)
     }
 
-    /// Once low, it is so until a quarter more than the reserve is free: else it would change with every few bytes.
+    /// A low disk stays low until a quarter more than the reserve is free, so that the state does not change with every
+    /// few bytes.
     fn is_low(self, most: u64, was_low: bool) -> bool {
         let reserve = self.reserve(most);
         self.free < if was_low { reserve + reserve / 4 } else { reserve }
@@ -51,7 +52,7 @@ impl Disk {
 }
 
 impl DiskWatch {
-    /// Those of this data directory, of each of which `reserve` bytes are to stay free.
+    /// Watches the disks of this data directory, each with `reserve` bytes to keep free.
     pub(crate) fn new(data_dir: &Path, reserve: u64) -> Self {
         let folders = [data_dir.to_owned(), data_dir.join("blobs"), data_dir.join(CLUSTER)].into();
         let watch = Self(Arc::new(Inner { folders, reserve, low: AtomicBool::new(false) }));
@@ -59,7 +60,7 @@ impl DiskWatch {
         watch
     }
 
-    /// Measures the free space, and notes whether it is below the reserve.
+    /// Measures the free space, and updates whether it is below the reserve.
     pub(crate) fn measure(&self) {
         let Inner { folders, reserve, low } = &*self.0;
         let was_low = low.load(Ordering::Relaxed);
@@ -73,7 +74,7 @@ impl DiskWatch {
         if is_low && !was_low {
             warn!("the disk is nearly full: telemetry, logs of apps and recordings are not stored");
         } else if was_low && !is_low {
-            info!("the disk has room again: telemetry, logs of apps and recordings are stored");
+            info!("the disk has free space again: telemetry, logs of apps and recordings are stored");
         }
     }
 }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_small_disk_a_tenth_is_kept_free() {
+    fn the_reserve_is_at_most_a_tenth_of_the_disk() {
         let disk = Disk { free: 7_000, size: 64_000 };
         assert!(!disk.is_low(1 << 30, false));
         assert!(Disk { free: 6_399, ..disk }.is_low(1 << 30, false));

@@ -1,4 +1,4 @@
-//! `casement doctor`: whether this host gives what Casement needs, and what to do where it does not.
+//! `casement doctor`: checks the host's requirements and names remedies.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::egress::SandboxEgress;
 use crate::settings::DoctorSettings;
 use crate::system::System;
 
-/// One thing that was looked at.
+/// The result of one check.
 struct Finding {
     name: String,
     ok: bool,
@@ -29,16 +29,16 @@ struct Finding {
 }
 
 const PROGRAMS: [(&str, &str, &str); 2] = [("X server", "Xvfb", "xvfb"), ("ffmpeg", "ffmpeg", "ffmpeg")];
-/// For a browser to start and to be driven, on a slow machine.
-const LONGEST_TRIAL: Duration = Duration::from_secs(90);
-/// When a browser that we could not end ends by itself.
+/// The timeout of starting and driving a browser on a slow machine.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(90);
+/// The idle timeout of a browser that could not be ended.
 const ABANDONED_SECONDS: u32 = 120;
-const LEAST_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
-const LEAST_OPEN_FILES: u64 = 8192;
+const MIN_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+const MIN_OPEN_FILES: u64 = 8192;
 const SCRIPT_RUNNER_REMEDY: &str = "cargo xtask up installs it in target/runner; elsewhere, copy that folder to ../lib/casement/runner \
     beside the program, readable for all, or give --script-runner";
 
-/// Runs the command; fails if anything is missing.
+/// Runs the command; fails if a requirement is missing.
 pub(crate) async fn run(settings: DoctorSettings) -> anyhow::Result<()> {
     let findings = look(&settings).await?;
     let mut out = std::io::stdout();
@@ -56,7 +56,7 @@ pub(crate) async fn run(settings: DoctorSettings) -> anyhow::Result<()> {
 }
 
 async fn look(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
-    let place = Place::of(settings.store.data_dir.path()?);
+    let place = TrialDir::of(settings.store.data_dir.path()?);
     let data_dir = place.dir();
     let mut findings: Vec<Finding> = check_versions().await.into_iter().map(Finding::from).collect();
     findings.extend(PROGRAMS.into_iter().map(|(name, file, package)| program(name, file, package)));
@@ -87,7 +87,7 @@ async fn look(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
         open_files(),
         "raise the limit: ulimit -n 65536, or LimitNOFILE= of the service",
     ));
-    // With something missing it would only say so once more.
+    // If something is missing, the trial would only fail for that.
     if let Some(engine) = engine.ok().filter(|_| findings.iter().all(|finding| finding.ok)) {
         findings.push(finding(
             "a browser",
@@ -106,7 +106,7 @@ fn finding(name: &str, found: Result<String, String>, remedy: &str) -> Finding {
     Finding { name: name.to_owned(), ok, detail, remedy: (!ok).then(|| remedy.to_owned()) }
 }
 
-/// A program, with the package that Debian has it in.
+/// Checks a program, and names its Debian package.
 fn program(name: &str, file: &str, package: &str) -> Finding {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/bin".into()]);
@@ -115,14 +115,14 @@ fn program(name: &str, file: &str, package: &str) -> Finding {
     finding(name, found, &format!("install the package {package}"))
 }
 
-/// Where the server's browsers will be: the data directory, or before its first start a directory beside it, since what is only looked
-/// at is not to be made, by root for another user least of all.
-struct Place {
+/// The directory for the trial's browser: the data directory or, before the first start, a directory beside it. A check
+/// must not create the data directory, least of all as root for another user.
+struct TrialDir {
     dir: PathBuf,
     is_for_now: bool,
 }
 
-impl Place {
+impl TrialDir {
     fn of(data_dir: PathBuf) -> Self {
         if data_dir.exists() {
             return Self { dir: data_dir, is_for_now: false };
@@ -136,7 +136,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TrialDir {
     fn drop(&mut self) {
         if self.is_for_now {
             let _ = std::fs::remove_dir_all(&self.dir);
@@ -157,12 +157,12 @@ async fn engine(data_dir: &Path) -> anyhow::Result<Engine> {
     Ok(Engine::new(config, Arc::new(SandboxEgress::new(egress))).await?)
 }
 
-/// Starts a browser as a session has one, drives it, and ends it.
+/// Starts a browser like a session's, drives it, and ends it.
 async fn browser(engine: &Engine) -> Result<String, String> {
     let shape = Shape { headless: true, ..Shape::default() };
     let launch = Launch { id: BrowserId::from_ulid(System.next()), shape, abandoned_after_seconds: ABANDONED_SECONDS };
     let began = Instant::now();
-    let driven = tokio::time::timeout(LONGEST_TRIAL, async {
+    let driven = tokio::time::timeout(TRIAL_TIMEOUT, async {
         let started = engine.start(&launch).await?;
         let took = began.elapsed();
         check(webdriver(engine, launch.id)).await?;
@@ -172,9 +172,9 @@ async fn browser(engine: &Engine) -> Result<String, String> {
             took.as_millis()
         ))
     });
-    // Nothing of it is left, however it ends.
+    // The browser is ended in any case.
     let driven = tokio::select! {
-        driven = driven => driven.map_err(|_| format!("nothing came of it within {} s", LONGEST_TRIAL.as_secs())),
+        driven = driven => driven.map_err(|_| format!("nothing came of it within {} s", TRIAL_TIMEOUT.as_secs())),
         _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
     };
     let ended = engine.end(launch.id).await.map_err(|error| error.to_string());
@@ -201,7 +201,7 @@ impl From<Check> for Finding {
     }
 }
 
-/// Where it is, as the server would find it.
+/// Returns the path of the script runner, as the server would find it.
 fn script_runner(given: Option<&Path>, data_dir: &Path) -> Result<String, String> {
     let folder = match given {
         Some(folder) => folder.to_owned(),
@@ -218,19 +218,19 @@ fn disk(data_dir: &Path) -> Result<String, String> {
     let stat = rustix::fs::statvfs(&existing).map_err(|error| format!("{}: {error}", existing.display()))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let text = format!("{} MiB free at {}", free / 1024 / 1024, existing.display());
-    if free >= LEAST_DISK_BYTES { Ok(text) } else { Err(text) }
+    if free >= MIN_DISK_BYTES { Ok(text) } else { Err(text) }
 }
 
 fn open_files() -> Result<String, String> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     match limit.maximum {
-        Some(most) if most < LEAST_OPEN_FILES => Err(format!("at most {most}")),
+        Some(most) if most < MIN_OPEN_FILES => Err(format!("at most {most}")),
         Some(most) => Ok(format!("up to {most}")),
         None => Ok("no limit".into()),
     }
 }
 
-/// Takes as many open files as are allowed: every connection and every session costs some.
+/// Raises the limit of open files to the maximum: every connection and every session needs some.
 pub(crate) fn raise_open_files() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -1,4 +1,4 @@
-//! Gives every sandbox its way out: the engine's port over the egress proxy.
+//! Connects the sandboxes' egress ports to the egress proxy.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,18 +12,18 @@ use casement_runner::{AppEgressPort, EgressPolicy};
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 
-/// The ways out that are open.
+/// Serves the egress of all sandboxes of this node.
 pub(crate) struct SandboxEgress {
     egress: Egress,
     runtime: Handle,
     open: Mutex<HashMap<String, EgressHandle>>,
-    /// Where the traffic of browsers goes that does not go straight; kept until they are gone for good, for one that is started
-    /// anew goes the same way.
+    /// The routes of browsers that do not go directly. Kept until a browser is gone for good, because a restarted one
+    /// uses the same route.
     routes: Mutex<HashMap<String, Route>>,
     closed: Mutex<Sums>,
 }
 
-/// What went through ways out.
+/// The traffic sums of closed sandboxes.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     requests: u64,
@@ -42,7 +42,7 @@ impl Sums {
 }
 
 impl SandboxEgress {
-    /// None yet. Must be called inside the main runtime, which serves them.
+    /// Must be called within the main runtime, which serves the connections.
     pub(crate) fn new(egress: Egress) -> Self {
         Self {
             egress,
@@ -53,7 +53,7 @@ impl SandboxEgress {
         }
     }
 
-    /// The rules and limits of all of them, for what the server itself fetches.
+    /// Returns the egress with its rules and limits, for requests of the server itself.
     pub(crate) fn egress(&self) -> Egress {
         self.egress.clone()
     }
@@ -70,7 +70,7 @@ impl SandboxEgress {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings the metrics up to date.
+    /// Updates the metrics.
     pub(crate) fn measure(&self) {
         let mut sums = *self.closed();
         let mut connections = 0;
@@ -90,11 +90,11 @@ impl SandboxEgress {
 impl EgressPort for SandboxEgress {
     fn serve(&self, session: &str, listener: UnixListener) {
         let _entered = self.runtime.enter();
-        // Held until the way is open: it cannot change in between.
+        // Locked until the egress is open, so that the route cannot change in between.
         let routes = self.routes();
         let route = routes.get(session).cloned().unwrap_or_default();
         let handle = self.egress.serve_with_route(session.to_owned(), listener, route);
-        // One that was open under this id is dropped, which closes it.
+        // A previous handle of this id is dropped, which closes it.
         self.open().insert(session.to_owned(), handle);
     }
 
@@ -113,9 +113,9 @@ impl AppEgressPort for SandboxEgress {
         let allow = |places: Vec<String>| places.into_iter().filter_map(|place| Rules::parse(&place).ok());
         let rules = match reach {
             EgressPolicy::Only(places) => Rules::only(allow(places).collect()),
-            EgressPolicy::Web(places) => self.egress.rules().clone().and(allow(places)),
+            EgressPolicy::Web(places) => self.egress.rules().clone().with_exceptions(allow(places)),
         };
-        let handle = self.egress.clone().under(rules).serve(sandbox.to_owned(), listener);
+        let handle = self.egress.clone().with_rules(rules).serve(sandbox.to_owned(), listener);
         self.open().insert(sandbox.to_owned(), handle);
     }
 

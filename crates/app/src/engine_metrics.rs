@@ -1,4 +1,4 @@
-//! The engine, measured: how long each thing takes that is asked of browsers, and how often it fails.
+//! Metrics of the browser engine: duration and failures of each operation.
 
 use std::future::Future;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use casement_domain::BrowserId;
 use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Region, Started, Viewport};
 
-/// An engine whose work is measured.
+/// Measures the operations of an engine.
 pub(crate) struct MeteredEngine<E>(pub(crate) E);
 
 async fn measured<T>(

@@ -1,4 +1,4 @@
-//! Extensions, put together: their rows, their bytes in the data directory, their way into browsers and from the store.
+//! Wires extensions: their rows, their bytes in the data directory, their source for browsers and the web store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use casement_domain::session::{Connections, Sessions};
 use crate::system::System;
 use crate::web_store::ChromeWebStore;
 
-/// Where their bytes lie, below the data directory.
+/// The folder of the blobs in the data directory.
 const BLOBS: &str = "blobs";
 
-/// The bytes of this node.
+/// Returns the blob store of this node.
 pub(crate) fn blobs(data_dir: &Path) -> anyhow::Result<Arc<LocalBlobs>> {
     Ok(Arc::new(LocalBlobs::open(&data_dir.join(BLOBS))?))
 }
 
-/// Where browsers that are started get them.
+/// Returns the source of extensions for browsers that start.
 pub(crate) fn kept(rows: Arc<dyn ExtensionRepository>, blobs: Arc<LocalBlobs>) -> Arc<dyn ExtensionSource> {
     Arc::new(ExtensionFiles::new(rows, blobs, Arc::new(System)))
 }
 
-/// The use cases.
+/// Returns the use cases.
 pub(crate) fn use_cases(
     rows: Arc<dyn ExtensionRepository>,
     blobs: Arc<LocalBlobs>,

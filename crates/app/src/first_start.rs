@@ -1,4 +1,4 @@
-//! What an empty store begins with: the organization, its owner, the default project, a key and a pool.
+//! Fills an empty store: the organization, its owner, the default project, an API key and a pool.
 
 use casement_domain::access::Scope;
 use casement_domain::api_key::{ApiKeys, CreateKey};
@@ -13,11 +13,11 @@ use crate::data_dir::DataDir;
 use crate::settings::LimitSettings;
 use crate::system::System;
 
-/// The pool that the first start makes.
+/// The name of the pool.
 pub(crate) const DEFAULT_POOL: &str = "default";
 const DEFAULT_POOL_SIZE: i64 = 2;
 
-/// Makes it all if the store is empty. The pool comes later, when browsers can be started: it is only wished for.
+/// Creates everything if the store is empty. The pool is only noted, and created when browsers can be started.
 pub(crate) async fn begin(
     data_dir: &DataDir,
     organizations: &dyn OrganizationRepository,
@@ -52,17 +52,17 @@ pub(crate) async fn begin(
     };
     let first = CreateKey { name: Some("first key".into()), ..CreateKey::default() };
     let made = keys.draft(organization.id, owner.id, first)?;
-    // The key's text first: should the process end in between, the next start makes another key, and nobody ever
-    // holds an installation without one.
+    // The key's text first: if the process ends in between, the next start creates another key, so an installation
+    // never lacks one.
     data_dir.write_api_key(&made.secret.key_text(made.key.id))?;
     let start = FirstStart { organization, owner, project, key: made.key };
     let began = organizations.begin(&start).await?;
     if began {
-        info!(key_file = %data_dir.key_file().display(), "first start: made the organization, its default project and a key");
+        info!(key_file = %data_dir.key_file().display(), "first start: created the organization, its default project and a key");
     } else {
-        // Another server made them all just now. This key opens nothing.
+        // Another server created everything at the same time, so this key is invalid.
         data_dir.drop_api_key()?;
-        info!("another server has just made the organization, its default project and a key");
+        info!("another server has just created the organization, its default project and a key");
     }
     Ok(())
 }
@@ -71,7 +71,7 @@ fn label(text: &str) -> anyhow::Result<LabelName> {
     Ok(LabelName::parse(text)?)
 }
 
-/// Gives the organization the limits that this server was told; the others stay as they are.
+/// Sets the organization's limits that this server was given; the others stay unchanged.
 pub(crate) async fn set_limits(
     organizations: &dyn OrganizationRepository,
     limits: &LimitSettings,
@@ -80,12 +80,12 @@ pub(crate) async fn set_limits(
     let caps = limits.caps(organization.caps);
     if caps != organization.caps {
         organizations.set_caps(organization.id, caps).await?;
-        info!(?caps, "the organization has other limits now");
+        info!(?caps, "changed the limits of the organization");
     }
     Ok(())
 }
 
-/// Makes the pool `default`, two headless browsers, if the first start has not come to it yet.
+/// Creates the pool `default` with two headless browsers, if the first start has not done so yet.
 pub(crate) async fn default_pool(
     data_dir: &DataDir,
     organizations: &dyn OrganizationRepository,
@@ -104,15 +104,15 @@ pub(crate) async fn default_pool(
         ..PoolInput::default()
     };
     match pools.create(&scope, input).await {
-        // Made just before the process ended.
+        // Created just before the process ended.
         Ok(_) | Err(CreatePoolError::NameTaken(_)) => data_dir.has_default_pool()?,
         Err(error) => return Err(error.into()),
     }
-    info!("first start: made the pool `{DEFAULT_POOL}` of {DEFAULT_POOL_SIZE} headless browsers");
+    info!("first start: created the pool `{DEFAULT_POOL}` of {DEFAULT_POOL_SIZE} headless browsers");
     Ok(())
 }
 
-/// Whether the default project has that pool.
+/// Returns true if the default project has that pool.
 pub(crate) async fn has_default_pool(
     organizations: &dyn OrganizationRepository,
     projects: &dyn ProjectRepository,
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_servers_that_start_at_once_the_second_keeps_no_key_that_opens_nothing() {
+    async fn the_second_of_two_concurrent_first_starts_deletes_its_key() {
         let (_folder, data_dir) = started(true).await;
         assert!(data_dir.key_file().exists());
         let (_folder, data_dir) = started(false).await;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_database_that_was_used_before_is_not_lost_to_one_that_is_new() {
+    fn a_new_database_does_not_overwrite_the_key_of_an_old_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let data_dir = DataDir::take(folder.path().join("data")).expect("a data directory");
         for key in ["first", "second", "third"] {

@@ -1,4 +1,4 @@
-//! `casement keys`: the keys of this installation, on its host.
+//! `casement keys`: manages the API keys of this installation on its host.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ async fn list(keys: &ApiKeys, organization: &Organization) -> anyhow::Result<()>
         for key in found.items {
             let expires = key.expires_at.map(|at| at.format(&Rfc3339)).transpose()?.unwrap_or_else(|| "never".into());
             let scope = key.project.map_or_else(|| "organization".into(), |project| format!("project {project}"));
-            // The name is somebody's text; a label holds no control characters, so it cannot steer a terminal.
+            // A label contains no control characters, so it cannot control a terminal.
             say(&format!("{}  {scope}  expires {expires}  {}", masked(key.id, &key.last4), key.name))?;
         }
         match found.next_offset {

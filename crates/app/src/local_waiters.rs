@@ -1,4 +1,4 @@
-//! Wakes those who wait in the line of a pool.
+//! Wakes the callers that wait in the wait queue of a pool.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::system::System;
 
-/// Who waits on this node. A waiter costs an entry here and sleeps; nobody asks the database for it.
+/// The waiters of this node. A waiter costs an entry here and sleeps, without queries to the database.
 #[derive(Clone, Default)]
 pub(crate) struct LocalWaiters {
     waiters: Arc<Mutex<HashMap<TicketId, Arc<Notify>>>>,
@@ -21,18 +21,18 @@ pub(crate) struct LocalWaiters {
 
 impl LocalWaiters {
     fn waiters(&self) -> MutexGuard<'_, HashMap<TicketId, Arc<Notify>>> {
-        // Insertions and removals are whole, so a panic elsewhere leaves nothing half-made.
+        // Insertions and removals are complete, so a panic elsewhere leaves no partial change.
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something was decided about a ticket; `false` if nobody here expects news of it.
+    /// Wakes the waiter of a decided ticket; returns `false` if there is none on this node.
     pub(crate) fn call(&self, ticket: TicketId) -> bool {
         let waiters = self.waiters();
         let notify = waiters.get(&ticket);
         notify.inspect(|notify| notify.notify_one()).is_some()
     }
 
-    /// The server stops: every wait is over.
+    /// Ends every wait, because the server stops.
     pub(crate) fn close(&self) {
         self.stopping.cancel();
     }
@@ -42,12 +42,12 @@ impl TicketNotifier for LocalWaiters {
     fn expect(&self, ticket: TicketId) -> Box<dyn Waiter> {
         let notify = Arc::new(Notify::new());
         self.waiters().insert(ticket, Arc::clone(&notify));
-        Box::new(LocalWaiter { room: self.clone(), ticket, notify })
+        Box::new(LocalWaiter { registry: self.clone(), ticket, notify })
     }
 }
 
 struct LocalWaiter {
-    room: LocalWaiters,
+    registry: LocalWaiters,
     ticket: TicketId,
     notify: Arc<Notify>,
 }
@@ -59,7 +59,7 @@ impl Waiter for LocalWaiter {
         tokio::select! {
             biased;
             () = self.notify.notified() => WaiterEvent::Look,
-            () = self.room.stopping.cancelled() => WaiterEvent::Stopping,
+            () = self.registry.stopping.cancelled() => WaiterEvent::Stopping,
             () = tokio::time::sleep(left) => WaiterEvent::TimeUp,
         }
     }
@@ -67,6 +67,6 @@ impl Waiter for LocalWaiter {
 
 impl Drop for LocalWaiter {
     fn drop(&mut self) {
-        self.room.waiters().remove(&self.ticket);
+        self.registry.waiters().remove(&self.ticket);
     }
 }

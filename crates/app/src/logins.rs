@@ -1,4 +1,4 @@
-//! Logins, put together: their use cases, who carries them, and pictures of what was not understood.
+//! Wires logins: their use cases, and screenshots of pages that were not understood.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use tracing::warn;
 
 use crate::data_dir::write_whole;
 
-/// How many pictures are kept.
-const MOST: usize = 100;
+/// The most screenshots that are kept.
+const MAX_SCREENSHOTS: usize = 100;
 
-/// Pictures of pages in the data directory, for the operator alone.
+/// Stores screenshots of pages in the data directory, for the operator only.
 pub(crate) struct FlowPictureFiles(PathBuf);
 
 impl FlowPictureFiles {
-    /// In the data directory.
+    /// Uses a folder of the data directory.
     pub(crate) fn new(data_dir: &Path) -> Self {
         Self(data_dir.join("login-pages"))
     }
@@ -27,10 +27,10 @@ impl FlowPictureFiles {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let path = self.0.join(format!("{flow}.png"));
         write_whole(&path, png)?;
-        // Their names sort by age.
+        // The names sort by age.
         let mut kept: Vec<PathBuf> = std::fs::read_dir(&self.0)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
         kept.sort_unstable();
-        for old in kept.iter().take(kept.len().saturating_sub(MOST)) {
+        for old in kept.iter().take(kept.len().saturating_sub(MAX_SCREENSHOTS)) {
             std::fs::remove_file(old)?;
         }
         Ok(path)
@@ -44,15 +44,15 @@ impl FlowPictures for FlowPictureFiles {
         let written = tokio::task::spawn_blocking(move || here.write(flow, &png)).await;
         match written {
             Ok(Ok(path)) => {
-                warn!(%flow, picture = %path.display(), "a login page was not understood; its picture is kept")
+                warn!(%flow, picture = %path.display(), "a login page was not understood; stored a screenshot")
             }
-            Ok(Err(error)) => warn!(%flow, %error, "a picture of a login page could not be kept"),
-            Err(error) => warn!(%flow, %error, "a picture of a login page could not be kept"),
+            Ok(Err(error)) => warn!(%flow, %error, "cannot store the screenshot of a login page"),
+            Err(error) => warn!(%flow, %error, "cannot store the screenshot of a login page"),
         }
     }
 }
 
-/// Where the operator finds pictures.
+/// Returns the storage of screenshots.
 pub(crate) fn pictures(data_dir: &Path) -> Arc<dyn FlowPictures> {
     Arc::new(FlowPictureFiles::new(data_dir))
 }

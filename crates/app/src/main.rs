@@ -1,4 +1,4 @@
-//! The casement program: `serve`, and the commands beside it. Wiring only; every rule stands in `casement-domain`.
+//! The casement program: `serve` and other commands. Contains only wiring; the rules are in `casement-domain`.
 
 mod app_runtime;
 mod apps;
@@ -39,13 +39,12 @@ use settings::{Arguments, Command};
 use tracing_subscriber::EnvFilter;
 use zeroizing_alloc::ZeroAlloc;
 
-/// Whatever is given back is wiped. A secret passes through buffers that are not ours, of HTTP and of JSON, and would stand there until
-/// somebody else needs the place.
+/// Zeroes freed memory; HTTP and JSON buffers may have held secrets.
 #[global_allocator]
-static MEMORY: ZeroAlloc<std::alloc::System> = ZeroAlloc(std::alloc::System);
+static ALLOCATOR: ZeroAlloc<std::alloc::System> = ZeroAlloc(std::alloc::System);
 
-/// How long what blocks a thread is waited for at the end.
-const ENDING: std::time::Duration = std::time::Duration::from_secs(1);
+/// How long blocking tasks may run when the process ends.
+const RUNTIME_SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let command = match Arguments::read() {
@@ -55,26 +54,26 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // The agent makes a smaller runtime of its own: there is one in every sandbox.
+    // The agent builds a smaller runtime of its own: there is one in every sandbox.
     if let Command::Agent { config } = &command {
-        // What it says can be read by the session's callers, too.
+        // The session's callers can read its log.
         log_to("info", casement_agent::AgentLog::default, false);
         return casement_agent::run(config);
     }
     if matches!(command, Command::Inside) {
         log_to("info", std::io::stderr, false);
-        return casement_runner::inside();
+        return casement_runner::run_app_runner();
     }
     if let Command::Network { words } = &command {
         log_to("info", std::io::stderr, false);
-        return casement_runner::network(words);
+        return casement_runner::prepare_network(words);
     }
-    // It has one question to answer and logs nothing.
+    // Answers one question and logs nothing.
     if let Command::Keepass { file } = &command {
         return casement_vaults::read_keepass(file);
     }
     log(if matches!(command, Command::Serve(_)) { "info,actix_server=warn" } else { "warn" });
-    // Before there are other threads: sandboxes inherit the keyring, and must not see the keys of whoever starts this.
+    // Before other threads exist: sandboxes inherit the keyring, and must not see the keys of the user who starts this.
     if matches!(command, Command::Serve(_))
         && let Err(error) = casement_sandbox::leave_session_keyring()
     {
@@ -84,8 +83,8 @@ fn main() -> ExitCode {
     let done = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from).and_then(
         |runtime| {
             let done = runtime.block_on(Box::pin(run(command)));
-            // What still blocks a thread, such as a database that takes long to recover, is safe to be left anywhere.
-            runtime.shutdown_timeout(ENDING);
+            // A task that still blocks a thread, such as a database in recovery, can be abandoned safely.
+            runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
             done
         },
     );
@@ -115,7 +114,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Logs go to standard error, so that standard output holds only what a command answers. `CASEMENT_LOG` says how much.
+/// Logs to standard error, so that standard output holds only a command's result. `CASEMENT_LOG` sets the level.
 fn log(default: &str) {
     log_to(default, std::io::stderr, std::io::stderr().is_terminal());
 }
@@ -126,6 +125,7 @@ where
 {
     let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(writer);
-    // What cannot be written must end nobody: else it is said on standard error once more, which panics where that is full or gone.
+    // A failed log write must not panic: the default handler writes to standard error again, which panics if that is
+    // closed or full.
     subscriber.log_internal_errors(false).init();
 }

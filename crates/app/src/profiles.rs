@@ -1,4 +1,4 @@
-//! Profiles, put together: their rows, their sealed bytes, their way out of browsers and into them.
+//! Wires profiles: their rows, their sealed bytes, and how browsers load and save them.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use tracing::{info, warn};
 use crate::system::System;
 use casement_sealing::{MasterKeys, SealedStreams};
 
-/// The profiles and their bytes.
+/// Returns the stored profiles.
 pub(crate) fn kept(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> ProfileVersions {
     ProfileVersions::new(rows, blobs, Arc::new(SealedStreams::new(keys.clone())), Arc::new(System))
 }
 
-/// The use cases.
+/// Returns the use cases.
 pub(crate) fn use_cases(kept: ProfileVersions, most: u32) -> Profiles {
     Profiles::new(kept, Arc::new(System), Arc::new(System), most)
 }
 
-/// What sessions and pools do with them.
+/// Returns the profiles' part of sessions and pools.
 pub(crate) fn of_sessions(
     kept: ProfileVersions,
     engine: &Engine,
@@ -37,7 +37,8 @@ pub(crate) fn of_sessions(
     SessionProfiles::new(ProfileDeps { kept, machine, reports, pools, ids: Arc::new(System) })
 }
 
-/// Tells people: in the log, in the metrics, and of what was replaced unseen in the audit log and the session's telemetry, too.
+/// Reports saved and failed profiles in logs and metrics; an overwritten version also in the audit log and the
+/// session's telemetry.
 struct Reports {
     trail: Arc<dyn AuditTrail>,
     recorder: Arc<dyn Recorder>,
@@ -47,7 +48,7 @@ impl ProfileReports for Reports {
     fn saved(&self, session: &Session, version: &ProfileVersion, saved: &Saved) {
         metrics::counter!("casement_profiles_saved_total").increment(1);
         let (session_id, profile) = (session.id, version.profile);
-        info!(session = %session_id, %profile, version = %version.id, "a session's profile is saved");
+        info!(session = %session_id, %profile, version = %version.id, "saved a session's profile");
         let Some(unseen) = saved.unseen else { return };
         metrics::counter!("casement_profiles_replaced_unseen_total").increment(1);
         warn!(
@@ -78,11 +79,11 @@ impl ProfileReports for Reports {
     }
 
     fn late(&self, session: &Session, profile: ProfileId, why: &str) {
-        warn!(session = %session.id, %profile, why, "what a session left is not saved to its profile yet; trying again");
+        warn!(session = %session.id, %profile, why, "cannot save a session's profile; retrying");
     }
 
     fn lost(&self, session: &Session, profile: ProfileId, why: &str) {
         metrics::counter!("casement_profiles_not_saved_total").increment(1);
-        warn!(session = %session.id, %profile, why, "what a session left could not be saved to its profile");
+        warn!(session = %session.id, %profile, why, "a session's profile was not saved");
     }
 }

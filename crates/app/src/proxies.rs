@@ -1,4 +1,4 @@
-//! Proxies, put together: their rows, their passwords, who dials them, and the ways of browsers that run already.
+//! Wires proxies: their rows, their passwords, their checks, and the routes of running browsers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use url::Url;
 use crate::system::System;
 use casement_sealing::MasterKeys;
 
-/// The proxy as the way out knows it.
+/// Converts a proxy to the egress crate's type.
 pub(crate) fn to_egress_proxy(proxy: &OpenProxy) -> Option<Arc<Proxy>> {
     let protocol = match proxy.protocol {
         ProxyProtocol::Http => casement_egress::ProxyProtocol::Http,
@@ -34,7 +34,7 @@ pub(crate) fn to_egress_proxy(proxy: &OpenProxy) -> Option<Arc<Proxy>> {
     Proxy::new(protocol, place, proxy.credentials.clone(), &proxy.bypass).map(Arc::new).ok()
 }
 
-/// Why a proxy failed, in the domain's words.
+/// Converts a fault to the domain's type.
 fn failure(fault: ProxyFault) -> ProxyFailure {
     match fault {
         ProxyFault::Unreachable => ProxyFailure::Unreachable,
@@ -48,10 +48,10 @@ fn failure(fault: ProxyFault) -> ProxyFailure {
     }
 }
 
-/// Dials proxies under the rules of the way out.
+/// Checks proxies under the egress rules.
 pub(crate) struct EgressProxyChecker {
     pub(crate) egress: Egress,
-    /// What answers with the address that it sees.
+    /// A URL that answers with the address of its client.
     pub(crate) address_url: Option<Url>,
 }
 
@@ -65,48 +65,48 @@ impl ProxyDialer for EgressProxyChecker {
             ProxyCheck::Unavailable(fault) => CheckOutcome::Unavailable(fault.map_or(ProxyFailure::Target, failure)),
             ProxyCheck::Blocked if asked => CheckOutcome::Blocked,
             ProxyCheck::Blocked => {
-                warn!("--proxy-check-url is not reachable under the rules of the way out; see --egress-allow");
+                warn!("--proxy-check-url is not reachable under the egress rules; see --egress-allow");
                 CheckOutcome::Unavailable(ProxyFailure::Target)
             }
         }
     }
 }
 
-/// Of how many failed requests at a time it is yet to be told.
-const UNTOLD: usize = 64;
-/// How long a failure of a session's proxy is not told of again: a page asks many times.
-const TOLD_AGAIN: Duration = Duration::from_secs(1);
+/// The most failed requests that wait to be reported.
+const MAX_UNREPORTED: usize = 64;
+/// How long a failure of a session's proxy is not reported again: a page sends many requests.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A failed request: of which browser's proxy, and why.
+/// A failed request: the browser and the fault of its proxy.
 pub(crate) type FailedProxy = (String, ProxyFault);
 
-/// The way out, which says of which browsers' proxies requests failed.
-pub(crate) fn telling(egress: Egress) -> (Egress, mpsc::Receiver<FailedProxy>) {
-    let (failed, heard) = mpsc::channel(UNTOLD);
-    // What there is no room for is told by the next request.
-    let tell = move |browser: &str, fault: ProxyFault| drop(failed.try_send((browser.to_owned(), fault)));
-    (egress.with_proxy_down_callback(Arc::new(tell)), heard)
+/// Returns an egress that reports the failed requests of browsers' proxies to the receiver.
+pub(crate) fn reporting(egress: Egress) -> (Egress, mpsc::Receiver<FailedProxy>) {
+    let (failed, reported) = mpsc::channel(MAX_UNREPORTED);
+    // If the queue is full, the next request reports the failure.
+    let report = move |browser: &str, fault: ProxyFault| drop(failed.try_send((browser.to_owned(), fault)));
+    (egress.with_proxy_down_callback(Arc::new(report)), reported)
 }
 
-/// Tells of failed proxies in the telemetry of their sessions.
+/// Records failed proxies in the telemetry of their sessions.
 pub(crate) async fn report_failed_proxies(mut failed: mpsc::Receiver<FailedProxy>, sessions: Sessions) {
-    let mut told = HashMap::new();
+    let mut last_reported = HashMap::new();
     while let Some((name, fault)) = failed.recv().await {
-        // What programs are built in has no session.
+        // A build's sandbox has no session.
         let Ok(browser) = name.parse::<BrowserId>() else { continue };
-        told.retain(|_, at: &mut Instant| at.elapsed() < TOLD_AGAIN);
-        if told.contains_key(&(browser, fault)) {
+        last_reported.retain(|_, at: &mut Instant| at.elapsed() < REPORT_INTERVAL);
+        if last_reported.contains_key(&(browser, fault)) {
             continue;
         }
-        told.insert((browser, fault), Instant::now());
+        last_reported.insert((browser, fault), Instant::now());
         let event = Event::proxy_failed(System.now(), failure(fault));
         if let Err(error) = sessions.note(browser, event).await {
-            debug!(%browser, %error, "cannot tell that a session's proxy failed");
+            debug!(%browser, %error, "cannot record that a session's proxy failed");
         }
     }
 }
 
-/// The use cases.
+/// Returns the use cases.
 pub(crate) fn use_cases(
     rows: Arc<dyn ProxyRepository>,
     keys: &MasterKeys,
@@ -125,7 +125,7 @@ pub(crate) fn use_cases(
     })
 }
 
-/// Sends the browsers of an earlier life of this node through their proxies, before their ways out are opened again.
+/// Restores the routes of adopted browsers, before their egress is opened again.
 pub(crate) async fn restore(routing: &ProxyRouting, rows: &dyn BrowserRepository, node: NodeId) -> anyhow::Result<()> {
     for browser in rows.of_node(node).await? {
         let Some(proxy) = browser.shape.proxy else { continue };
@@ -134,7 +134,9 @@ pub(crate) async fn restore(routing: &ProxyRouting, rows: &dyn BrowserRepository
             Err(RouteError::Store(error)) => {
                 return Err(error).context("the proxies of running sessions cannot be read");
             }
-            Err(error) => warn!(browser = %browser.id, %error, "a session's proxy cannot be used; it reaches nothing"),
+            Err(error) => {
+                warn!(browser = %browser.id, %error, "a session's proxy cannot be used; its browser has no network")
+            }
         }
     }
     Ok(())

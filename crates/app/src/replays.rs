@@ -1,4 +1,4 @@
-//! Recordings, put together: what outlives their session, and for how long.
+//! Wires replays: storage beyond the end of a session, and retention.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::disk::DiskWatch;
 use crate::settings::ServeSettings;
 use crate::system::System;
 
-/// Says that ended sessions left something; whoever keeps it hears at once. Clones are the same bell.
+/// Signals that ended sessions left something to clean up. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CleanupSignal(Arc<Notify>);
 
 impl CleanupSignal {
-    /// Returns when it was rung since the last time.
+    /// Returns once the signal was set since the last call.
     pub(crate) async fn signalled(&self) {
         self.0.notified().await;
     }
@@ -29,7 +29,7 @@ impl CleanupWake for CleanupSignal {
     }
 }
 
-/// The recordings and their films.
+/// Returns the stored replays.
 pub(crate) fn kept(
     rows: Arc<dyn ReplayRepository>,
     blobs: Arc<LocalBlobs>,
@@ -41,7 +41,7 @@ pub(crate) fn kept(
     ReplayArchive::new(rows, blobs, Arc::new(System), limits, Arc::new(disk))
 }
 
-/// What is done with them when sessions end.
+/// Returns the replays' part of ending sessions.
 pub(crate) fn of_sessions(kept: ReplayArchive, engine: &Engine, pending_cleanup: CleanupSignal) -> SessionReplays {
     SessionReplays::new(ReplayDeps {
         kept,

@@ -1,4 +1,4 @@
-//! `casement secrets`: the master key of this installation.
+//! `casement secrets`: manages the master key of this installation.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::system::System;
 use crate::{credential_providers, credentials, extensions, profiles};
 use casement_sealing::MasterKeys;
 
-/// Runs the command. A server may run meanwhile: it learns of the new key by itself.
+/// Runs the command. A server may run meanwhile: it reads the new key by itself.
 pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
     let SecretsCommand::Rotate { store, master_key } = command;
     let place = store.data_dir.path()?;
     if master_key.is_none() && place.exists() {
-        // The running server reads the key that is written here.
+        // The running server must be able to read the new key.
         data_dir::check_owner(&place)?;
     }
     let beside = Store::open_for(&store).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let data_dir = store.data_dir.path()?;
         let keys = MasterKeys::open(&data_dir, master_key.as_ref(), Arc::new(System))?;
         let rows = Arc::new(PgProxies::new(beside.store.database.clone()));
-        // Nothing is dialled by this command.
+        // This command opens no connection.
         let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());
         let secrets = proxies::use_cases(
             rows.clone(),
@@ -57,7 +57,7 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
             Ok([proxies, profiles, logins, programs.keys().await?].concat())
         };
         let deployments = programs.clone();
-        let sealed = Sealed { proxies: secrets, profiles: states, credentials: logins, providers, deployments };
+        let sealed = SealedTables { proxies: secrets, profiles: states, credentials: logins, providers, deployments };
         rotate(&keys, &sealed, used).await
     };
     let done = done.await;
@@ -65,8 +65,8 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
     done
 }
 
-/// Whatever has something sealed.
-struct Sealed {
+/// The tables with sealed values.
+struct SealedTables {
     proxies: Proxies,
     profiles: Profiles,
     credentials: Credentials,
@@ -76,7 +76,7 @@ struct Sealed {
 
 async fn rotate(
     keys: &MasterKeys,
-    sealed: &Sealed,
+    sealed: &SealedTables,
     used: impl AsyncFn() -> anyhow::Result<Vec<KeyId>>,
 ) -> anyhow::Result<()> {
     let added = keys.add(System.now())?;

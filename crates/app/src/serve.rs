@@ -1,4 +1,4 @@
-//! `casement serve`: puts everything together, runs it, and takes it apart in order.
+//! `casement serve`: wires everything, runs it, and stops it in order.
 
 mod background;
 mod infrastructure;
@@ -33,12 +33,12 @@ use crate::stop::{self, StopOrder};
 use crate::store::Store;
 
 const WORKERS: usize = 2;
-/// How many refused credentials an address may show in a second.
+/// The most refused credentials of an address per second.
 const REFUSED_LIMIT: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
-/// The buckets of every histogram; all of them hold seconds.
+/// The buckets of every histogram, in seconds.
 const SECONDS: [f64; 12] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Nothing that this process, or the database that it starts, holds in memory may be written out when it crashes.
+/// Disables core dumps of this process and the database it starts, because their memory holds secrets.
 fn no_core_dumps() -> anyhow::Result<()> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none).context("cannot switch core dumps off")
@@ -59,7 +59,7 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
         let cluster_supervisor = store.watch(data_dir.path());
         match Running::start(&settings, &data_dir, &store, listener).await {
             Ok((running, pool_fill_progress)) => anyhow::Ok((store, cluster_supervisor, running, pool_fill_progress)),
-            // Nobody may start it again soon, so that nothing is left running.
+            // Nothing may stay running, because the next start may be far away.
             Err(error) => {
                 if let Err(also) = close(&store, cluster_supervisor).await {
                     warn!(error = %also, "the private PostgreSQL was not stopped");
@@ -68,18 +68,18 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
             }
         }
     };
-    // What a start that is broken off leaves, the next one takes up or ends, as after a kill.
+    // The next start adopts or ends the remains of an aborted start, as after a kill.
     let (store, cluster_supervisor, running, pool_fill_progress) = tokio::select! {
         started = starting => started?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
-    stop::hear(data_dir.path(), orders)?;
+    stop::listen(data_dir.path(), orders)?;
     if let Err(error) = running.announce(&data_dir) {
         warn!(%error, "cannot say on standard output that the server is ready");
     }
-    // Behind the line that programs read.
-    tokio::spawn(pool_fill_progress.tell());
+    // After the line that programs read.
+    tokio::spawn(pool_fill_progress.print_progress());
 
     let order = tokio::select! {
         Some(order) = ordered.recv() => order,
@@ -102,7 +102,7 @@ async fn close(store: &Store, cluster_supervisor: Option<ClusterSupervisor>) -> 
     }
 }
 
-/// A server at work.
+/// A running server.
 struct Running {
     server: Server,
     infrastructure: Infrastructure,
@@ -124,7 +124,7 @@ impl Running {
         let (infrastructure, failed_proxies) =
             Infrastructure::connect(settings, data_dir, store, listener.local_addr()?).await?;
         let (core, writers) = SessionServices::new(&infrastructure, settings)?;
-        // Before any browser is taken up that may end.
+        // Before any browser is adopted that may end.
         let events = Events { browsers: infrastructure.engine.events(), failed_proxies };
         infrastructure.adopt_browsers(&core.sessions).await?;
         let has_default_pool = begin(settings, data_dir, &infrastructure, &core).await?;
@@ -137,13 +137,13 @@ impl Running {
         Ok((Self { server, infrastructure, core, jobs, writers, has_default_pool }, pool_fill_progress))
     }
 
-    /// Says that the server is ready, for whoever started it: a program reads the first line, a person the rest.
+    /// Announces that the server is ready: the first line is for programs, the rest for people.
     fn announce(&self, data_dir: &DataDir) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "casement ready http://{}", self.server.local_addr())?;
         let url = self.infrastructure.public_url.as_str().trim_end_matches('/');
         let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
-        // Of a database that another data directory has begun with, nobody here has the key.
+        // The key of another data directory's database is not known here.
         let (there, key) = (key.exists(), key.display());
         let told = if there { key.to_string() } else { "made by `casement keys create --name NAME`".to_owned() };
         writeln!(out, "\n  URL       {url}\n  API key   {told}\n")?;
@@ -169,7 +169,7 @@ impl Running {
     }
 }
 
-/// What the first start of all makes, and what settings say of the organization; whether there is a pool `default`.
+/// Performs the first start, and applies the settings of the organization; returns whether the pool `default` exists.
 async fn begin(
     settings: &ServeSettings,
     data_dir: &DataDir,

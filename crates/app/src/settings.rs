@@ -1,9 +1,10 @@
-//! What the program is told: flags, variables of the same name, or a file.
+//! The settings of the program: flags, variables of the same name, or a file.
+
+mod values;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::str::FromStr as _;
 
 use anyhow::Context as _;
 use casement_domain::auth_connection::AuthConnections;
@@ -14,13 +15,14 @@ use casement_domain::pool::Pools;
 use casement_domain::profile::Profiles;
 use casement_domain::proxy::{BadUpstream, Proxies, ProxyGateways, ProxyType, Upstream};
 use casement_domain::storage::StorageBudgets;
-use casement_egress::{Allow, SANDBOX_SOURCE_ADDRESSES};
+use casement_egress::Allow;
 use casement_http::Origin;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ipnet::IpNet;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use self::values::{host_and_port, host_name, named_file, plain_url, public_url, registry_url, trusted_proxy};
 use crate::config_file;
 use crate::remote;
 
@@ -37,13 +39,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// What this process was told. Ends it where the command line is wrong, or asks for help.
+    /// Reads the settings of this process. Ends it if the command line is invalid or asks for help.
     ///
     /// # Errors
-    /// The configuration file is wrong.
+    /// If the configuration file is invalid.
     pub(crate) fn read() -> anyhow::Result<Self> {
         let alone = Self::parse();
-        // These need no configuration; the agent is not on the host.
+        // These commands need no configuration; the agent does not run on the host.
         let needs_none = matches!(
             alone.command,
             Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Openapi
@@ -112,7 +114,7 @@ pub(crate) struct DoctorSettings {
     pub(crate) script_runner: Option<PathBuf>,
 }
 
-/// Where this installation keeps its things.
+/// The location of this installation's data.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DataDir {
     /// Key, private database, sandboxes [default: /var/lib/casement as root, else $XDG_DATA_HOME/casement]
@@ -121,7 +123,7 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// The directory, absolute.
+    /// Returns the directory as an absolute path.
     pub(crate) fn path(&self) -> anyhow::Result<PathBuf> {
         let dir = match &self.dir {
             Some(dir) => dir.clone(),
@@ -279,7 +281,7 @@ pub(crate) struct ServeSettings {
     pub(crate) apps: AppSettings,
 }
 
-/// How much is stored of what pages and programs write.
+/// The storage limits for data of pages and apps.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct StorageSettings {
     /// How much telemetry is kept of one session, in MiB; what comes beyond that is counted
@@ -312,7 +314,7 @@ impl StorageSettings {
     }
 }
 
-/// How much telemetry tells of addresses.
+/// How much of the URLs telemetry contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum TelemetryUrls {
     /// With query and fragment
@@ -322,7 +324,7 @@ pub(crate) enum TelemetryUrls {
     WithoutQuery,
 }
 
-/// The gateways of providers from whom proxies are rented.
+/// The gateways of providers that rent proxies.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProxyGatewaySettings {
     /// Where proxies of the type datacenter are rented, as http://user[-country-{country}]:password@gate.example:7000 [default: nowhere]
@@ -340,7 +342,7 @@ pub(crate) struct ProxyGatewaySettings {
 }
 
 impl ProxyGatewaySettings {
-    /// The gateways. An error names the setting and repeats nothing of it.
+    /// Parses the gateways. An error names the setting but not its value.
     pub(crate) fn read(&self) -> anyhow::Result<ProxyGateways> {
         let given = [
             (ProxyType::Datacenter, &self.datacenter_upstream),
@@ -360,7 +362,7 @@ fn upstream(url: &SecretString) -> anyhow::Result<Upstream> {
     Ok(Upstream::parse(&url)?)
 }
 
-/// How much there may be at once, and how much may be kept.
+/// The limits of what runs and of what is stored.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LimitSettings {
     /// How many sessions the organization may have at once, those of pools by their sizes; 0 is no limit [default: as it is; 50 at first]
@@ -393,7 +395,7 @@ pub(crate) struct LimitSettings {
 }
 
 impl LimitSettings {
-    /// The organization's limits, where what is not said stays as in `current`.
+    /// Returns the organization's limits; unset ones stay as in `current`.
     pub(crate) fn caps(&self, current: Caps) -> Caps {
         let said = |wish: Option<u32>, current| wish.map_or(current, |most| (most > 0).then_some(most));
         Caps {
@@ -404,7 +406,7 @@ impl LimitSettings {
     }
 }
 
-/// How programs are deployed and run.
+/// How apps are deployed and run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AppSettings {
     /// Where Git repositories may lie that deployments are fetched from; may be given several times
@@ -436,78 +438,7 @@ pub(crate) struct AppSettings {
     pub(crate) app_ready: u32,
 }
 
-/// A network, or one address.
-fn network(text: &str) -> Result<IpNet, String> {
-    let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
-    text.parse().or_else(|_| address()).map_err(|_| "must be an address or a network as 10.0.0.0/8".to_owned())
-}
-
-/// A network of proxies. What comes from inside of sandboxes is never believed, so naming that alone would have no effect.
-fn trusted_proxy(text: &str) -> Result<IpNet, String> {
-    let net = network(text)?;
-    match SANDBOX_SOURCE_ADDRESSES.iter().any(|inside| IpNet::from(*inside) == net) {
-        true => {
-            Err("is the address that sandboxes speak from; let the proxy speak to Casement from 127.0.0.1".to_owned())
-        }
-        false => Ok(net),
-    }
-}
-
-/// A host, alone or with a port, and nothing else.
-fn host_name(text: &str) -> Result<String, String> {
-    let bare = Url::parse(&format!("http://{text}")).is_ok_and(|url| {
-        let nothing_else = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
-        nothing_else && url.username().is_empty() && url.password().is_none() && !text.ends_with(':')
-    });
-    if bare && !text.contains(['/', '*']) {
-        Ok(text.to_ascii_lowercase())
-    } else {
-        Err("must be as casement.example.com or casement.example.com:8443".into())
-    }
-}
-
-/// A name and the file that it stands for.
-fn named_file(text: &str) -> Result<(String, PathBuf), String> {
-    let (name, file) =
-        text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty()).ok_or("must be NAME=FILE")?;
-    let bad = name.chars().any(char::is_control) || name.contains('/') || name.chars().count() > 255;
-    if bad {
-        Err("the name has at most 255 characters, none of them '/' or a control character".into())
-    } else {
-        Ok((name.to_owned(), file.into()))
-    }
-}
-
-/// An address that can be read.
-fn plain_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| error.to_string())?;
-    let readable = matches!(url.scheme(), "http" | "https") && url.host().is_some();
-    if readable { Ok(url) } else { Err("must be an http or https URL with a host".into()) }
-}
-
-/// A registry of packages. What builds is shown its address, so it says no password.
-fn registry_url(text: &str) -> Result<Url, String> {
-    let url = plain_url(text)?;
-    let anonymous = url.username().is_empty() && url.password().is_none();
-    if anonymous {
-        Ok(url)
-    } else {
-        Err("must be without a user and a password: programs that are built see it".into())
-    }
-}
-
-/// An address that clients can use: HTTP, a host, nothing behind it.
-fn public_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| error.to_string())?;
-    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-        return Err("must be an http or https URL with a host".into());
-    }
-    let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
-    let anonymous = url.username().is_empty() && url.password().is_none();
-    if bare && anonymous { Ok(url) } else { Err("must end behind the host and port".into()) }
-}
-
-/// What the programs that are deployed are built with.
+/// The environment of builds.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BuildSettings {
     /// A place that builds may fetch packages from, beside PyPI and npm's registry; may be given several times
@@ -516,7 +447,7 @@ pub(crate) struct BuildSettings {
         value_name = "HOST:PORT",
         env = "CASEMENT_BUILD_REGISTRY",
         value_delimiter = ',',
-        value_parser = place,
+        value_parser = host_and_port,
         action = clap::ArgAction::Append
     )]
     pub(crate) build_registries: Vec<String>,
@@ -528,16 +459,6 @@ pub(crate) struct BuildSettings {
     pub(crate) npm_registry: Option<Url>,
 }
 
-/// A host and a port.
-fn place(text: &str) -> Result<String, String> {
-    let named = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if named && Allow::from_str(text).is_ok() {
-        Ok(text.to_owned())
-    } else {
-        Err("must be as registry.example:443".to_owned())
-    }
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct StopSettings {
     #[command(flatten)]
@@ -547,7 +468,7 @@ pub(crate) struct StopSettings {
     pub(crate) end_sessions: bool,
 }
 
-/// Where the commands beside the server find the database.
+/// The database settings of commands beside the server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Store {
     #[command(flatten)]

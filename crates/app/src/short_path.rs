@@ -1,4 +1,4 @@
-//! Addresses of unix sockets whose path is longer than the 107 bytes that an address holds.
+//! Addresses of unix sockets whose path exceeds the 107 bytes of an address.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use rustix::fs::{Mode, OFlags};
 
-/// A short name of a path, good for as long as it lives: by way of the opened directory.
+/// A short path through an opened directory, valid as long as this value lives.
 pub(crate) struct ShortPath {
     path: PathBuf,
     _dir: Option<OwnedFd>,
 }
 
 impl ShortPath {
-    const LONGEST: usize = 100;
+    const MAX_PATH_BYTES: usize = 100;
 
-    /// A short name of `path`, whose directory must exist.
+    /// Returns a short path for `path`, whose directory must exist.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
-        if path.as_os_str().len() <= Self::LONGEST {
+        if path.as_os_str().len() <= Self::MAX_PATH_BYTES {
             return Ok(Self { path: path.to_owned(), _dir: None });
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

@@ -1,4 +1,4 @@
-//! `casement stop`, and the small socket on which the server hears it.
+//! `casement stop`, and the control socket by which it reaches the server.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::data_dir::control_socket;
 use crate::settings::StopSettings;
 use crate::short_path::ShortPath;
 
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+const ACCEPT_BACKOFF: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// How a server is asked to stop.
+/// The kind of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopOrder {
-    /// Sessions go on.
+    /// Sessions continue.
     KeepSessions,
-    /// Sessions end, too.
+    /// Sessions end too.
     EndSessions,
 }
 
@@ -49,21 +49,21 @@ pub(crate) async fn run(settings: StopSettings) -> anyhow::Result<()> {
     };
     let order = if settings.end_sessions { StopOrder::EndSessions } else { StopOrder::KeepSessions };
     server.write_all(&[order.byte()]).await.context("cannot speak to the server")?;
-    // The server holds its end open until it is gone.
+    // The server keeps its end open until it ends.
     let mut nothing = [0; 1];
     let _ = server.read(&mut nothing).await;
     Ok(())
 }
 
-/// Takes the socket away. Who waits at it learns that the server is gone when the process ends.
+/// Removes the socket. Waiting clients notice the end of the process.
 pub(crate) fn remove_control_socket(data_dir: &Path) {
     let _ = std::fs::remove_file(control_socket(data_dir));
 }
 
-/// Hears stop orders until the process ends. The socket lies in the data directory, where only the owner may connect.
-pub(crate) fn hear(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow::Result<()> {
+/// Accepts stop orders until the process ends. The socket is in the data directory, where only the owner may connect.
+pub(crate) fn listen(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow::Result<()> {
     let path = control_socket(data_dir);
-    // Left by a server that was killed; the data directory's lock says that nobody serves it now.
+    // A remnant of a killed server; this process holds the data directory's lock.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(ShortPath::of(&path)?.as_path()).context("cannot open the control socket")?;
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
@@ -73,8 +73,8 @@ pub(crate) fn hear(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow::
             let mut caller = match listener.accept().await {
                 Ok((caller, _)) => caller,
                 Err(error) => {
-                    warn!(%error, "cannot hear on the control socket; trying again");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    warn!(%error, "cannot accept on the control socket; retrying");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }
             };
@@ -85,7 +85,7 @@ pub(crate) fn hear(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow::
                     let _ = orders.send(order).await;
                     waiting.push(caller);
                 }
-                None => warn!("heard something on the control socket that is no order"),
+                None => warn!("ignored an invalid order on the control socket"),
             }
         }
     });

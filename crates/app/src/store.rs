@@ -1,4 +1,4 @@
-//! The database behind every command: the operator's, or the private one.
+//! The database of every command: the operator's, or the private cluster.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::cluster_supervisor::ClusterSupervisor;
 use crate::data_dir::DataDir;
 use crate::settings;
 
-/// The private cluster's place in the data directory.
+/// The private cluster's folder in the data directory.
 pub(crate) const CLUSTER: &str = "postgres";
 
-/// An open database, and the private cluster under it, if it is that one.
+/// An open database, and the private cluster if it runs there.
 pub(crate) struct Store {
     pub(crate) database: Database,
     pub(crate) config: DatabaseConfig,
@@ -22,7 +22,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the database, starting the private cluster where no other is named, and brings its schema up to date.
+    /// Opens the database, starts the private cluster if no other is named, and migrates the schema.
     pub(crate) async fn open(data_dir: &Path, url: Option<&str>) -> anyhow::Result<Self> {
         let cluster = match url {
             Some(_) => None,
@@ -36,7 +36,7 @@ impl Store {
         let applied = match migrate(&config).await {
             Ok(applied) => applied,
             Err(error) => {
-                // Nobody may start it again soon, so that nothing is left running.
+                // Nothing may stay running, because the next start may be far away.
                 if let Some(Err(also)) = OptionFuture::from(cluster.map(Cluster::stop)).await {
                     warn!(error = %also, "the private PostgreSQL was not stopped");
                 }
@@ -49,7 +49,8 @@ impl Store {
         Ok(Self { database: Database::new(&config), config, cluster })
     }
 
-    /// For a command beside the server: what runs is used as it is; what does not is started for this once.
+    /// Opens the database for a command beside the server: uses a running cluster, or starts it for the duration of the
+    /// command.
     pub(crate) async fn open_for(settings: &settings::Store) -> anyhow::Result<StoreConnection> {
         let path = settings.data_dir.path()?;
         let url = settings.database_url.clone();
@@ -59,27 +60,27 @@ impl Store {
             let store = Self { database: Database::new(&config), config, cluster: None };
             return Ok(StoreConnection { store, _alone: None });
         }
-        // A server that starts meanwhile must not be left without the cluster that ends with this command.
+        // The lock prevents a concurrent server start, which would use the cluster that ends with this command.
         let alone = DataDir::take(path)?;
         let store = Self::open(alone.path(), None).await?;
         Ok(StoreConnection { store, _alone: Some(alone) })
     }
 
-    /// Keeps the private cluster running from now on, for a server. The result ends it, whoever started it.
+    /// Supervises the private cluster from now on. The returned supervisor stops it, whichever process started it.
     pub(crate) fn watch(&mut self, data_dir: &Path) -> Option<ClusterSupervisor> {
         let config = ClusterConfig::new(data_dir.join(CLUSTER));
         self.cluster.take().map(|cluster| ClusterSupervisor::watch(cluster, config))
     }
 }
 
-/// A store for a command beside the server.
+/// The store of a command beside the server.
 pub(crate) struct StoreConnection {
     pub(crate) store: Store,
     _alone: Option<DataDir>,
 }
 
 impl StoreConnection {
-    /// Closes it; stops the private cluster if it was started for this.
+    /// Closes the store; stops the private cluster if it was started for the command.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
         self.store.database.close();
         match self.store.cluster {

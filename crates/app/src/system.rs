@@ -1,4 +1,4 @@
-//! The system's clock and randomness, behind the domain's ports.
+//! The system's clocks and randomness, as implementations of the domain's ports.
 
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -7,13 +7,12 @@ use casement_domain::{Clock, Entropy, IdSource, MonotonicClock, MonotonicTime};
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
-/// The real ones.
+/// The system.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct System;
 
 impl System {
-    /// Bytes that nobody can guess. The kernel's source does not fail once the machine is up; should it, going on with
-    /// a guessable secret would be worse than ending.
+    /// Returns random bytes of the kernel. Panics if that fails, because a guessable secret would be worse.
     fn random<const N: usize>() -> [u8; N] {
         let mut bytes = [0; N];
         #[expect(clippy::expect_used, reason = "no secret is better than a guessable one")]
@@ -25,13 +24,13 @@ impl System {
 impl Clock for System {
     #[expect(clippy::disallowed_methods, reason = "the one place where the system's clock is read")]
     fn now(&self) -> OffsetDateTime {
-        // As precise as the store keeps it, so that what is written and what is read back are equal.
+        // Truncated to the store's precision, so that written and read values are equal.
         let now = OffsetDateTime::now_utc();
         now.replace_nanosecond(now.nanosecond() / 1000 * 1000).unwrap_or(now)
     }
 }
 
-/// From which this process counts.
+/// The origin of this process's monotonic clock.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl MonotonicClock for System {

@@ -1,4 +1,4 @@
-//! The Chrome Web Store, over the same way out as a session's requests.
+//! The Chrome Web Store, under the egress rules of sessions.
 
 use async_trait::async_trait;
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -8,12 +8,12 @@ use casement_egress::{Egress, FetchError};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
 
-/// Where the store gives its extensions out.
+/// The URL of the store's downloads.
 pub(crate) const STORE: &str = "https://clients2.google.com/service/update2/crx";
-/// What it is told of the browser that asks: one that takes any extension of today.
-const VERSION: &str = "156.0.0.0";
+/// The browser version in requests: one that accepts any current extension.
+const CHROME_VERSION: &str = "156.0.0.0";
 
-/// The store at an address.
+/// A web store at a URL.
 pub(crate) struct ChromeWebStore {
     pub(crate) egress: Egress,
     pub(crate) url: Url,
@@ -26,7 +26,7 @@ impl ChromeWebStore {
             .append_pair("response", "redirect")
             .append_pair("acceptformat", "crx2,crx3")
             .append_pair("prod", "chromiumcrx")
-            .append_pair("prodversion", VERSION)
+            .append_pair("prodversion", CHROME_VERSION)
             .append_pair("os", &platform.to_string())
             .append_pair("x", &format!("id={}&installsource=ondemand&uc", item.as_str()));
         url
@@ -50,7 +50,7 @@ impl WebStore for ChromeWebStore {
     }
 }
 
-/// What is inside of a packed extension.
+/// Returns the content of a packed extension.
 async fn unpacked(
     packed: impl Stream<Item = Result<Bytes, OperationError>> + Send + 'static,
 ) -> Result<ByteStream, OperationError> {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_store_packs_around_the_zip_is_taken_off() {
+    async fn the_zip_is_extracted_from_the_crx() {
         let packed =
             [b"Cr24".as_slice(), &3_u32.to_le_bytes(), &9_u32.to_le_bytes(), b"signature", b"PK\x03\x04zip"].concat();
         for size in [1, 7, 21, 100] {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_asked_for_one_extension() {
+    fn a_request_names_one_extension() {
         let rules = casement_egress::Rules::default();
         let resolver = std::sync::Arc::new(casement_egress::SystemResolver::default());
         let egress = Egress::new(rules, resolver, casement_egress::Limits::default());

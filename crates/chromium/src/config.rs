@@ -1,4 +1,4 @@
-//! How browsers are run, and where their programs are.
+//! The configuration of the engine, and where its programs are.
 
 use std::path::{Path, PathBuf};
 
@@ -7,22 +7,22 @@ use casement_agent_protocol::telemetry::Addresses;
 use crate::fault::EngineSetupError;
 use crate::script_runner;
 
-/// Where a system may keep Chromium itself. What lies on `PATH` is mostly a script, which costs time at every start.
-const CHROMIUM: &[&str] = &[
+/// Common paths of Chromium's binary. A program on `PATH` is mostly a script, which takes time at every start.
+const CHROMIUM_PATHS: &[&str] = &[
     "/usr/lib/chromium/chromium",
     "/usr/lib/chromium-browser/chromium-browser",
     "/usr/lib64/chromium-browser/chromium-browser",
     "/opt/google/chrome/chrome",
 ];
 
-/// How the engine runs its browsers.
+/// The configuration of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Sandboxes live below it, in `sandboxes/<id>/`. One server at a time.
+    /// The data directory; sandboxes are in `sandboxes/<id>/`. For one server at a time.
     pub data_dir: PathBuf,
-    /// The program that is the agent when called with the one argument `agent`.
+    /// The program that runs the agent when called with the argument `agent`.
     pub program: PathBuf,
-    /// Chromium's real binary rather than a script around it.
+    /// Chromium's real binary, not a script around it.
     pub chromium: PathBuf,
     /// chromedriver of the same version.
     pub chromedriver: PathBuf,
@@ -32,41 +32,41 @@ pub struct EngineConfig {
     pub bwrap: PathBuf,
     /// `setpriv` of util-linux, needed as root only.
     pub setpriv: PathBuf,
-    /// The folder of the script runner, where there is one.
+    /// The folder of the script runner, if there is one.
     pub script_runner: Option<PathBuf>,
-    /// As root: the first of the users of this machine that sandboxes run as. Nobody else may use them.
+    /// As root: the first uid of sandboxes' users. Nothing else may use them.
     pub uid_base: u32,
-    /// As root: how many such users there are, and with that the most browsers at a time.
+    /// As root: the number of sandboxes' users, which limits the number of browsers.
     pub uid_count: u32,
-    /// The most memory of one browser in bytes, with everything in its sandbox but files.
+    /// The memory limit of one browser in bytes, including everything in its sandbox but files.
     pub memory_bytes: u64,
-    /// The most bytes of files of one browser's machine: half of them in its home directory, half in `/tmp`.
+    /// The disk limit of one sandbox in bytes: half in its home directory, half in `/tmp`.
     pub disk_bytes: u64,
-    /// The most processes and threads of one browser.
+    /// The limit of processes and threads of one browser.
     pub max_processes: u32,
-    /// The most open files of one process.
+    /// The limit of open files of one process.
     pub max_open_files: u32,
-    /// How much telemetry tells of the addresses in its events.
+    /// How much of the addresses telemetry events contain.
     pub telemetry_addresses: Addresses,
 }
 
 impl EngineConfig {
-    /// The usual limits, the running program as the agent, and the other programs where this system has them.
+    /// Uses default limits, the running program as agent, and the other programs where this system has them.
     ///
     /// # Errors
-    /// The first program that is not there, with what to install.
+    /// The first missing program, with the package to install.
     pub fn discover(data_dir: PathBuf) -> Result<Self, EngineSetupError> {
         let program = std::env::current_exe().map_err(EngineSetupError::OwnProgram)?;
         Ok(Self {
             data_dir,
-            script_runner: script_runner::beside(&program),
+            script_runner: script_runner::find_beside(&program),
             program,
             chromium: chromium()?,
             chromedriver: chromedriver()?,
             xvfb: find("Xvfb", &["Xvfb"], "xvfb")?,
             bwrap: find("bubblewrap", &["bwrap"], "bubblewrap")?,
             setpriv: find("setpriv", &["setpriv"], "util-linux")?,
-            // Above what distributions give to people, services and containers.
+            // Above the range that distributions assign to people, services and containers.
             uid_base: 1_900_000_000,
             uid_count: 10_000,
             memory_bytes: 2 << 30,
@@ -77,7 +77,7 @@ impl EngineConfig {
         })
     }
 
-    /// What a sandbox must see beside the system: programs that lie elsewhere.
+    /// Returns the paths that a sandbox needs beside the system: programs installed elsewhere.
     pub(crate) fn read_only(&self) -> Vec<PathBuf> {
         let programs = [&self.chromium, &self.chromedriver, &self.xvfb];
         let elsewhere = programs.into_iter().filter(|path| !path.starts_with("/usr"));
@@ -87,27 +87,27 @@ impl EngineConfig {
         paths
     }
 
-    /// The script runner: where it is, and where a sandbox sees it.
+    /// Returns the paths of the script runner: on the host, and in a sandbox.
     pub(crate) fn script_runner(&self) -> Option<(PathBuf, PathBuf)> {
-        // Looked at anew each time: it may be installed anew, and without it a sandbox starts all the same.
+        // Checked at each start: it may be reinstalled, and a sandbox starts without it too.
         let place = self.script_runner.as_deref()?;
         match script_runner::make_reachable(place, &self.data_dir) {
-            Ok(place) => Some((place, PathBuf::from(script_runner::INSIDE))),
+            Ok(place) => Some((place, PathBuf::from(script_runner::SANDBOX_PATH))),
             Err(error) => {
-                tracing::warn!(error, "a session starts without scripts");
+                tracing::warn!(error, "a session starts without the script runner");
                 None
             }
         }
     }
 
-    /// The folder of the script runner's Node, with `bin/node` in it, where sandboxes can reach it.
+    /// Returns the folder of the script runner's Node, with `bin/node`, where sandboxes can reach it.
     #[must_use]
     pub fn node(&self) -> Option<PathBuf> {
         let (script_runner, _) = self.script_runner()?;
         Some(script_runner.join(script_runner::NODE).parent()?.parent()?.to_owned())
     }
 
-    /// Where this Chromium looks for policies.
+    /// Returns the path where this Chromium looks for policies.
     pub(crate) fn policy_path(&self) -> PathBuf {
         let chromium = self.chromium.to_string_lossy();
         let directory = if chromium.contains("google") {
@@ -121,9 +121,9 @@ impl EngineConfig {
     }
 }
 
-/// Chromium itself, where this system has it.
+/// Returns the path of Chromium's binary.
 pub(crate) fn chromium() -> Result<PathBuf, EngineSetupError> {
-    let known = CHROMIUM.iter().map(PathBuf::from).find(|path| path.is_file());
+    let known = CHROMIUM_PATHS.iter().map(PathBuf::from).find(|path| path.is_file());
     let search = || find("Chromium", &["chromium", "chromium-browser", "google-chrome-stable"], "chromium");
     known.map_or_else(search, Ok)
 }
@@ -137,7 +137,7 @@ fn find(what: &'static str, names: &[&str], package: &'static str) -> Result<Pat
     let slots: Vec<PathBuf> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
     let candidates = names.iter().flat_map(|name| slots.iter().map(move |place| place.join(name)));
     let found = candidates.filter(|path| path.is_absolute()).find(|path| path.is_file());
-    // The real place: a link may lead out of what a sandbox sees.
+    // Links are resolved, because they may lead out of a sandbox's view.
     found.and_then(|path| path.canonicalize().ok()).ok_or(EngineSetupError::Missing { what, package })
 }
 
@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn only_programs_outside_of_the_system_are_bound_in() {
+    fn only_programs_outside_the_system_are_mounted() {
         assert!(with("/usr/lib/chromium/chromium").read_only().is_empty());
         assert_eq!(with("/opt/google/chrome/chrome").read_only(), [Path::new("/opt/google/chrome")]);
     }
 
     #[test]
-    fn policies_stand_where_each_build_looks_for_them() {
+    fn policies_are_where_each_build_looks_for_them() {
         for (chromium, start) in [
             ("/usr/lib/chromium/chromium", "/etc/chromium/"),
             ("/usr/lib/chromium-browser/chromium-browser", "/etc/chromium-browser/"),

@@ -1,4 +1,4 @@
-//! Ending browsers, and letting them be.
+//! Ends browsers, and detaches from them.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -14,19 +14,19 @@ use crate::fault::failed;
 use crate::running::{BrowserSlot, Ending};
 
 /// How many browsers are ended at a time when all of them are.
-const AT_ONCE: usize = 8;
-/// When what could not be ended whole is ended again.
-const AGAIN_AFTER: Duration = Duration::from_secs(10);
+const MAX_ENDING: usize = 8;
+/// The pause before a failed end is retried.
+const END_BACKOFF: Duration = Duration::from_secs(10);
 
 impl Engine {
-    /// Ends everything of a browser. Whoever asks at the same time waits for the same work, which goes on when they leave.
+    /// Ends a browser completely. Concurrent callers wait for the same task, which continues if they stop waiting.
     pub(crate) async fn end_browser(&self, id: BrowserId) -> Result<(), EngineError> {
         let ending = {
             let mut slots = self.0.slots();
             match slots.get(&id) {
                 Some(BrowserSlot::Ending(ending)) => ending.clone(),
-                place => {
-                    let ending = self.begin_end(id, place.cloned());
+                slot => {
+                    let ending = self.start_ending(id, slot.cloned());
                     slots.insert(id, BrowserSlot::Ending(ending.clone()));
                     ending
                 }
@@ -35,16 +35,16 @@ impl Engine {
         ending.await.map_err(|message| failed(EngineFault::AgentError, message))
     }
 
-    fn begin_end(&self, id: BrowserId, place: Option<BrowserSlot>) -> Ending {
-        // Before anything of it ends, so that its end is no news.
-        if let Some(BrowserSlot::Running(running)) = &place {
-            running.unwatch();
+    fn start_ending(&self, id: BrowserId, slot: Option<BrowserSlot>) -> Ending {
+        // Before anything of it ends, so that no event is sent.
+        if let Some(BrowserSlot::Running(running)) = &slot {
+            running.stop_watching();
         }
         let engine = self.clone();
         let task = tokio::spawn(async move {
-            if let Some(BrowserSlot::Starting(starting)) = place {
-                starting.unwanted.cancel();
-                starting.over.cancelled().await;
+            if let Some(BrowserSlot::Starting(starting)) = slot {
+                starting.cancelled.cancel();
+                starting.has_finished.cancelled().await;
             }
             let ended = engine.remove_remains(id).await;
             engine.0.slots().remove(&id);
@@ -56,34 +56,35 @@ impl Engine {
         async move { task.await.unwrap_or_else(|error| Err(error.to_string())) }.boxed().shared()
     }
 
-    /// Whoever asked may not ask again: of a start that failed nothing is stored. The rest of a browser is ended until nothing is left.
+    /// Retries until nothing of the browser is left, because a failed start is not stored and its caller may not ask
+    /// again.
     pub(crate) fn retry_end(&self, id: BrowserId) {
-        let is_new = self.0.unended.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        let is_new = self.0.end_failed.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         if !is_new {
             return;
         }
         let engine = Arc::downgrade(&self.0);
         tokio::spawn(async move {
-            tokio::time::sleep(AGAIN_AFTER).await;
+            tokio::time::sleep(END_BACKOFF).await;
             let Some(engine) = engine.upgrade().map(Engine) else { return };
-            engine.0.unended.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-            // Where it fails it comes here again.
+            engine.0.end_failed.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            // A failure is retried by the same function.
             let _ = engine.end_browser(id).await;
         });
     }
 
-    /// Leaves no process, mount, socket or file of a browser.
+    /// Removes every process, mount, socket and file of a browser.
     pub(crate) async fn remove_remains(&self, id: BrowserId) -> Result<(), String> {
         let name = id.to_string();
         self.0.egress.close(&name);
         self.0.host.end(&name).await.map_err(|error| {
-            tracing::error!(browser = %id, %error, "a sandbox could not be ended");
+            tracing::error!(browser = %id, %error, "cannot end a sandbox");
             format!("browser {id} could not be ended whole")
         })
     }
 
-    /// Ends every browser that is neither in `keep` nor being started, and what is left of starts that were never completed.
-    /// Returns the ids of those that were ended. Take up the ones to keep with [`Engine::find_running`] first.
+    /// Ends every browser that is neither in `keep` nor starting, and the remains of incomplete starts. Returns the ids
+    /// of the ended ones. Call [`Engine::find_running`] first to adopt those to keep.
     ///
     /// # Errors
     /// If something remains; the others were ended nevertheless. Call it again.
@@ -97,15 +98,15 @@ impl Engine {
             .collect();
         let mut ended = strangers.clone();
         let all = self.end_each(strangers).await;
-        // What never came up has no record. Nothing may begin now: it would look like that.
-        let _making = self.0.making.write().await;
+        // An incomplete start has no record. No start may begin now, because it would look the same.
+        let _making = self.0.start_lock.write().await;
         let spared = keep.iter().chain(self.0.slots().keys()).map(ToString::to_string).collect();
         let rest = self.0.host.sweep(&spared).await.map_err(|error| unswept(&error))?;
         ended.extend(rest.iter().filter_map(|id| id.parse::<BrowserId>().ok()));
         all.map(|()| ended)
     }
 
-    /// Ends every browser that runs or is being started.
+    /// Ends every browser that runs or is starting.
     ///
     /// # Errors
     /// See [`Engine::end_all_but`].
@@ -113,36 +114,36 @@ impl Engine {
         self.end_all_but(&[]).await
     }
 
-    /// Ends every browser that runs or is being started, but for those in `keep`.
+    /// Ends every browser that runs or is starting, except those in `keep`.
     ///
     /// # Errors
-    /// The first that could not be ended; the others were ended nevertheless.
+    /// The first failure; the others were ended nevertheless.
     pub async fn end_all_but(&self, keep: &[BrowserId]) -> Result<(), EngineError> {
         let all = self.0.slots().keys().filter(|id| !keep.contains(id)).copied().collect();
         self.end_each(all).await
     }
 
-    /// Leaves the browsers running without a server, for its next life. Those that are being started are ended.
+    /// Leaves the browsers running for the next server process. Ends those that are starting.
     pub async fn detach(self) {
         let starting = {
             let slots = self.0.slots();
-            slots.iter().filter(|(_, place)| matches!(place, BrowserSlot::Starting(_))).map(|(id, _)| *id).collect()
+            slots.iter().filter(|(_, slot)| matches!(slot, BrowserSlot::Starting(_))).map(|(id, _)| *id).collect()
         };
-        // What could not be ended, the next life sweeps.
+        // The next server process sweeps what could not be ended.
         self.end_each(starting).await.ok();
         let mut slots = self.0.slots();
-        // Before the first of them goes: whoever is still at work must not take the living for gone.
+        // Before the first one is removed: concurrent work must not take the running browsers for gone.
         self.0.detached.store(true, Ordering::Relaxed);
-        for (id, place) in slots.drain() {
-            if let BrowserSlot::Running(running) = place {
-                running.unwatch();
+        for (id, slot) in slots.drain() {
+            if let BrowserSlot::Running(running) = slot {
+                running.stop_watching();
                 self.0.egress.close(&id.to_string());
             }
         }
     }
 
     async fn end_each(&self, ids: Vec<BrowserId>) -> Result<(), EngineError> {
-        let ends = stream::iter(ids).map(|id| self.end_browser(id)).buffer_unordered(AT_ONCE);
+        let ends = stream::iter(ids).map(|id| self.end_browser(id)).buffer_unordered(MAX_ENDING);
         ends.fold(Ok(()), |all, one| async move { all.and(one) }).await
     }
 }

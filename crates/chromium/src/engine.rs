@@ -1,4 +1,4 @@
-//! The engine: its browsers by id, and what can be asked of each beside the port.
+//! The engine: its browsers by id, and operations beside the domain's port.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -21,26 +21,25 @@ use crate::events::{EngineEvent, EventListeners};
 use crate::fault::{EngineSetupError, failed};
 use crate::running::{BrowserSlot, DIAL_SOCKET, Running};
 
-/// Runs browsers, each in a sandbox with an agent of its own. Cheap to clone. Dropping the last one leaves the browsers
-/// running.
+/// Runs browsers, each in a sandbox with an agent. Cheap to clone. Dropping the last clone leaves the browsers running.
 #[derive(Clone)]
 pub struct Engine(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) config: EngineConfig,
     pub(crate) host: Host,
-    /// Where sandboxes live, as the host names it.
+    /// The directory of the sandboxes, as an absolute path.
     pub(crate) root: PathBuf,
     pub(crate) egress: Arc<dyn EgressPort>,
     pub(crate) listeners: EventListeners,
     pub(crate) extensions: OnceLock<Arc<dyn ExtensionSource>>,
     pub(crate) profiles: OnceLock<Arc<dyn ProfileSource>>,
-    /// Held while a sandbox is being made, and alone by a sweep.
-    pub(crate) making: RwLock<()>,
+    /// Held while a sandbox is being created, exclusively by a sweep.
+    pub(crate) start_lock: RwLock<()>,
     slots: Mutex<HashMap<BrowserId, BrowserSlot>>,
-    /// Browsers that could not be ended whole, and wait to be ended again.
-    pub(crate) unended: Mutex<HashSet<BrowserId>>,
-    /// Whether the browsers were let be, for the server's next life: nothing can be said of them any more.
+    /// Browsers whose end failed and is to be retried.
+    pub(crate) end_failed: Mutex<HashSet<BrowserId>>,
+    /// True once the browsers were detached: their state is unknown from then on.
     pub(crate) detached: AtomicBool,
 }
 
@@ -51,18 +50,18 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// How it runs its browsers.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &EngineConfig {
         &self.0.config
     }
 
-    /// An engine without browsers. Those of an earlier life are taken up by [`Engine::find_running`].
+    /// Creates an engine without browsers. [`Engine::find_running`] adopts those of a previous process.
     ///
     /// # Errors
-    /// What this host lacks for making sandboxes.
+    /// The host's missing capability to create sandboxes.
     pub async fn new(config: EngineConfig, egress: Arc<dyn EgressPort>) -> Result<Self, EngineSetupError> {
-        // Absolute from here on: the host keeps its own name for it.
+        // Absolute, because the sandbox host keeps its own copy of the path.
         let root = std::path::absolute(&config.data_dir).map_err(EngineSetupError::DataDir)?.join("sandboxes");
         let host = Host::new(HostConfig {
             root: root.clone(),
@@ -71,7 +70,7 @@ impl Engine {
             bwrap: config.bwrap.clone(),
             setpriv: config.setpriv.clone(),
         })?;
-        let (listeners, extensions, profiles, making, slots, unended, detached) = Default::default();
+        let (listeners, extensions, profiles, start_lock, slots, end_failed, detached) = Default::default();
         Ok(Self(Arc::new(Inner {
             config,
             host,
@@ -80,75 +79,77 @@ impl Engine {
             listeners,
             extensions,
             profiles,
-            making,
+            start_lock,
             slots,
-            unended,
+            end_failed,
             detached,
         })))
     }
 
-    /// Gives it the place where browsers that are started with extensions get them.
+    /// Sets the source of extensions for browsers that are started with some.
     #[must_use]
     pub fn with_extensions(self, extensions: Arc<dyn ExtensionSource>) -> Self {
-        // Only the first counts; there is one place.
+        // Only the first source counts.
         drop(self.0.extensions.set(extensions));
         self
     }
 
-    /// Gives it the place where browsers that are started with profiles get them.
+    /// Sets the source of profiles for browsers that are started with one.
     #[must_use]
     pub fn with_profiles(self, profiles: Arc<dyn ProfileSource>) -> Self {
-        // Only the first counts; there is one place.
+        // Only the first source counts.
         drop(self.0.profiles.set(profiles));
         self
     }
 
-    /// What this host gives and lacks for making sandboxes, for a person to read.
+    /// Checks the host's capabilities for sandboxes, for people.
     pub async fn checks(&self) -> Vec<Check> {
         self.0.host.checks().await
     }
 
-    /// What happens to browsers from now on.
+    /// Subscribes to browser events from now on.
     #[must_use]
     pub fn events(&self) -> UnboundedReceiver<EngineEvent> {
         self.0.listeners.subscribe()
     }
 
-    /// Connects to Chromium's debugging port or to chromedriver, which is started on first use. The socket does not block.
+    /// Connects to Chromium's debugging port or to chromedriver, which is started on first use. The socket is
+    /// non-blocking.
     ///
     /// # Errors
-    /// [`EngineError::NotRunning`]; [`EngineError::Failed`] if nothing listens inside; [`EngineError::Timeout`].
+    /// [`EngineError::NotRunning`]; [`EngineError::Failed`] if nothing listens in the sandbox;
+    /// [`EngineError::Timeout`].
     pub async fn dial(&self, id: BrowserId, channel: Channel) -> Result<std::net::TcpStream, EngineError> {
         let running = self.running(id)?;
-        running.there()?;
+        running.ensure_not_restarting()?;
         let path = running.sandbox.listener_path(DIAL_SOCKET);
         client::dial(path, channel).await.map_err(|error| match (channel, &error) {
-            // It listens from its first to its last moment.
+            // Chromium listens as long as it runs.
             (Channel::Cdp, ClientError::NotConnected(_)) => failed(EngineFault::BrowserCrashed, "Chromium is gone"),
             _ => running.failed(&error),
         })
     }
 
-    /// The path of the browser's debugging WebSocket: `/devtools/browser/<uuid>`.
+    /// Returns the path of the browser's debugging WebSocket: `/devtools/browser/<uuid>`.
     ///
     /// # Errors
-    /// [`EngineError::NotRunning`]; [`EngineError::Failed`] while it is started anew.
+    /// [`EngineError::NotRunning`]; [`EngineError::Failed`] while the browser restarts.
     pub async fn cdp_path(&self, id: BrowserId) -> Result<String, EngineError> {
         let running = self.running(id)?;
-        running.there()?;
+        running.ensure_not_restarting()?;
         Ok(running.cdp_path())
     }
 
-    /// What the agent says of itself and its browser: command line, stages of the start.
+    /// Returns the agent's status: the command line and the stages of the start.
     ///
     /// # Errors
-    /// [`EngineError::NotRunning`], and what a call can meet.
+    /// [`EngineError::NotRunning`], and any failure of a call.
     pub async fn status(&self, id: BrowserId) -> Result<Status, EngineError> {
         let running = self.running(id)?;
         running.agent.status().await.map_err(|error| running.failed(&error))
     }
 
-    /// The pids of everything in the browser's sandbox, as the host numbers them.
+    /// Returns the host pids of all processes in the browser's sandbox.
     ///
     /// # Errors
     /// [`EngineError::NotRunning`].
@@ -156,7 +157,7 @@ impl Engine {
         Ok(self.running(id)?.sandbox.pids().await)
     }
 
-    /// Proportional set size of everything in the browser's sandbox, in bytes.
+    /// Returns the proportional set size of all processes in the browser's sandbox, in bytes.
     ///
     /// # Errors
     /// [`EngineError::NotRunning`].
@@ -164,7 +165,7 @@ impl Engine {
         Ok(self.running(id)?.sandbox.memory_pss().await)
     }
 
-    /// Which process of a browser whose memory was full the kernel killed, where that can be known.
+    /// Returns the process that the kernel killed because the browser's memory was full, if known.
     pub async fn oom_kill(&self, id: BrowserId) -> Option<OomKill> {
         self.running(id).ok()?.sandbox.oom_kill().await
     }
@@ -179,10 +180,10 @@ impl Engine {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Whoever watches a browser holds it, so that the watching would go on.
-        for place in self.slots().values() {
-            if let BrowserSlot::Running(running) = place {
-                running.unwatch();
+        // Watch tasks hold their browsers, so they would continue.
+        for slot in self.slots().values() {
+            if let BrowserSlot::Running(running) = slot {
+                running.stop_watching();
             }
         }
     }

@@ -1,27 +1,21 @@
-//! What happens to browsers without being asked for.
+//! Events of browsers: ends that were not requested.
 
 use std::sync::{Mutex, PoisonError};
 
 use casement_domain::ids::BrowserId;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Something that happened to a browser. At most one of each browser, and none of one that was ended on request.
+/// The unrequested end of a browser. There is at most one of each browser. Something of the browser may be left: end
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineEvent {
-    /// Which browser.
+    /// The browser.
     pub browser: BrowserId,
-    /// What happened.
-    pub what: What,
+    /// The reason.
+    pub reason: BrowserExitReason,
 }
 
-/// What can happen to a browser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It is of no use any more. Something of it may be left: end it.
-    Exited(BrowserExitReason),
-}
-
-/// Why a browser is of no use any more.
+/// The reason why a browser is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrowserExitReason {
     /// Chromium, its display or the agent ended by itself or does not answer.
@@ -30,11 +24,11 @@ pub enum BrowserExitReason {
     Oom,
     /// Chromium was closed from inside: by a client, or by a person.
     Closed,
-    /// Chromium did not answer any more.
+    /// Chromium does not answer any more.
     Hung,
 }
 
-/// Who wants to know. Unbounded, because each browser adds one event at most.
+/// The subscribers. The channels are unbounded, because each browser adds one event at most.
 #[derive(Debug, Default)]
 pub(crate) struct EventListeners(Mutex<Vec<UnboundedSender<EngineEvent>>>);
 
@@ -45,7 +39,7 @@ impl EventListeners {
         receiver
     }
 
-    pub(crate) fn tell(&self, event: EngineEvent) {
+    pub(crate) fn notify(&self, event: EngineEvent) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|listener| listener.send(event).is_ok());
     }
 }

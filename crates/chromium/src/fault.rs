@@ -1,4 +1,4 @@
-//! What can go wrong, in the domain's words.
+//! Converts failures to the domain's errors.
 
 use casement_agent_protocol::client::ClientError;
 use casement_agent_protocol::{ErrorCode, FailureCode};
@@ -6,13 +6,13 @@ use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
 use casement_sandbox::{HostError, ListError, StartError};
 
-/// How much of what a program says is shown.
-const SHOWN: usize = 300;
+/// The longest text of a program that is passed on.
+const MAX_TEXT: usize = 300;
 
-/// What is said of a session that ends for its memory.
+/// The reason of a session that ends because its memory was full.
 pub(crate) const OUT_OF_MEMORY: &str = "the session's memory was full (oom), so that it ends";
 
-/// Why there can be no engine.
+/// The engine cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineSetupError {
     /// A program is not installed.
@@ -20,20 +20,20 @@ pub enum EngineSetupError {
     Missing {
         /// Its name.
         what: &'static str,
-        /// What to install, as Debian calls it.
+        /// The Debian package to install.
         package: &'static str,
     },
     /// The running program's own path is unknown.
     #[error("the path of the running program is unknown: {0}")]
     OwnProgram(#[source] std::io::Error),
-    /// The data directory has no absolute name.
+    /// The data directory has no absolute path.
     #[error("the data directory: {0}")]
     DataDir(#[source] std::io::Error),
-    /// No sandbox can be made here.
+    /// Sandboxes are impossible here.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Nobody can tell which browsers an earlier life left.
-    #[error("the sandboxes of an earlier life cannot be looked through: {0}")]
+    /// The sandboxes of a previous server process cannot be listed.
+    #[error("the sandboxes of a previous server process cannot be listed: {0}")]
     EarlierLife(#[source] ListError),
 }
 
@@ -41,31 +41,31 @@ pub(crate) fn failed(fault: EngineFault, message: impl Into<String>) -> EngineEr
     EngineError::Failed { fault, message: shorten(message.into()) }
 }
 
-/// A browser that was lost in the middle of what was asked of it.
+/// Returns the error of a browser that was lost during an operation.
 pub(crate) fn lost(message: &str) -> EngineError {
     EngineError::Lost { fault: EngineFault::BrowserCrashed, message: message.to_owned() }
 }
 
-/// As much of a text as is shown.
+/// Truncates a text.
 pub(crate) fn shorten(text: String) -> String {
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
 }
 
-/// A sandbox that did not start.
+/// Returns the error of a sandbox that did not start.
 pub(crate) fn not_started(id: BrowserId, error: &StartError) -> EngineError {
-    tracing::error!(browser = %id, %error, "a sandbox did not start");
+    tracing::error!(browser = %id, %error, "cannot start a sandbox");
     match error {
         StartError::NoUidLeft(_) | StartError::Refused { .. } => EngineError::NoRoom(shorten(error.to_string())),
         StartError::TimedOut(seconds) => EngineError::Timeout { seconds: u32::try_from(*seconds).unwrap_or(u32::MAX) },
-        // The rest names paths of the host, which are nobody else's business.
+        // The other errors name paths of the host, which callers must not see.
         _ => EngineError::NoRoom("the sandbox could not be made; the server's log says why".to_owned()),
     }
 }
 
-/// A browser that did not come up.
+/// Returns the error of a browser that did not start.
 pub(crate) fn start_failure(code: FailureCode, message: String) -> EngineError {
     match code {
         FailureCode::NoUsableSandbox => EngineError::NoRoom(shorten(message)),
@@ -76,18 +76,18 @@ pub(crate) fn start_failure(code: FailureCode, message: String) -> EngineError {
     }
 }
 
-/// How a sandbox is when a call into it has failed.
+/// The condition of a sandbox after a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// It is there.
+    /// It runs.
     Alive,
     /// It has ended.
     Gone,
-    /// Its memory was full, so that it has ended or is about to.
+    /// Its memory was full; it has ended or is about to.
     OutOfMemory,
 }
 
-/// A call to the agent that failed.
+/// Converts the failure of a call to the agent.
 pub(crate) fn call(id: BrowserId, condition: Condition, error: &ClientError) -> EngineError {
     let message = shorten(error.to_string());
     match error {
@@ -103,7 +103,7 @@ pub(crate) fn call(id: BrowserId, condition: Condition, error: &ClientError) -> 
             };
             failed(fault, body.message.clone())
         }
-        // Nothing of it reached anybody.
+        // Nothing of the request was received.
         ClientError::Connect(_) | ClientError::NotConnected(_) | ClientError::NotASocket
             if condition != Condition::Alive =>
         {
@@ -114,7 +114,7 @@ pub(crate) fn call(id: BrowserId, condition: Condition, error: &ClientError) -> 
         ClientError::Timeout(within) => {
             EngineError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
         }
-        // These come after the request went out.
+        // These errors come after the request was sent.
         ClientError::Broken(_) | ClientError::TooLong | ClientError::Malformed(_) => {
             EngineError::Lost { fault: EngineFault::AgentError, message }
         }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_went_out_may_have_taken_effect_and_says_how_the_session_ended() {
+    fn a_sent_call_may_have_taken_effect_and_names_the_end() {
         let id = BrowserId::mint(&CountingIds::default());
         for (condition, word) in [(Condition::OutOfMemory, "(oom)"), (Condition::Gone, "ended meanwhile")] {
             let EngineError::Lost { fault: EngineFault::BrowserCrashed, message } =
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_reached_nobody_says_that_nothing_was_done() {
+    fn an_unsent_call_has_no_effect() {
         let id = BrowserId::mint(&CountingIds::default());
         let unreached = || ClientError::Connect(std::io::ErrorKind::ConnectionRefused.into());
         for condition in [Condition::OutOfMemory, Condition::Gone] {

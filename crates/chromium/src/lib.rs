@@ -1,8 +1,8 @@
 //! The browser engine: Chromium in a sandbox, with an agent beside it.
 //!
-//! [`Engine`] implements the domain's `BrowserEngine`. Each browser is one sandbox whose first program is the agent; the
-//! engine speaks to it over unix sockets and never to Chromium itself. Sandboxes outlive the server: whoever starts it
-//! again calls [`Engine::find_running`] to take them up, and then [`Engine::sweep`] to end what nobody wants.
+//! [`Engine`] implements the domain's `BrowserEngine`. Each browser is one sandbox whose first program is the agent;
+//! the engine talks to the agent over unix sockets and never to Chromium itself. Sandboxes outlive the server: a new
+//! process calls [`Engine::find_running`] to adopt them, and then [`Engine::sweep`] to end the others.
 
 mod adopt;
 mod config;
@@ -11,7 +11,7 @@ mod end;
 mod engine;
 mod events;
 mod fault;
-mod inside;
+mod operations;
 mod port;
 mod restart;
 mod running;
@@ -25,7 +25,7 @@ pub use casement_sandbox::OomKill;
 pub use config::EngineConfig;
 pub use egress::EgressPort;
 pub use engine::Engine;
-pub use events::{BrowserExitReason, EngineEvent, What};
+pub use events::{BrowserExitReason, EngineEvent};
 pub use fault::EngineSetupError;
 pub use script_runner::check as check_script_runner;
 pub use versions::check as check_versions;

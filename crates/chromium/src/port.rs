@@ -1,4 +1,4 @@
-//! The domain's port.
+//! The implementation of the domain's port.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::engine::Engine;
 use crate::fault::shorten;
 use crate::start::viewport as spoken;
 
-/// How long the page of a warm browser may take to prove that it answers.
-const PROOF: Duration = Duration::from_secs(1);
-/// How long the agent may take for saying so. Whoever waits for a browser is better served with another one.
-const ANSWER: Duration = Duration::from_millis(1500);
+/// The timeout of the liveness probe of a warm browser's page.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The timeout of the agent's response to it. A caller is better served with another browser than by waiting.
+const PROBE_RESPONSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 #[async_trait]
 impl BrowserEngine for Engine {
@@ -28,7 +28,9 @@ impl BrowserEngine for Engine {
         let running = self.running(id)?;
         let url = to.start_url.map(|url| url.as_str().to_owned());
         let idle_end = Some(to.abandoned_after_seconds.into());
-        let answer = tokio::time::timeout(ANSWER, running.agent.handout(url, idle_end, Some(PROOF))).await;
+        let answer =
+            tokio::time::timeout(PROBE_RESPONSE_TIMEOUT, running.agent.handout(url, idle_end, Some(PROBE_TIMEOUT)))
+                .await;
         let answer = answer.map_err(|_| EngineError::Timeout { seconds: 2 })?;
         answer.map_err(|error| running.failed(&error))
     }

@@ -1,4 +1,4 @@
-//! Starting Chromium anew in a browser that goes on, and bringing what it is to be started with into it.
+//! Restarts Chromium in a running sandbox, and loads extensions and profiles before it starts.
 
 use std::time::Duration;
 
@@ -15,31 +15,31 @@ use crate::fault::{Condition, failed, shorten};
 use crate::running::Running;
 use crate::start::viewport as spoken;
 
-/// How long an agent may take to unpack an archive that it has.
-const UNPACKING: Duration = Duration::from_secs(60);
-/// Of a browser's memory, the part that the picture of its display may take when it is made larger: Chromium holds several.
-const PICTURE_SHARE: u64 = 16;
+/// The timeout of unpacking an archive that the agent has received.
+const UNPACK_TIMEOUT: Duration = Duration::from_secs(60);
+/// The share of a browser's memory that the framebuffer of an enlarged display may take: Chromium holds several.
+const MAX_FRAMEBUFFER_SHARE: u64 = 16;
 const BYTES_PER_PIXEL: u64 = 4;
 
-/// Chromium was not started anew.
+/// Chromium was not restarted.
 pub(crate) enum RestartError {
-    /// It does not take one of the extensions; it runs without.
+    /// It refused one of the extensions and runs without.
     Extension(String),
-    /// Nothing was touched.
+    /// Nothing was changed.
     Refused(ErrorBody),
-    /// Whether it still runs, the agent's events tell.
+    /// The agent's events tell whether it still runs.
     Failed(EngineError),
 }
 
 impl Engine {
-    /// Starts Chromium anew and learns where it answers now.
-    pub(crate) async fn restart(&self, running: &Running, wish: &RestartRequest) -> Result<(), RestartError> {
-        let _away = running.away();
-        match running.agent.restart(wish).await {
-            Ok(status) => running.moved(status.browser_ws_path).map_err(RestartError::Failed),
+    /// Restarts Chromium and stores its new debugging path.
+    pub(crate) async fn restart(&self, running: &Running, request: &RestartRequest) -> Result<(), RestartError> {
+        let _away = running.begin_restart();
+        match running.agent.restart(request).await {
+            Ok(status) => running.set_cdp_path(status.browser_ws_path).map_err(RestartError::Failed),
             Err(ClientError::Refused(body)) => match body.code {
                 ErrorCode::NotAllowed => {
-                    self.look_again(running).await?;
+                    self.refresh_path(running).await?;
                     Err(RestartError::Extension(shorten(body.message)))
                 }
                 ErrorCode::Missing | ErrorCode::LimitReached | ErrorCode::BadRequest | ErrorCode::OutOfRange => {
@@ -47,23 +47,23 @@ impl Engine {
                 }
                 _ => Err(RestartError::Failed(lost(&body.message))),
             },
-            // The answer may be lost and the restart be done.
-            Err(error) => match self.look_again(running).await {
+            // The response may be lost although the restart succeeded.
+            Err(error) => match self.refresh_path(running).await {
                 Ok(()) => Err(RestartError::Failed(lost(&error.to_string()))),
                 Err(worse) => Err(worse),
             },
         }
     }
 
-    async fn look_again(&self, running: &Running) -> Result<(), RestartError> {
+    async fn refresh_path(&self, running: &Running) -> Result<(), RestartError> {
         let status = running.agent.ready().await.map_err(|error| RestartError::Failed(running.failed(&error)))?;
         match status.state {
-            State::Ready => running.moved(status.browser_ws_path).map_err(RestartError::Failed),
+            State::Ready => running.set_cdp_path(status.browser_ws_path).map_err(RestartError::Failed),
             other => Err(RestartError::Failed(lost(&format!("it is {other:?}")))),
         }
     }
 
-    /// Gives the browser a larger display than it could grow to.
+    /// Restarts the browser with a display larger than the current one can grow to.
     pub(crate) async fn restart_with_viewport_limit(
         &self,
         id: BrowserId,
@@ -71,22 +71,21 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let running = self.running(id)?;
         let picture = u64::from(viewport.width) * u64::from(viewport.height) * BYTES_PER_PIXEL;
-        let most = self.0.config.memory_bytes / PICTURE_SHARE;
+        let most = self.0.config.memory_bytes / MAX_FRAMEBUFFER_SHARE;
         if picture > most {
             let pixels = most / BYTES_PER_PIXEL;
             return Err(EngineError::OutOfRange(format!("sessions here have the memory for at most {pixels} pixels")));
         }
         let _turn = running.changing.lock().await;
-        let wish = RestartRequest { viewport: Some(spoken(viewport)), ..RestartRequest::default() };
-        self.restart(&running, &wish).await.map_err(|error| match error {
+        let request = RestartRequest { viewport: Some(spoken(viewport)), ..RestartRequest::default() };
+        self.restart(&running, &request).await.map_err(|error| match error {
             RestartError::Refused(body) => EngineError::OutOfRange(shorten(body.message)),
             RestartError::Extension(why) => lost(&why),
             RestartError::Failed(error) => error,
         })
     }
 
-    /// Brings profile and extensions of a browser that is being started to its agent, which waits for them, and has it start
-    /// Chromium.
+    /// Sends the profile and the extensions of a starting browser to its agent, and then lets it start Chromium.
     pub(crate) async fn load_extensions(&self, launch: &Launch, agent: &AgentClient) -> Result<(), EngineError> {
         if !is_held(&launch.shape) {
             return Ok(());
@@ -98,7 +97,7 @@ impl Engine {
             Err(ClientError::Refused(body)) if body.code == ErrorCode::NotAllowed => {
                 Err(EngineError::Extension(shorten(body.message)))
             }
-            // Why it did not come up, its state tells best.
+            // The agent's state tells best why it did not start.
             Err(ClientError::Refused(_)) => Ok(()),
             Err(other) => Err(crate::fault::call(launch.id, Condition::Alive, &other)),
         }
@@ -114,7 +113,7 @@ impl Engine {
         let mut names = Vec::new();
         for id in wanted {
             let content = kept.archive(*id).await.map_err(|error| {
-                tracing::error!(browser = %launch.id, extension = %id, %error, "an extension cannot be read");
+                tracing::error!(browser = %launch.id, extension = %id, %error, "cannot read an extension");
                 failed(EngineFault::AgentError, "an extension cannot be read; the server's log says why")
             })?;
             let content =
@@ -132,7 +131,7 @@ impl Engine {
     }
 }
 
-/// Whether Chromium is not started before something was brought.
+/// Returns true if Chromium must not start before something was loaded.
 pub(crate) fn is_held(shape: &Shape) -> bool {
     !shape.extensions.is_empty() || shape.profile.is_some()
 }
@@ -145,7 +144,7 @@ async fn add(
 ) -> Result<(), ClientError> {
     let content = content.map_err(|error: OperationError| std::io::Error::other(error.to_string()));
     let name = ExtensionName { name: name.to_owned() };
-    agent.upload::<serde_json::Value>(ADD, &name, content, UNPACKING).await.map(drop)
+    agent.upload::<serde_json::Value>(ADD, &name, content, UNPACK_TIMEOUT).await.map(drop)
 }
 
 fn lost(why: &str) -> EngineError {

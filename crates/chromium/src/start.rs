@@ -1,4 +1,4 @@
-//! Starting a browser: sandbox, way out, and the agent's word that the page answers.
+//! Starts a browser: the sandbox, its egress, and the agent's report that the page answers.
 
 use std::io;
 use std::path::Path;
@@ -18,22 +18,22 @@ use crate::fault::{failed, not_started, start_failure};
 use crate::restart::is_held;
 use crate::running::{AGENT_SOCKET, BrowserSlot, Running, Starting};
 
-/// How long the agent has to bring the page to its first answer.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// And how much longer for each extension that it gets before.
-const PER_EXTENSION: Duration = Duration::from_secs(5);
-/// And for its profile.
-const PROFILE: Duration = Duration::from_secs(30);
-/// How much of what an agent says is kept: stages, and characters of what it wrote before it failed.
-const MOST_STAGES: usize = 16;
-const MOST_LOG: usize = 2000;
+/// The timeout for the page's first answer.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The additional time for each extension.
+const TIME_PER_EXTENSION: Duration = Duration::from_secs(5);
+/// The additional time for a profile.
+const TIME_FOR_PROFILE: Duration = Duration::from_secs(30);
+/// The limits for an agent's texts: stages, and characters of its log.
+const MAX_STAGES: usize = 16;
+const MAX_LOG_CHARS: usize = 2000;
 
-/// What a later life of the server must know of a browser, beside what its sandbox says. Stands in the sandbox's directory.
+/// The record of a browser for the next server process, in the sandbox's directory.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SandboxRecord {
-    /// The word that this browser's agent repeats.
+    /// The nonce that this browser's agent repeats.
     pub(crate) nonce: String,
-    /// Chromium is not started before what it is to be started with is there. A server that ends meanwhile leaves nothing to take up.
+    /// Chromium waits for its extensions or profile. If the server ends meanwhile, there is nothing to adopt.
     #[serde(default)]
     pub(crate) held: bool,
 }
@@ -41,14 +41,14 @@ pub(crate) struct SandboxRecord {
 impl SandboxRecord {
     const NAME: &str = "engine.json";
 
-    /// Writes it whole or not at all.
+    /// Writes the record atomically.
     fn write(&self, sandbox: &Path) -> io::Result<()> {
         let (temporary, target) = (sandbox.join("engine.json.new"), sandbox.join(Self::NAME));
         std::fs::write(&temporary, serde_json::to_vec(self)?)?;
         std::fs::rename(temporary, target)
     }
 
-    /// Reads it; `None` where there is none that can be understood.
+    /// Reads the record; `None` if it is missing or unreadable.
     pub(crate) fn read(sandbox: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(sandbox.join(Self::NAME)).ok()?).ok()
     }
@@ -64,7 +64,7 @@ impl Drop for StartGuard {
         {
             runtime.spawn(async move {
                 if let Err(error) = engine.end_browser(id).await {
-                    tracing::warn!(browser = %id, %error, "a browser that nobody waited for is left");
+                    tracing::warn!(browser = %id, %error, "cannot end a browser whose caller stopped waiting");
                 }
             });
         }
@@ -72,7 +72,7 @@ impl Drop for StartGuard {
 }
 
 impl Engine {
-    /// Starts a browser in a task of its own, so that a caller that goes away leaves nothing half done.
+    /// Starts a browser in a task of its own, so that a caller that disconnects leaves nothing half done.
     pub(crate) async fn start_browser(&self, launch: Launch) -> Result<Started, EngineError> {
         let id = launch.id;
         let starting = Arc::new(Starting::default());
@@ -85,73 +85,73 @@ impl Engine {
         }
         let mut abandoned = StartGuard(Some((self.clone(), id)));
         let engine = self.clone();
-        let task = tokio::spawn(async move { engine.start_whole(launch, starting).await });
+        let task = tokio::spawn(async move { engine.start_or_clean_up(launch, starting).await });
         let started = task.await;
         abandoned.0 = None;
         started.unwrap_or_else(|error| Err(failed(EngineFault::AgentError, error.to_string())))
     }
 
-    async fn start_whole(&self, launch: Launch, starting: Arc<Starting>) -> Result<Started, EngineError> {
-        let _over = starting.over.clone().drop_guard();
+    async fn start_or_clean_up(&self, launch: Launch, starting: Arc<Starting>) -> Result<Started, EngineError> {
+        let _over = starting.has_finished.clone().drop_guard();
         let id = launch.id;
-        let made = match Box::pin(self.make(&launch, &starting)).await {
-            Ok((running, started)) => self.keep(running).map(|()| started),
+        let result = match Box::pin(self.start_sandbox(&launch, &starting)).await {
+            Ok((running, started)) => self.add_running(running).map(|()| started),
             Err(error) => Err(error),
         };
-        if made.is_err() {
-            let cleared = self.remove_remains(id).await;
+        if result.is_err() {
+            let removed = self.remove_remains(id).await;
             {
                 let mut slots = self.0.slots();
                 if matches!(slots.get(&id), Some(BrowserSlot::Starting(_))) {
                     slots.remove(&id);
                 }
             }
-            if let Err(error) = cleared {
-                tracing::warn!(browser = %id, error, "a browser that did not start has left something");
+            if let Err(error) = removed {
+                tracing::warn!(browser = %id, error, "cannot clean up a browser that did not start");
                 self.retry_end(id);
             }
         }
-        made
+        result
     }
 
-    /// Counts the browser among the running ones, unless somebody has asked for its end.
-    fn keep(&self, running: Running) -> Result<(), EngineError> {
+    /// Adds the browser to the running ones, unless its end was requested.
+    fn add_running(&self, running: Running) -> Result<(), EngineError> {
         let running = Arc::new(running);
         let mut slots = self.0.slots();
         match slots.get_mut(&running.id) {
-            Some(place @ BrowserSlot::Starting(_)) => *place = BrowserSlot::Running(Arc::clone(&running)),
-            _ => return Err(unwanted()),
+            Some(slot @ BrowserSlot::Starting(_)) => *slot = BrowserSlot::Running(Arc::clone(&running)),
+            _ => return Err(cancelled()),
         }
         self.watch(&running);
         Ok(())
     }
 
-    async fn make(&self, launch: &Launch, starting: &Starting) -> Result<(Running, Started), EngineError> {
-        let (id, began) = (launch.id, Instant::now());
-        let nonce = random_hex().map_err(|error| nothing_made(id, &error))?;
+    async fn start_sandbox(&self, launch: &Launch, starting: &Starting) -> Result<(Running, Started), EngineError> {
+        let (id, started_at) = (launch.id, Instant::now());
+        let nonce = random_hex().map_err(|error| preparation_failed(id, &error))?;
         let sandbox = {
-            let _making = self.0.making.read().await;
+            let _making = self.0.start_lock.read().await;
             let started = self.0.host.start(self.spec(launch, &nonce)?).await;
             started.map_err(|error| not_started(id, &error))?
         };
         SandboxRecord { nonce: nonce.clone(), held: is_held(&launch.shape) }
             .write(&sandbox.dir)
-            .map_err(|error| nothing_made(id, &error))?;
-        self.open_egress(id, &sandbox).map_err(|error| nothing_made(id, &error))?;
-        let sandbox_took = began.elapsed();
-        let patience = patience(&launch.shape);
-        let up = tokio::select! {
-            up = tokio::time::timeout(patience, self.come_up(launch, &sandbox, &nonce)) => up,
-            () = starting.unwanted.cancelled() => return Err(unwanted()),
+            .map_err(|error| preparation_failed(id, &error))?;
+        self.open_egress(id, &sandbox).map_err(|error| preparation_failed(id, &error))?;
+        let sandbox_took = started_at.elapsed();
+        let start_timeout = start_timeout(&launch.shape);
+        let ready = tokio::select! {
+            ready = tokio::time::timeout(start_timeout, self.wait_until_ready(launch, &sandbox, &nonce)) => ready,
+            () = starting.cancelled.cancelled() => return Err(cancelled()),
         };
-        let (agent, status) = up.map_err(|_| EngineError::Timeout { seconds: patience.as_secs() as u32 })??;
-        let stages = stages(sandbox_took, began.elapsed(), &status);
-        tracing::debug!(browser = %id, ?stages, "a browser is up");
+        let (agent, status) = ready.map_err(|_| EngineError::Timeout { seconds: start_timeout.as_secs() as u32 })??;
+        let stages = stages(sandbox_took, started_at.elapsed(), &status);
+        tracing::debug!(browser = %id, ?stages, "started a browser");
         let running = Running::new(id, sandbox, agent, status.browser_ws_path)?;
         Ok((running, Started { version: printable(&status.browser_version), stages }))
     }
 
-    /// Serves the way out of a sandbox.
+    /// Serves the egress of a sandbox.
     pub(crate) fn open_egress(&self, id: BrowserId, sandbox: &Sandbox) -> io::Result<()> {
         let listener = egress::listen(&sandbox.dir)?;
         self.0.egress.serve(&id.to_string(), listener);
@@ -161,7 +161,7 @@ impl Engine {
     fn spec(&self, launch: &Launch, nonce: &str) -> Result<Spec, EngineError> {
         let config = &self.0.config;
         let agent = serde_json::to_vec(&self.agent_config(launch, nonce));
-        let agent = agent.map_err(|error| nothing_made(launch.id, &error.into()))?;
+        let agent = agent.map_err(|error| preparation_failed(launch.id, &error.into()))?;
         let policies = BrowserPolicy::in_force(launch.shape.policy.as_ref()).into_bytes();
         let files = vec![
             File { inside: CONFIG_PATH.into(), content: agent },
@@ -201,20 +201,20 @@ impl Engine {
             bwrap: config.bwrap.clone(),
             script_runner: config.script_runner().map(|(_, inside)| inside),
             idle_end_seconds: u64::from(launch.abandoned_after_seconds),
-            // Looking costs a little all the time: where the kernel limits the memory, and tells us when it is full, nobody does.
+            // Measuring costs a little, so the agent does it only where the kernel does not limit the memory.
             memory_limit_bytes: (self.0.host.memory_limit() == MemoryLimit::None)
                 .then_some(config.memory_bytes.saturating_add(config.disk_bytes)),
             ..AgentConfig::new(nonce, shape.headless, viewport)
         }
     }
 
-    async fn come_up(
+    async fn wait_until_ready(
         &self,
         launch: &Launch,
         sandbox: &Sandbox,
         nonce: &str,
     ) -> Result<(AgentClient, Status), EngineError> {
-        let silent = |error: ClientError| not_heard(launch.id, sandbox, &error);
+        let silent = |error: ClientError| agent_failure(launch.id, sandbox, &error);
         let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(silent)?;
         self.load_extensions(launch, &agent).await?;
         let status = agent.ready().await.map_err(silent)?;
@@ -232,27 +232,28 @@ impl Engine {
     }
 }
 
-/// An agent that does not say anything any more.
-fn not_heard(id: BrowserId, sandbox: &Sandbox, error: &ClientError) -> EngineError {
-    // What it wrote before it ended tells more than that it did.
-    let log: String = sandbox.log().unwrap_or_default().chars().take(MOST_LOG).collect();
-    tracing::error!(browser = %id, %error, log = ?log, "an agent did not come up");
+/// Returns the error of an agent that does not answer any more.
+fn agent_failure(id: BrowserId, sandbox: &Sandbox, error: &ClientError) -> EngineError {
+    // Its log says more than its end.
+    let log: String = sandbox.log().unwrap_or_default().chars().take(MAX_LOG_CHARS).collect();
+    tracing::error!(browser = %id, %error, log = ?log, "an agent did not start");
     let why = if sandbox.is_alive() { "did not answer" } else { "ended" };
     failed(EngineFault::AgentError, format!("the agent {why} before the browser was up"))
 }
 
-/// The viewport in the agent's words.
+/// Converts the viewport.
 pub(crate) fn viewport(viewport: casement_domain::browser::Viewport) -> Viewport {
     Viewport { width: viewport.width, height: viewport.height, refresh_rate: viewport.refresh_rate }
 }
 
-/// How long each part took. The agent's own are counted from its beginning, and end at the mark that names them.
+/// Returns the duration of each stage. The agent's stages are measured from its start, and end at the mark with their
+/// name.
 fn stages(sandbox: Duration, whole: Duration, status: &Status) -> Vec<(String, u32)> {
     let ms = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
     let mut stages = vec![("sandbox".to_owned(), ms(sandbox))];
     let mut last = 0.0;
-    for stage in status.stages.iter().take(MOST_STAGES) {
-        // Rounded, and never below zero, whatever an agent says.
+    for stage in status.stages.iter().take(MAX_STAGES) {
+        // Rounded and never negative, whatever the agent reports.
         stages.push((printable(&stage.name), (stage.ms - last).max(0.0).round() as u32));
         last = stage.ms;
     }
@@ -261,27 +262,29 @@ fn stages(sandbox: Duration, whole: Duration, status: &Status) -> Vec<(String, u
     stages
 }
 
-/// How long the whole of a start may take.
-fn patience(shape: &Shape) -> Duration {
+/// Returns the timeout of the whole start.
+fn start_timeout(shape: &Shape) -> Duration {
     let extensions = u32::try_from(shape.extensions.len()).unwrap_or(0);
-    PATIENCE + PER_EXTENSION * extensions + if shape.profile.is_some() { PROFILE } else { Duration::ZERO }
+    START_TIMEOUT
+        + TIME_PER_EXTENSION * extensions
+        + if shape.profile.is_some() { TIME_FOR_PROFILE } else { Duration::ZERO }
 }
 
-/// What a sandbox says of itself, as a short line.
+/// Truncates an untrusted text to a short line.
 fn printable(text: &str) -> String {
     text.chars().filter(char::is_ascii_graphic).take(100).collect()
 }
 
-fn unwanted() -> EngineError {
+fn cancelled() -> EngineError {
     failed(EngineFault::AgentError, "the browser was ended while it started")
 }
 
-fn nothing_made(id: BrowserId, error: &io::Error) -> EngineError {
-    tracing::error!(browser = %id, %error, "a sandbox could not be made ready");
+fn preparation_failed(id: BrowserId, error: &io::Error) -> EngineError {
+    tracing::error!(browser = %id, %error, "cannot prepare a sandbox");
     EngineError::NoRoom("the sandbox could not be made ready; the server's log says why".to_owned())
 }
 
-/// 128 random bits in hexadecimal.
+/// Returns 128 random bits in hexadecimal.
 fn random_hex() -> io::Result<String> {
     let mut bytes = [0; 16];
     io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;

@@ -1,4 +1,4 @@
-//! Which Chromium and which chromedriver this host has.
+//! Checks the versions of Chromium and chromedriver on this host.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use casement_sandbox::{Check, version};
 use crate::config::{chromedriver, chromium};
 use crate::fault::EngineSetupError;
 
-/// The oldest that is known to do all that is promised; `cargo xtask up` asks for the same.
-const LEAST: u32 = 156;
+/// The oldest supported version; `cargo xtask up` requires the same.
+const MIN_VERSION: u32 = 156;
 
-/// What a program says of itself, and the number of Chromium's version in that.
+/// The version output of a program, and the major version of Chromium in it.
 type Versioned = Result<(String, u32), String>;
 
-/// Whether Chromium and its driver are there, recent enough, and of one version.
+/// Checks that Chromium and chromedriver are installed, recent enough, and of one version.
 pub async fn check() -> Vec<Check> {
     let chromium = versioned(chromium()).await;
     let mut driver = versioned(chromedriver()).await;
@@ -35,8 +35,8 @@ async fn versioned(program: Result<PathBuf, EngineSetupError>) -> Versioned {
     let mut numbers = said.split(|letter: char| !letter.is_ascii_digit());
     let major = numbers.find(|part| !part.is_empty()).and_then(|part| part.parse().ok());
     match major {
-        Some(major) if major >= LEAST => Ok((format!("{said} in {place}"), major)),
-        Some(_) => Err(format!("{said} in {place}, which is older than {LEAST}")),
+        Some(major) if major >= MIN_VERSION => Ok((format!("{said} in {place}"), major)),
+        Some(_) => Err(format!("{said} in {place}, which is older than {MIN_VERSION}")),
         None => Err(format!("{place} does not say its version")),
     }
 }

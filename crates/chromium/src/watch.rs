@@ -1,4 +1,5 @@
-//! Watching a browser: one open connection to its agent and its sandbox's first process. Nothing is polled.
+//! Watches a browser through one open connection to its agent and through its sandbox's first process. Nothing is
+//! polled.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,42 +8,42 @@ use casement_agent_protocol::{Event, ExitReason, State};
 use casement_sandbox::MemoryLimit;
 
 use crate::engine::{Engine, Inner};
-use crate::events::{BrowserExitReason, EngineEvent, What};
+use crate::events::{BrowserExitReason, EngineEvent};
 use crate::fault;
 use crate::running::Running;
 
-/// How often an agent that lives may break off its events before it counts as gone, and how long it is waited for.
-const TRIES: usize = 3;
-const BETWEEN: Duration = Duration::from_secs(1);
-/// How long the last word of an agent may take that has ended.
-const LAST_WORD: Duration = Duration::from_millis(200);
+/// How often a live agent's event stream may break before it counts as gone, and the pause in between.
+const MAX_TRIES: usize = 3;
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
+/// The timeout for the last event of an agent that has ended.
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Why the browser is of no use, and a word for the log.
+/// The reason why the browser is unusable, and a text for the log.
 type End = (BrowserExitReason, String);
 
 impl Engine {
-    /// Watches the browser until it is gone or nobody cares any more.
+    /// Watches the browser until it is gone or the watch is cancelled.
     pub(crate) fn watch(&self, running: &Arc<Running>) {
         let (inner, watched) = (Arc::downgrade(&self.0), Arc::downgrade(running));
         let limit = self.0.config.memory_bytes.saturating_add(self.0.config.disk_bytes);
         let task = tokio::spawn(async move {
             let Some(running) = watched.upgrade() else { return };
-            let (why, detail) = until_end(&running, limit).await;
-            report(&inner, &running, why, &detail);
+            let (reason, detail) = until_end(&running, limit).await;
+            report(&inner, &running, reason, &detail);
         });
-        running.watched_by(task.abort_handle());
+        running.set_watch_task(task.abort_handle());
     }
 }
 
-fn report(inner: &Weak<Inner>, running: &Running, why: BrowserExitReason, detail: &str) {
-    // What Chromium itself wrote comes after the first part, and may hold what its pages are about.
+fn report(inner: &Weak<Inner>, running: &Running, reason: BrowserExitReason, detail: &str) {
+    // Only the first part: what follows is Chromium's output, which may contain content of pages.
     let how = detail.split(';').next().unwrap_or_default();
-    tracing::warn!(browser = %running.id, ?why, how = fault::shorten(how.to_owned()), "a browser is gone");
-    if why == BrowserExitReason::Oom {
+    tracing::warn!(browser = %running.id, ?reason, how = fault::shorten(how.to_owned()), "a browser ended by itself");
+    if reason == BrowserExitReason::Oom {
         running.mark_out_of_memory();
     }
     if let Some(inner) = inner.upgrade() {
-        inner.listeners.tell(EngineEvent { browser: running.id, what: What::Exited(why) });
+        inner.listeners.notify(EngineEvent { browser: running.id, reason });
     }
 }
 
@@ -51,36 +52,37 @@ async fn until_end(running: &Running, memory_limit: u64) -> End {
     let mut listening = std::pin::pin!(listen(running));
     let ended = tokio::select! {
         biased;
-        told = &mut listening => Err(told),
+        reported = &mut listening => Err(reported),
         ended = sandbox.exited() => Ok(ended),
         end = killed_for_memory(running) => Err(end),
         end = over_memory(running, memory_limit) => return end,
     };
-    let told = match ended {
-        Err(told) => told,
-        // The agent's last word may still be on its way.
-        Ok(Ok(())) => tokio::time::timeout(LAST_WORD, listening)
+    let reported = match ended {
+        Err(reported) => reported,
+        // The agent's last event may still be on its way.
+        Ok(Ok(())) => tokio::time::timeout(LAST_EVENT_TIMEOUT, listening)
             .await
             .unwrap_or_else(|_| (BrowserExitReason::Crashed, "its sandbox ended".to_owned())),
         Ok(Err(error)) => {
-            tracing::error!(browser = %running.id, %error, "a sandbox cannot be watched; its agent is");
+            tracing::error!(browser = %running.id, %error, "cannot watch a sandbox; watching only its agent");
             listening.await
         }
     };
-    // The kernel's word counts: whom it killed for memory, the agent sees only end.
-    if sandbox.oom_killed() { (BrowserExitReason::Oom, told.1) } else { told }
+    // The kernel's report decides: the agent cannot tell why a process was killed.
+    if sandbox.oom_killed() { (BrowserExitReason::Oom, reported.1) } else { reported }
 }
 
-/// Returns when the kernel has killed a part of it: a page takes no process with it that anybody waits for.
+/// Returns when the kernel has killed a process for memory: a page's process may end without ending the browser.
 async fn killed_for_memory(running: &Running) -> End {
     if let Err(error) = running.sandbox.out_of_memory().await {
-        tracing::warn!(browser = %running.id, %error, "the memory of a sandbox cannot be watched");
+        tracing::warn!(browser = %running.id, %error, "cannot watch the memory of a sandbox");
         return std::future::pending().await;
     }
     (BrowserExitReason::Oom, "a process of it was killed for its memory".to_owned())
 }
 
-/// Returns when a sandbox whose memory nothing limits holds more than it may. Its agent looks, too, and can be stopped from inside.
+/// Returns when a sandbox without a kernel limit exceeds its memory. Its agent measures too, but can be stopped from
+/// inside.
 async fn over_memory(running: &Running, limit: u64) -> End {
     if running.sandbox.memory != MemoryLimit::None {
         return std::future::pending().await;
@@ -89,53 +91,53 @@ async fn over_memory(running: &Running, limit: u64) -> End {
     (BrowserExitReason::Oom, "the memory limit of the session was exceeded".to_owned())
 }
 
-/// Learns where the browser answers: it may have been started anew by the order of a server that has died since.
-async fn learn(running: &Running) {
+/// Refreshes the browser's debugging path: a previous server process may have ordered a restart.
+async fn refresh_path(running: &Running) {
     let moved = match running.agent.status().await {
-        Ok(status) if status.state == State::Ready => running.moved(status.browser_ws_path),
-        // It is said again when it is ready.
+        Ok(status) if status.state == State::Ready => running.set_cdp_path(status.browser_ws_path),
+        // Reported again when it is ready.
         Ok(_) => Ok(()),
         Err(error) => Err(running.failed(&error)),
     };
     if let Err(error) = moved {
-        tracing::warn!(browser = %running.id, %error, "where a browser answers is not known");
+        tracing::warn!(browser = %running.id, %error, "cannot query a browser's debugging path");
     }
 }
 
-/// Returns when the agent says that the browser is gone, or nobody answers.
+/// Returns when the agent reports that the browser is gone, or does not answer.
 async fn listen(running: &Running) -> End {
-    let mut tries = TRIES;
+    let mut tries = MAX_TRIES;
     loop {
         match running.agent.events().await {
             Ok(mut events) => loop {
                 match events.next().await {
                     Ok(Some(Event::Exited { reason, detail })) => {
-                        let why = match reason {
+                        let reason = match reason {
                             ExitReason::Oom => BrowserExitReason::Oom,
                             ExitReason::Closed => BrowserExitReason::Closed,
                             ExitReason::Hung => BrowserExitReason::Hung,
                             _ => BrowserExitReason::Crashed,
                         };
-                        return (why, detail);
+                        return (reason, detail);
                     }
                     Ok(Some(Event::Ready)) => {
-                        tries = TRIES;
-                        learn(running).await;
+                        tries = MAX_TRIES;
+                        refresh_path(running).await;
                     }
-                    Ok(Some(_)) => tries = TRIES,
+                    Ok(Some(_)) => tries = MAX_TRIES,
                     Ok(None) => break,
                     Err(error) => {
-                        tracing::debug!(browser = %running.id, %error, "the events of an agent broke off");
+                        tracing::debug!(browser = %running.id, %error, "the event stream of an agent broke");
                         break;
                     }
                 }
             },
-            Err(error) => tracing::debug!(browser = %running.id, %error, "an agent does not tell its events"),
+            Err(error) => tracing::debug!(browser = %running.id, %error, "cannot open the event stream of an agent"),
         }
         if tries == 0 {
             return (BrowserExitReason::Crashed, "its agent does not answer".to_owned());
         }
         tries -= 1;
-        tokio::time::sleep(BETWEEN).await;
+        tokio::time::sleep(RETRY_BACKOFF).await;
     }
 }

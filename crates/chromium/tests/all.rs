@@ -1,4 +1,4 @@
-//! The engine over real sandboxes, a real Chromium and a real chromedriver.
+//! Integration tests of the engine: real sandboxes, Chromium and chromedriver.
 
 mod all {
     mod cdp;

@@ -1,4 +1,4 @@
-//! One answer of one server for the server itself, asked with a token.
+//! Authenticated requests of the server itself.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use crate::{
-    fetch::{FetchError, answer_of, broken},
+    fetch::{FetchError, connection_error, send},
     session::Egress,
 };
 
 impl Egress {
-    /// What is answered at `url`, whatever its status and whole, to whoever has that token. The host is looked up, checked and dialled
-    /// like a session's. A redirect is an answer: it is not followed, for the token is for this host alone.
+    /// Returns the status and whole body of `url`, requested with a bearer token. The host is resolved, checked and
+    /// dialled like a session's. Redirects are not followed, because the token is for this host alone.
     ///
     /// # Errors
-    /// See [`FetchError`]; [`FetchError::TooLong`] if it has more than `most_bytes`, [`FetchError::Silent`] if it is not there
-    /// `within` that time.
+    /// See [`FetchError`]; [`FetchError::TooLong`] if the body has more than `max_bytes`, [`FetchError::Silent`] if it
+    /// is not complete `within` that time.
     pub async fn ask(
         &self,
         url: &Url,
         bearer: &SecretString,
-        most_bytes: usize,
+        max_bytes: usize,
         within: Duration,
     ) -> Result<(u16, SecretSlice<u8>), FetchError> {
-        let asking = async {
-            let (answer, _driver) = answer_of(&self.upstream(), url, Some(bearer)).await?;
+        let exchange = async {
+            let (answer, _driver) = send(&self.upstream(), url, Some(bearer)).await?;
             let status = answer.status().as_u16();
             let mut body = answer.into_body();
-            let mut whole = Zeroizing::new(Vec::new());
+            let mut content = Zeroizing::new(Vec::new());
             while let Some(frame) = body.frame().await {
-                let Ok(part) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
-                if part.len() > most_bytes - whole.len() {
-                    return Err(FetchError::TooLong(most_bytes));
+                let Ok(part) = frame.map_err(|error| connection_error(&error))?.into_data() else { continue };
+                if part.len() > max_bytes - content.len() {
+                    return Err(FetchError::TooLong(max_bytes));
                 }
-                whole.extend_from_slice(&part);
+                content.extend_from_slice(&part);
             }
-            Ok((status, std::mem::take(&mut *whole).into()))
+            Ok((status, std::mem::take(&mut *content).into()))
         };
-        timeout(within, asking).await.map_err(|_| FetchError::Silent)?
+        timeout(within, exchange).await.map_err(|_| FetchError::Silent)?
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a proxy works.
+//! Checks whether a proxy works.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -20,28 +20,27 @@ use crate::{
     upstream::{ConnectError, Upstream},
 };
 
-/// How long a check may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// An address in an answer, with room around it.
-const LONGEST_ANSWER: usize = 4096;
-/// A name that nobody has: a proxy that says so has understood the question and taken the credentials.
-const NOBODY: &str = "casement-check.invalid";
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Enough for an IP address and whitespace around it.
+const MAX_RESPONSE_BYTES: usize = 4096;
+/// A name that does not exist: a proxy that reports so has understood the request and accepted the credentials.
+const UNKNOWN_NAME: &str = "casement-check.invalid";
 
-/// What a check found.
+/// The result of a proxy check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyCheck {
-    /// It answers and takes the credentials; through it the address could be read, if one was given, and maybe the answer was the
-    /// address that others see.
+    /// The proxy answers and accepts the credentials. If a URL was given, it could be read through the proxy; the
+    /// address is set if the response body is one.
     Available(Option<IpAddr>),
-    /// It does not, for this reason; or without one the address could not be read through it.
+    /// The proxy does not work, for this reason; or, without a reason, the URL could not be read through it.
     Unavailable(Option<ProxyFault>),
-    /// The rules do not let the address be read.
+    /// The rules refuse the URL.
     Blocked,
 }
 
 impl Egress {
-    /// Whether the proxy works, within 10 s. With a `url`, whether that can be read through it; without, whether the proxy answers a
-    /// request for a name that nobody has.
+    /// Checks a proxy within 10 s: with a `url`, whether that can be read through the proxy; without, whether the proxy
+    /// answers a request for a name that does not exist.
     pub async fn check_proxy(&self, proxy: &Arc<Proxy>, url: Option<&Url>) -> ProxyCheck {
         let upstream = self.upstream();
         let check = async {
@@ -50,7 +49,7 @@ impl Egress {
                 None => ask(&upstream, proxy).await,
             }
         };
-        match timeout(PATIENCE, check).await {
+        match timeout(CHECK_TIMEOUT, check).await {
             Ok(Ok(found)) => found,
             Ok(Err(ConnectError::Refused)) => ProxyCheck::Blocked,
             Ok(Err(ConnectError::ProxyDown(fault))) => ProxyCheck::Unavailable(Some(fault)),
@@ -61,7 +60,7 @@ impl Egress {
 }
 
 async fn ask(upstream: &Upstream, proxy: &Arc<Proxy>) -> Result<ProxyCheck, ConnectError> {
-    let nobody = Target { host: Host::Domain(NOBODY.to_owned()), port: 443 };
+    let nobody = Target { host: Host::Domain(UNKNOWN_NAME.to_owned()), port: 443 };
     let stream = upstream.connect_to_proxy(proxy).await?;
     match upstream.with_proxy_timeout(proxy.tunnel(stream, &nobody)).await {
         Ok(_) | Err(Refused::Target) => Ok(ProxyCheck::Available(None)),
@@ -75,14 +74,15 @@ async fn read(upstream: &Upstream, proxy: &Arc<Proxy>, url: &Url) -> Result<Prox
         return Err(ConnectError::Refused);
     };
     let target = Target::parse(host, Some(port)).map_err(|_| ConnectError::Refused)?;
-    // As of a session's requests: the name is the proxy's to look up. Looked up here, it would tell the names that this network knows.
+    // The proxy resolves the name, as for a session's requests. Resolving it here would reveal the names of this
+    // network.
     upstream.check_proxy_may_connect(&target)?;
     if !secure && proxy.is_http() {
         let stream = upstream.connect_to_proxy(proxy).await?;
         return get(stream, url, &target, Some(proxy)).await;
     }
-    let way = upstream.way(&Route::Through(Arc::clone(proxy)), &target).await?;
-    let (stream, _) = upstream.open(&way, &target).await?;
+    let upstream_path = upstream.upstream_path(&Route::Through(Arc::clone(proxy)), &target).await?;
+    let (stream, _) = upstream.open(&upstream_path, &target).await?;
     if !secure {
         return get(stream, url, &target, None).await;
     }
@@ -92,39 +92,39 @@ async fn read(upstream: &Upstream, proxy: &Arc<Proxy>, url: &Url) -> Result<Prox
     get(Box::new(stream), url, &target, None).await
 }
 
-/// Asks for the document, the proxy itself if that is given.
+/// Requests the document, from the proxy itself if one is given.
 async fn get(
     stream: Box<dyn Io>,
     url: &Url,
     target: &Target,
     proxy: Option<&Arc<Proxy>>,
 ) -> Result<ProxyCheck, ConnectError> {
-    let whole_url = proxy.is_some();
-    let broke = |error: hyper::Error| {
-        if whole_url { ConnectError::ProxyDown(ProxyFault::of_http(&error)) } else { ConnectError::Unreachable }
+    let absolute_url = proxy.is_some();
+    let to_error = |error: hyper::Error| {
+        if absolute_url { ConnectError::ProxyDown(ProxyFault::from_http(&error)) } else { ConnectError::Unreachable }
     };
-    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
+    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(to_error)?;
     let _driver = AbortOnDropHandle::new(tokio::spawn(async move {
         let _ = driver.await;
     }));
     let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
     let default_port = url.port().is_none();
     let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
-    let whole = if whole_url { format!("http://{host}{path}") } else { path };
-    let mut request = Request::get(whole).header(header::HOST, host).header(header::USER_AGENT, "casement");
+    let url_text = if absolute_url { format!("http://{host}{path}") } else { path };
+    let mut request = Request::get(url_text).header(header::HOST, host).header(header::USER_AGENT, "casement");
     if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization()) {
         request = request.header(header::PROXY_AUTHORIZATION, authorization);
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|_| ConnectError::Unreachable)?;
-    let answer = sender.send_request(request).await.map_err(broke)?;
+    let answer = sender.send_request(request).await.map_err(to_error)?;
     if answer.status() == http::StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-        return Ok(ProxyCheck::Unavailable(whole_url.then_some(ProxyFault::Authentication)));
+        return Ok(ProxyCheck::Unavailable(absolute_url.then_some(ProxyFault::Authentication)));
     }
-    // A proxy says with these that it did not get there.
+    // A proxy reports with a 5xx status that it could not connect.
     if answer.status().is_server_error() {
         return Ok(ProxyCheck::Unavailable(None));
     }
-    let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await.map(|whole| whole.to_bytes());
+    let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await.map(|url_text| url_text.to_bytes());
     let text = body.ok().and_then(|bytes| std::str::from_utf8(&bytes).ok().map(|text| text.trim().to_owned()));
     Ok(ProxyCheck::Available(text.and_then(|text| text.parse().ok())))
 }

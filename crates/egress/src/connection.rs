@@ -1,4 +1,4 @@
-//! One connection from inside a session: its requests one after the other, or one tunnel.
+//! One connection from a sandbox: a sequence of requests, or one tunnel.
 
 use std::{
     convert::Infallible,
@@ -28,18 +28,18 @@ use crate::{
     fault::ProxyFault,
     headers,
     proxy::{Io, Proxy},
-    responses::{self, Body, Sent},
+    responses::{self, Body, RequestBody},
     session::{CurrentRoute, Session},
     target::Target,
     upstream::{ConnectError, UpstreamPath},
 };
 
 /// hyper's lower bound for the buffer of a connection, in bytes.
-const SMALLEST_BUFFER: usize = 8192;
-/// Headers of an answer; some origins set a great many cookies.
-const MOST_ANSWER_HEADERS: usize = 512;
+const MIN_BUFFER_BYTES: usize = 8192;
+/// Headers of a response; some origins set very many cookies.
+const MAX_RESPONSE_HEADERS: usize = 512;
 
-/// Serves one connection until it ends or nothing has moved on it for too long.
+/// Serves one connection until it ends or is idle for too long.
 pub(crate) async fn serve(session: Arc<Session>, stream: UnixStream) {
     let activity = Arc::new(Activity::now());
     let io = TokioIo::new(CountedStream::new(stream, Arc::clone(&activity), Arc::clone(&session.counters)));
@@ -49,97 +49,98 @@ pub(crate) async fn serve(session: Arc<Session>, stream: UnixStream) {
         let connection = Arc::clone(&connection);
         async move { Ok::<_, Infallible>(connection.answer(request).await) }
     });
-    let head_bytes = session.limits.head_bytes.max(SMALLEST_BUFFER);
+    let head_bytes = session.limits.head_bytes.max(MIN_BUFFER_BYTES);
     let serving = async {
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(session.limits.head_timeout)
             .max_buf_size(head_bytes)
             .preserve_header_case(true)
-            // The origin's date passes through, and our own answers are the same bytes at any time.
+            // The origin's date passes through, and the fixed responses do not vary with time.
             .auto_date_header(false)
             .serve_connection(io, service)
             .with_upgrades()
             .await;
         match served {
             Ok(()) => connection.tunnel().await,
-            Err(error) => tracing::debug!(%error, "a connection ended early"),
+            Err(error) => tracing::debug!(%error, "a connection failed"),
         }
     };
     tokio::select! {
         () = serving => {}
-        () = activity.idle_for(session.limits.idle_timeout) => tracing::debug!("a connection was idle for too long"),
+        () = activity.idle_for(session.limits.idle_timeout) => tracing::debug!("closed an idle connection"),
     }
 }
 
 struct Connection {
     session: Arc<Session>,
-    kept: Mutex<Option<Kept>>,
+    kept_connection: Mutex<Option<OriginConnection>>,
     tunnel: Mutex<Option<Tunnel>>,
 }
 
-/// A connection to an origin that may carry the next request too.
-struct Kept {
+/// An open connection to an origin that may carry the next request too.
+struct OriginConnection {
     target: Target,
-    /// What it goes through.
+    /// The proxy that the connection goes through.
     proxy: Option<Arc<Proxy>>,
     address: SocketAddr,
-    sender: SendRequest<Sent>,
+    sender: SendRequest<RequestBody>,
     _driver: AbortOnDropHandle<()>,
 }
 
 struct Tunnel {
     inside: OnUpgrade,
     outside: Box<dyn Io>,
-    /// Ends it: the session has another route.
+    /// Cancelled when the session gets another route, which ends the tunnel.
     replaced: CancellationToken,
 }
 
 impl Connection {
     fn new(session: Arc<Session>) -> Self {
-        Self { session, kept: Mutex::new(None), tunnel: Mutex::new(None) }
+        Self { session, kept_connection: Mutex::new(None), tunnel: Mutex::new(None) }
     }
 
-    /// Answers one request. Whatever went before on this connection has no say in whether it may pass.
+    /// Answers one request. Every request is checked, whatever passed on this connection before.
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         self.session.counters.requests.fetch_add(1, Relaxed);
         let outcome =
-            if request.method() == Method::CONNECT { self.connect(request).await } else { self.pass_on(request).await };
+            if request.method() == Method::CONNECT { self.connect(request).await } else { self.forward(request).await };
         match outcome {
             Ok(response) => response,
-            Err(Failed::Malformed) => responses::malformed(),
-            Err(Failed::ConnectError(ConnectError::Unreachable)) => responses::unreachable(),
-            Err(Failed::ConnectError(ConnectError::ProxyDown(fault))) => {
-                self.session.proxy_is_down(fault);
+            Err(RequestError::Malformed) => responses::malformed(),
+            Err(RequestError::ConnectError(ConnectError::Unreachable)) => responses::unreachable(),
+            Err(RequestError::ConnectError(ConnectError::ProxyDown(fault))) => {
+                self.session.report_proxy_down(fault);
                 responses::proxy_down(fault)
             }
-            Err(Failed::ConnectError(ConnectError::RefusedAddress)) => {
+            Err(RequestError::ConnectError(ConnectError::RefusedAddress)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
                 responses::unreachable()
             }
-            Err(Failed::ConnectError(ConnectError::Refused)) => {
+            Err(RequestError::ConnectError(ConnectError::Refused)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
                 responses::refused()
             }
         }
     }
 
-    async fn connect(&self, request: Request<Incoming>) -> Result<Response<Body>, Failed> {
-        let authority = request.uri().authority().ok_or(Failed::Malformed)?;
+    async fn connect(&self, request: Request<Incoming>) -> Result<Response<Body>, RequestError> {
+        let authority = request.uri().authority().ok_or(RequestError::Malformed)?;
         let target = Target::parse(authority.as_str(), None).map_err(|_| ConnectError::Refused)?;
-        drop(lock(&self.kept).take());
+        drop(lock(&self.kept_connection).take());
         let (outside, replaced) = self.open_tunnel(&target).await?;
         *lock(&self.tunnel) = Some(Tunnel { inside: hyper::upgrade::on(request), outside, replaced });
         Ok(responses::connected())
     }
 
-    /// A connection to `target` by the route that is in force once it stands, and what is cancelled when that is replaced.
+    /// Opens a connection to `target` by the route in force once it is established. Also returns the token that is
+    /// cancelled when that route is replaced.
     async fn open_tunnel(&self, target: &Target) -> Result<(Box<dyn Io>, CancellationToken), ConnectError> {
         loop {
             let CurrentRoute { route, replaced } = self.session.route();
             let opening = async {
-                let way = self.session.upstream.way(&route, target).await?;
-                self.session.upstream.open(&way, target).await
+                let upstream_path = self.session.upstream.upstream_path(&route, target).await?;
+                self.session.upstream.open(&upstream_path, target).await
             };
             if let Some(opened) = replaced.run_until_cancelled(opening).await {
                 return opened.map(|(outside, _)| (outside, replaced));
@@ -147,72 +148,83 @@ impl Connection {
         }
     }
 
-    async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<Body>, Failed> {
+    async fn forward(&self, request: Request<Incoming>) -> Result<Response<Body>, RequestError> {
         let target = plain_http_target(request.uri())?;
-        let way = self.session.upstream.way(&self.session.route().route, &target).await?;
-        let (head, body) = outgoing(request, &target, &way)?;
-        // A kept connection may close under a request that is on its way; only one that can be sent again risks that.
+        let upstream_path = self.session.upstream.upstream_path(&self.session.route().route, &target).await?;
+        let (head, body) = origin_request(request, &target, &upstream_path)?;
+        // A kept connection may close while a request is on its way, so only repeatable requests use it.
         let repeatable = head.method.is_safe() && body.is_end_stream();
-        if let Some(kept) = self.take_kept(&target, &way).filter(|_| repeatable) {
-            let again = Request::from_parts(head.clone(), Either::Right(Empty::new()));
-            if let Ok(response) = self.send(kept, again).await {
+        if let Some(kept_connection) = self.take_kept_connection(&target, &upstream_path).filter(|_| repeatable) {
+            let retry = Request::from_parts(head.clone(), Either::Right(Empty::new()));
+            if let Ok(response) = self.send(kept_connection, retry).await {
                 return Ok(response);
             }
         }
-        let kept = self.dial(target, &way).await?;
+        let kept_connection = self.dial(target, &upstream_path).await?;
         let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
-        self.send(kept, Request::from_parts(head, body)).await
+        self.send(kept_connection, Request::from_parts(head, body)).await
     }
 
-    /// The kept connection, if this request may go where it leads; else it is closed.
-    fn take_kept(&self, target: &Target, way: &UpstreamPath) -> Option<Kept> {
-        let kept = lock(&self.kept).take();
-        let same_way = |kept: &Kept| match (&kept.proxy, way.proxy()) {
+    /// Takes the kept connection if this request may use it; otherwise closes it.
+    fn take_kept_connection(&self, target: &Target, upstream_path: &UpstreamPath) -> Option<OriginConnection> {
+        let kept_connection = lock(&self.kept_connection).take();
+        let same_way = |kept_connection: &OriginConnection| match (&kept_connection.proxy, upstream_path.proxy()) {
             (None, None) => true,
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             _ => false,
         };
-        let kept = kept.filter(|kept| kept.target == *target && same_way(kept));
-        kept.filter(|kept| way.candidates().contains(&kept.address) && !kept.sender.is_closed())
+        let kept_connection =
+            kept_connection.filter(|kept_connection| kept_connection.target == *target && same_way(kept_connection));
+        kept_connection.filter(|kept_connection| {
+            upstream_path.candidates().contains(&kept_connection.address) && !kept_connection.sender.is_closed()
+        })
     }
 
-    async fn dial(&self, target: Target, way: &UpstreamPath) -> Result<Kept, Failed> {
-        let whole = way.proxy().is_some_and(|proxy| proxy.is_http());
+    async fn dial(&self, target: Target, upstream_path: &UpstreamPath) -> Result<OriginConnection, RequestError> {
+        let by_proxy = upstream_path.proxy().is_some_and(|proxy| proxy.is_http());
         let upstream = &self.session.upstream;
-        let (stream, address) = if whole { upstream.reach(way).await? } else { upstream.open(way, &target).await? };
+        let (stream, address) = if by_proxy {
+            upstream.connect_next_hop(upstream_path).await?
+        } else {
+            upstream.open(upstream_path, &target).await?
+        };
         let handshake = hyper::client::conn::http1::Builder::new()
-            .max_buf_size(self.session.limits.head_bytes.max(SMALLEST_BUFFER))
-            .max_headers(MOST_ANSWER_HEADERS)
+            .max_buf_size(self.session.limits.head_bytes.max(MIN_BUFFER_BYTES))
+            .max_headers(MAX_RESPONSE_HEADERS)
             .preserve_header_case(true)
             .handshake(TokioIo::new(stream));
         let (sender, driver) = handshake.await.map_err(|_| ConnectError::Unreachable)?;
         let driver = self.session.spawn(async move {
             if let Err(error) = driver.await {
-                tracing::debug!(%error, "a connection to an origin ended early");
+                tracing::debug!(%error, "a connection to an origin failed");
             }
         });
-        Ok(Kept { target, proxy: way.proxy().cloned(), address, sender, _driver: driver })
+        Ok(OriginConnection { target, proxy: upstream_path.proxy().cloned(), address, sender, _driver: driver })
     }
 
-    async fn send(&self, mut kept: Kept, request: Request<Sent>) -> Result<Response<Body>, Failed> {
+    async fn send(
+        &self,
+        mut kept_connection: OriginConnection,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Body>, RequestError> {
         let sent = async {
-            kept.sender.ready().await?;
-            kept.sender.send_request(request).await
+            kept_connection.sender.ready().await?;
+            kept_connection.sender.send_request(request).await
         };
-        let whole = kept.proxy.as_ref().is_some_and(|proxy| proxy.is_http());
+        let by_proxy = kept_connection.proxy.as_ref().is_some_and(|proxy| proxy.is_http());
         let response = sent.await.map_err(|error| {
-            tracing::debug!(%error, whole, "no answer");
-            // What is no answer at all is the word of whoever is at the other end.
-            if whole { ConnectError::ProxyDown(ProxyFault::of_http(&error)) } else { ConnectError::Unreachable }
+            tracing::debug!(%error, by_proxy, "the origin or proxy sent no response");
+            // An HTTP proxy that does not answer is a proxy fault; otherwise the origin is unreachable.
+            if by_proxy { ConnectError::ProxyDown(ProxyFault::from_http(&error)) } else { ConnectError::Unreachable }
         })?;
-        *lock(&self.kept) = Some(kept);
-        if whole && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        *lock(&self.kept_connection) = Some(kept_connection);
+        if by_proxy && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             return Err(ConnectError::ProxyDown(ProxyFault::Authentication).into());
         }
-        incoming(response)
+        session_response(response)
     }
 
-    /// Copies both ways until both sides are done or the session has another route, if the last request asked for a tunnel.
+    /// Copies both ways until both sides end or the session gets another route, if the last request was a CONNECT.
     async fn tunnel(&self) {
         let Some(Tunnel { inside, mut outside, replaced }) = lock(&self.tunnel).take() else { return };
         let Ok(inside) = inside.await else { return };
@@ -221,46 +233,50 @@ impl Connection {
         let copying = copy_bidirectional_with_sizes(&mut inside, &mut outside, buffer, buffer);
         match replaced.run_until_cancelled(copying).await {
             Some(Ok(_)) => {}
-            Some(Err(error)) => tracing::debug!(%error, "a tunnel ended early"),
-            None => tracing::debug!("a tunnel was cut: the session has another route"),
+            Some(Err(error)) => tracing::debug!(%error, "a tunnel failed"),
+            None => tracing::debug!("closed a tunnel because the session has another route"),
         }
     }
 }
 
-/// Why a request gets one of the fixed answers.
-enum Failed {
+/// The reason for a fixed response.
+enum RequestError {
     Malformed,
     ConnectError(ConnectError),
 }
 
-impl From<ConnectError> for Failed {
+impl From<ConnectError> for RequestError {
     fn from(no_way: ConnectError) -> Self {
         Self::ConnectError(no_way)
     }
 }
 
-fn plain_http_target(uri: &Uri) -> Result<Target, Failed> {
-    let scheme = uri.scheme().ok_or(Failed::Malformed)?;
-    let authority = uri.authority().ok_or(Failed::Malformed)?;
+fn plain_http_target(uri: &Uri) -> Result<Target, RequestError> {
+    let scheme = uri.scheme().ok_or(RequestError::Malformed)?;
+    let authority = uri.authority().ok_or(RequestError::Malformed)?;
     if !scheme.as_str().eq_ignore_ascii_case("http") {
         return Err(ConnectError::Refused.into());
     }
     Target::parse(authority.as_str(), Some(80)).map_err(|_| ConnectError::Refused.into())
 }
 
-fn outgoing(request: Request<Incoming>, target: &Target, way: &UpstreamPath) -> Result<(Parts, Incoming), Failed> {
+fn origin_request(
+    request: Request<Incoming>,
+    target: &Target,
+    upstream_path: &UpstreamPath,
+) -> Result<(Parts, Incoming), RequestError> {
     let (mut head, body) = request.into_parts();
-    let host = HeaderValue::try_from(target.to_host_header()).map_err(|_| Failed::Malformed)?;
+    let host = HeaderValue::try_from(target.to_host_header()).map_err(|_| RequestError::Malformed)?;
     head.headers = headers::for_origin(&head.headers, host);
     head.version = Version::HTTP_11;
     head.uri = match head.uri.into_parts().path_and_query {
         Some(path) => Uri::from(path),
         None => Uri::from_static("/"),
     };
-    // An HTTP proxy is told the whole address; its credentials are put in behind what came from inside.
-    if let Some(proxy) = way.proxy().filter(|proxy| proxy.is_http()) {
-        let whole = format!("http://{}{}", target.to_host_header(), head.uri);
-        head.uri = Uri::try_from(whole).map_err(|_| Failed::Malformed)?;
+    // An HTTP proxy gets the absolute URL, and its credentials instead of any that the sandbox sent.
+    if let Some(proxy) = upstream_path.proxy().filter(|proxy| proxy.is_http()) {
+        let by_proxy = format!("http://{}{}", target.to_host_header(), head.uri);
+        head.uri = Uri::try_from(by_proxy).map_err(|_| RequestError::Malformed)?;
         if let Some(authorization) = proxy.authorization() {
             head.headers.insert(PROXY_AUTHORIZATION, authorization.clone());
         }
@@ -268,10 +284,10 @@ fn outgoing(request: Request<Incoming>, target: &Target, way: &UpstreamPath) -> 
     Ok((head, body))
 }
 
-fn incoming(response: Response<Incoming>) -> Result<Response<Body>, Failed> {
+fn session_response(response: Response<Incoming>) -> Result<Response<Body>, RequestError> {
     let (mut head, body) = response.into_parts();
-    // Neither can come from an honest origin here: nobody asked it to switch, and it is not the session's proxy, for
-    // whose password a browser would ask the person in front of it.
+    // Neither status is legitimate from an origin: no upgrade was requested, and the origin is not the session's proxy;
+    // a browser would ask the person in front of it for that proxy's password.
     if [StatusCode::SWITCHING_PROTOCOLS, StatusCode::PROXY_AUTHENTICATION_REQUIRED].contains(&head.status) {
         return Err(ConnectError::Unreachable.into());
     }

@@ -1,4 +1,4 @@
-//! A stream that counts its bytes and knows when the last one moved.
+//! A stream that counts its bytes and tracks its last activity.
 
 use std::{
     io::{self, IoSlice},
@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::stats::Counters;
 
-/// When a connection last moved a byte.
+/// The time of a connection's last activity.
 #[derive(Debug)]
 pub(crate) struct Activity {
     since: Instant,
@@ -30,7 +30,7 @@ impl Activity {
         Self { since: Instant::now(), last_millis: AtomicU64::new(0) }
     }
 
-    /// Ends when nothing has moved for `limit`.
+    /// Waits until nothing has moved for `limit`.
     pub(crate) async fn idle_for(&self, limit: Duration) {
         loop {
             let last = self.since + Duration::from_millis(self.last_millis.load(Relaxed));
@@ -48,7 +48,7 @@ impl Activity {
     }
 }
 
-/// The session's side of a connection: reads are bytes that leave it, writes are bytes that enter it.
+/// The session's side of a connection: reads leave the session, writes enter it.
 pub(crate) struct CountedStream<S> {
     stream: S,
     activity: Arc<Activity>,
@@ -60,7 +60,7 @@ impl<S> CountedStream<S> {
         Self { stream, activity, counters }
     }
 
-    fn wrote(&self, bytes: usize) {
+    fn count_written(&self, bytes: usize) {
         self.activity.mark();
         self.counters.to_session.fetch_add(bytes as u64, Relaxed);
     }
@@ -79,7 +79,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        self.wrote(written);
+        self.count_written(written);
         Poll::Ready(Ok(written))
     }
 
@@ -89,7 +89,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
-        self.wrote(written);
+        self.count_written(written);
         Poll::Ready(Ok(written))
     }
 

@@ -1,16 +1,16 @@
-//! How a session's proxy fails.
+//! The failures of a session's proxy.
 
 use std::{error::Error, fmt, io};
 
 use tokio_socks::Error as SocksError;
 
-/// Why a session's proxy could not be used for a request.
+/// The reason why a session's proxy could not be used for a request.
 ///
-/// A proxy that may not be dialled, one whose name is not known and one that does not listen are one kind: who names a proxy must not
-/// learn from it what stands in the network of this machine.
+/// A proxy that may not be dialled, whose name is unknown or that does not listen is one kind: the caller that names a
+/// proxy must not learn from it about the network of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProxyFault {
-    /// No connection to it comes to be.
+    /// No connection to it can be made.
     Unreachable,
     /// It did not answer in time.
     Timeout,
@@ -18,18 +18,18 @@ pub enum ProxyFault {
     Closed,
     /// It reset the connection.
     Reset,
-    /// What it answered is not its protocol.
+    /// Its answer does not follow its protocol.
     Protocol,
-    /// No TLS with it comes to be: its certificate is not trusted, or it speaks none.
+    /// The TLS handshake failed: its certificate is not trusted, or it does not speak TLS.
     Tls,
-    /// It does not take the credentials, or wants some.
+    /// It rejects the credentials, or requires some.
     Authentication,
-    /// It is not known here any more, or cannot be opened.
+    /// Its record no longer exists, or cannot be unsealed.
     Unknown,
 }
 
 impl ProxyFault {
-    /// One word for programs: the `details` of `Proxy-Status`, `failure` in telemetry.
+    /// Returns the code for programs: the `details` of `Proxy-Status`, `failure` in telemetry.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,8 +44,8 @@ impl ProxyFault {
         }
     }
 
-    /// The error type of RFC 9209, and the whole text of the answer.
-    pub(crate) fn told(self) -> (&'static str, &'static str) {
+    /// Returns the `Proxy-Status` value with the error type of RFC 9209, and the response text.
+    pub(crate) fn response_parts(self) -> (&'static str, &'static str) {
         match self {
             Self::Unreachable => (
                 "casement; error=destination_unavailable; details=\"unreachable\"",
@@ -82,8 +82,8 @@ impl ProxyFault {
         }
     }
 
-    /// What a failure to read or write means.
-    pub(crate) fn of_io(error: &io::Error) -> Self {
+    /// Classifies a read or write error.
+    pub(crate) fn from_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {
                 Self::Reset
@@ -95,10 +95,10 @@ impl ProxyFault {
         }
     }
 
-    /// What a failure of SOCKS means, where it is the proxy's own.
-    pub(crate) fn of_socks(error: &SocksError) -> Self {
+    /// Classifies a SOCKS error that is the proxy's own.
+    pub(crate) fn from_socks(error: &SocksError) -> Self {
         match error {
-            SocksError::Io(error) => Self::of_io(error),
+            SocksError::Io(error) => Self::from_io(error),
             SocksError::PasswordAuthFailure(_)
             | SocksError::NoAcceptableAuthMethods
             | SocksError::AuthorizationRequired
@@ -108,13 +108,13 @@ impl ProxyFault {
         }
     }
 
-    /// What it means that a whole request got no answer.
-    pub(crate) fn of_http(error: &hyper::Error) -> Self {
+    /// Classifies the failure of a plain request.
+    pub(crate) fn from_http(error: &hyper::Error) -> Self {
         if error.is_parse() {
             return Self::Protocol;
         }
         let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-        source.map_or(Self::Closed, Self::of_io)
+        source.map_or(Self::Closed, Self::from_io)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A document for the server itself, through the same rules as a session's requests.
+//! Fetches documents for the server itself, under the same rules as a session's requests.
 
 use std::{
     pin::Pin,
@@ -24,44 +24,43 @@ use url::Url;
 
 use crate::{session::Egress, target::Target, upstream::Upstream};
 
-/// How many times an answer may lead elsewhere.
-const REDIRECTS: usize = 5;
-/// How long each step may take: connecting with its handshakes, and the beginning of an answer.
-const STEP: Duration = Duration::from_secs(20);
-/// How long a document may stop coming.
-const SILENCE: Duration = Duration::from_secs(30);
+const MAX_REDIRECTS: usize = 5;
+/// The timeout of each step: connecting with its handshakes, and the response head.
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a body may pause.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// There is no document.
+/// The document could not be fetched.
 #[derive(Debug, Error)]
 pub enum FetchError {
-    /// The address, or one that an answer led to, is neither `http` nor `https`, or has no host.
+    /// The URL, or a redirect target, is neither `http` nor `https`, or has no host.
     #[error("not an address that can be fetched")]
     BadAddress,
-    /// The rules, or nobody there.
+    /// The rules refuse the host, or it does not answer.
     #[error("the host is not allowed, not known or does not answer")]
     ConnectError,
-    /// Its certificate, or the connection.
+    /// The certificate or the connection is bad.
     #[error("the connection failed: {0}")]
     Connection(String),
-    /// It answered something else than a document.
+    /// The response was no document.
     #[error("the answer was {0}")]
     Status(StatusCode),
-    /// It led on and on.
+    /// There were too many redirects.
     #[error("too many redirects")]
     Redirects,
-    /// It took too long.
+    /// A step timed out.
     #[error("no answer in time")]
     Silent,
-    /// It answered more than was allowed.
+    /// The response is longer than allowed.
     #[error("the answer has more than {0} bytes")]
     TooLong(usize),
 }
 
-/// A document as it comes.
+/// A document as a stream.
 #[derive(Debug)]
 pub struct Fetched {
     body: BodyStream<Incoming>,
-    silence: Pin<Box<tokio::time::Sleep>>,
+    read_timeout: Pin<Box<tokio::time::Sleep>>,
     _driver: AbortOnDropHandle<()>,
 }
 
@@ -70,18 +69,18 @@ impl futures_core::Stream for Fetched {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if self.silence.as_mut().poll(context).is_ready() {
+            if self.read_timeout.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Some(Err(FetchError::Silent)));
             }
             let next = ready!(Pin::new(&mut self.body).poll_next(context));
-            self.silence.as_mut().reset(tokio::time::Instant::now() + SILENCE);
+            self.read_timeout.as_mut().reset(tokio::time::Instant::now() + READ_TIMEOUT);
             match next {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         return Poll::Ready(Some(Ok(data)));
                     }
                 }
-                Some(Err(error)) => return Poll::Ready(Some(Err(broken(&error)))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(connection_error(&error)))),
                 None => return Poll::Ready(None),
             }
         }
@@ -89,49 +88,51 @@ impl futures_core::Stream for Fetched {
 }
 
 impl Egress {
-    /// The document at `url`, for the server itself. Every host on the way to it is looked up, checked and dialled like a session's.
+    /// Fetches the document at `url` for the server itself. Every host on the way is resolved, checked and dialled like
+    /// a session's.
     ///
     /// # Errors
     /// See [`FetchError`].
     pub async fn fetch(&self, url: &Url) -> Result<Fetched, FetchError> {
         let upstream = self.upstream();
         let mut url = url.clone();
-        for _ in 0..=REDIRECTS {
-            let answer = timeout(STEP * 2, ask(&upstream, &url)).await.map_err(|_| FetchError::Silent)??;
+        for _ in 0..=MAX_REDIRECTS {
+            let answer =
+                timeout(STEP_TIMEOUT * 2, fetch_step(&upstream, &url)).await.map_err(|_| FetchError::Silent)??;
             match answer {
-                Asked::Here(fetched) => return Ok(fetched),
-                Asked::There(next) => url = next,
+                FetchStep::Document(fetched) => return Ok(fetched),
+                FetchStep::Redirect(next) => url = next,
             }
         }
         Err(FetchError::Redirects)
     }
 }
 
-enum Asked {
-    Here(Fetched),
-    There(Url),
+enum FetchStep {
+    Document(Fetched),
+    Redirect(Url),
 }
 
-async fn ask(upstream: &Upstream, url: &Url) -> Result<Asked, FetchError> {
-    let (answer, driver) = answer_of(upstream, url, None).await?;
+async fn fetch_step(upstream: &Upstream, url: &Url) -> Result<FetchStep, FetchError> {
+    let (answer, driver) = send(upstream, url, None).await?;
     if answer.status().is_redirection() {
-        let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok());
-        let next = place.and_then(|place| url.join(place).ok()).ok_or(FetchError::Status(answer.status()))?;
-        // What began encrypted does not go on in the open.
+        let location = answer.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+        let next = location.and_then(|location| url.join(location).ok()).ok_or(FetchError::Status(answer.status()))?;
+        // A redirect may not downgrade from https to http.
         if url.scheme() == "https" && next.scheme() != "https" {
             return Err(FetchError::BadAddress);
         }
-        return Ok(Asked::There(next));
+        return Ok(FetchStep::Redirect(next));
     }
     if answer.status() != StatusCode::OK {
         return Err(FetchError::Status(answer.status()));
     }
-    let silence = Box::pin(tokio::time::sleep(SILENCE));
-    Ok(Asked::Here(Fetched { body: BodyStream::new(answer.into_body()), silence, _driver: driver }))
+    let read_timeout = Box::pin(tokio::time::sleep(READ_TIMEOUT));
+    Ok(FetchStep::Document(Fetched { body: BodyStream::new(answer.into_body()), read_timeout, _driver: driver }))
 }
 
-/// The beginning of what is answered at `url`, with the connection that the rest comes over.
-pub(crate) async fn answer_of(
+/// Requests `url` and returns the response head, with the task that drives the connection.
+pub(crate) async fn send(
     upstream: &Upstream,
     url: &Url,
     bearer: Option<&SecretString>,
@@ -151,9 +152,9 @@ pub(crate) async fn answer_of(
     if secure {
         let name =
             ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|_| FetchError::BadAddress)?;
-        let connector = upstream.trust.connector().map_err(|error| broken(&error))?;
-        let stream = timeout(STEP, connector.connect(name, stream)).await.map_err(|_| FetchError::Silent)?;
-        exchange(stream.map_err(|error| broken(&error))?, request).await
+        let connector = upstream.trust.connector().map_err(|error| connection_error(&error))?;
+        let stream = timeout(STEP_TIMEOUT, connector.connect(name, stream)).await.map_err(|_| FetchError::Silent)?;
+        exchange(stream.map_err(|error| connection_error(&error))?, request).await
     } else {
         exchange::<TcpStream>(stream, request).await
     }
@@ -165,29 +166,30 @@ fn request(url: &Url, target: &Target, bearer: Option<&SecretString>) -> Result<
     let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
     let mut request = Request::get(path).header(header::HOST, host).header(header::USER_AGENT, "casement");
     if let Some(bearer) = bearer {
-        // A token that no header can carry is not repeated in the error.
+        // The error does not repeat a token that fits into no header.
         let value = HeaderValue::try_from(format!("Bearer {}", bearer.expose_secret()));
         let mut value = value.map_err(|_| FetchError::Connection("the token cannot be sent".to_owned()))?;
         value.set_sensitive(true);
         request = request.header(header::AUTHORIZATION, value).header(header::ACCEPT, "application/json");
     }
-    request.body(Empty::new()).map_err(|error| broken(&error))
+    request.body(Empty::new()).map_err(|error| connection_error(&error))
 }
 
 async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     request: Request<Empty<Bytes>>,
 ) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), FetchError> {
-    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+    let (mut sender, driver) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| connection_error(&error))?;
     let driver = AbortOnDropHandle::new(tokio::spawn(async move {
         if let Err(error) = driver.await {
-            tracing::debug!(%error, "a connection of the server's own broke off");
+            tracing::debug!(%error, "a connection of the server itself failed");
         }
     }));
-    let answer = timeout(STEP, sender.send_request(request)).await.map_err(|_| FetchError::Silent)?;
-    Ok((answer.map_err(|error| broken(&error))?, driver))
+    let answer = timeout(STEP_TIMEOUT, sender.send_request(request)).await.map_err(|_| FetchError::Silent)?;
+    Ok((answer.map_err(|error| connection_error(&error))?, driver))
 }
 
-pub(crate) fn broken(error: &dyn std::error::Error) -> FetchError {
+pub(crate) fn connection_error(error: &dyn std::error::Error) -> FetchError {
     FetchError::Connection(error.to_string())
 }

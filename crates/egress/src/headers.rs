@@ -1,28 +1,28 @@
-//! Headers on their way through: what belongs to one connection only stays there.
+//! Header filtering: hop-by-hop headers do not pass.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
 
-/// The headers of a request as they go out: in their order, without those of the connection, `Host` from the target,
-/// nothing about us or whom we speak for.
+/// Returns the request headers for the origin: in their order, without hop-by-hop headers, with `Host` from the target,
+/// and with nothing about the proxy or its client.
 pub(crate) fn for_origin(headers: &HeaderMap, host: HeaderValue) -> HeaderMap {
     let mut outgoing = end_to_end(headers);
-    // The request's body is asked for (100 Continue) by our own side of the connection.
+    // The proxy itself requests the body (100 Continue).
     outgoing.remove(EXPECT);
-    // Where it stood, if it did.
+    // In its former position, if it was present.
     outgoing.insert(HOST, host);
     outgoing
 }
 
-/// The headers of an answer as they go back in.
+/// Returns the response headers for the session.
 pub(crate) fn for_session(headers: &HeaderMap) -> HeaderMap {
     end_to_end(headers)
 }
 
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    // With both, the length is a lie (a way to smuggle a request).
+    // With both headers the length is wrong (request smuggling).
     let chunked = headers.contains_key(TRANSFER_ENCODING);
     let mut kept = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {

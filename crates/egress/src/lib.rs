@@ -1,28 +1,27 @@
-//! The only way out of a sandbox: a forwarding proxy with rules.
+//! Egress of a sandbox: a forwarding proxy with rules, and the only way to a network.
 //!
-//! A sandbox has no network. Inside it the browser speaks to a forwarder, which speaks to a unix socket, and on that
-//! socket stands [`Egress`]: an HTTP proxy that passes on plain HTTP requests and `CONNECT` tunnels.
+//! A sandbox has no network. The browser inside speaks to a forwarder, which speaks to a unix socket that [`Egress`]
+//! serves: an HTTP proxy for plain HTTP requests and `CONNECT` tunnels.
 //!
-//! Whatever runs inside is taken for hostile, and can write any bytes to the socket. What it could try, and what stands
-//! against it:
+//! Whatever runs inside is hostile and can write any bytes to the socket. Attacks and defences:
 //!
-//! - *Name an inner address in a way that looks like another*: hosts are read by the URL standard's parser, as a browser
-//!   does; what does not parse is refused. [`Rules`] judge the address, in all its wrappings, not its spelling.
-//! - *Reach this machine or its neighbours by public addresses*: those of this machine, its gateways and what shares an
-//!   IPv6 network with it, as its routes tell, are refused as private ones are.
-//! - *Pose as a reverse proxy of this machine*: where the operator allows an address of this machine, and where Casement itself is
-//!   reached, connections come from [`SANDBOX_SOURCE_ADDRESSES`], which nothing else speaks from.
-//! - *A name that changes its answer between check and use*: a name is resolved once per request, and exactly the address
-//!   that was checked is dialled. A request on a connection that is already open is checked like the first.
-//! - *A redirect inwards*: is a new request, made by the browser, and checked as such.
-//! - *Reading the map from our answers*: a refused destination is never dialled, and the answer is the same bytes.
-//!   What is refused for an address that only this machine knows (a name's, its own, a neighbour's) is answered like what does not
-//!   answer: the same bytes, and no sooner. An allowed one that does not answer gives the same bytes whatever was wrong.
+//! - *Disguised spelling of a private address*: hosts are parsed by the URL standard's parser, as a browser does; a
+//!   host that does not parse is refused. [`Rules`] judge the address, in all its wrappings, not its spelling.
+//! - *This machine or its neighbours by their public addresses*: the addresses of this machine, its gateways and hosts
+//!   in the same IPv6 network, as its routes tell, are refused like private ones.
+//! - *Posing as a reverse proxy of this machine*: where the operator allows an address of this machine, and for
+//!   Casement itself, connections come from [`SANDBOX_SOURCE_ADDRESSES`], which nothing else uses.
+//! - *DNS rebinding*: a name is resolved once per request, and exactly the checked address is dialled. A request on an
+//!   open connection is checked like the first.
+//! - *A redirect to a private address*: the browser follows it with a new request, which is checked.
+//! - *Probing by responses*: a refused destination is never dialled, and the response is constant. A refusal because of
+//!   an address that only this machine knows (a name's, its own, a neighbour's) looks like an unreachable host: the
+//!   same bytes, and no sooner. An allowed destination that does not answer gives the same bytes whatever the cause.
 //! - *Posing as the proxy*: an origin's demand for proxy credentials does not reach the browser.
-//! - *Taking more than its share*: connections, lookups, heads, buffers and times are bounded by [`Limits`]; a session that has
-//!   no lookup under way is served before those that have many; a side that stops reading stops the other.
+//! - *Exhausting resources*: connections, lookups, heads, buffers and times are bounded by [`Limits`]; a session with
+//!   no lookup running goes before those with many; a side that stops reading stops the other.
 //!
-//! What travels through a tunnel cannot be seen from here. UDP, and so QUIC and WebRTC, has no way out at all.
+//! The content of tunnels is not visible here. UDP, and therefore QUIC and WebRTC, cannot leave a sandbox.
 
 mod address;
 mod ask;

@@ -1,17 +1,17 @@
-//! How much one session may take.
+//! The resource limits of one session's egress.
 
 use std::time::Duration;
 
-/// Bounds on one session's way out.
+/// Limits of one session's egress.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections from inside at one time; further ones wait in the socket's queue.
+    /// Simultaneous connections from the sandbox; further ones wait in the socket's backlog.
     pub connections: usize,
-    /// Names being looked up at one time; a lookup that was given up counts until it really ends.
+    /// Simultaneous name lookups; an abandoned lookup counts until it really ends.
     pub lookups: usize,
-    /// Addresses of one name that are looked at.
+    /// Addresses of one name that are considered.
     pub addresses: usize,
-    /// Bytes of a request's or an answer's head; also the buffer of a connection.
+    /// Bytes of a request or response head; also the buffer of a connection.
     pub head_bytes: usize,
     /// Time for a head to arrive, and for a kept connection to wait for its next request.
     pub head_timeout: Duration,
@@ -21,19 +21,19 @@ pub struct Limits {
     pub attempt_timeout: Duration,
     /// Time for all addresses of a name.
     pub connect_timeout: Duration,
-    /// Time for a session's proxy to take a step: its TLS, or a tunnel.
+    /// Time for one step of a session's proxy: its TLS handshake, or a tunnel.
     pub proxy_timeout: Duration,
-    /// A connection or tunnel on which no byte moves for so long is cut.
+    /// Time without any byte after which a connection or tunnel is closed.
     pub idle_timeout: Duration,
-    /// Bytes of buffer for each direction of a tunnel.
+    /// Buffer bytes for each direction of a tunnel.
     pub tunnel_buffer: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // Chromium keeps as many as 256 idle connections to its proxy, one or more for each host and port that it has asked
-            // for, and 256 for WebSockets beside them. With fewer places here those idle ones keep new ones waiting.
+            // Chromium keeps up to 256 idle connections to its proxy, at least one for each host and port, and 256 more
+            // for WebSockets. With a lower limit the idle ones would block new ones.
             connections: 512,
             lookups: 16,
             addresses: 16,

@@ -1,7 +1,8 @@
-//! The machines next to this one: gateways, and whatever shares an IPv6 network with it.
+//! The machines next to this one: gateways, and hosts in the same IPv6 network.
 //!
-//! With IPv6 they have global addresses as a rule, yet what they offer is often meant for those nearby alone: a router's pages, a
-//! machine that trusts its /64. Networks of IPv4 do not count: where addresses are public, a cloud's customers share them.
+//! With IPv6 they usually have global addresses, but their services are often meant for the local network: a router's
+//! pages, a machine that trusts its /64. IPv4 networks do not count: where addresses are public, customers of a cloud
+//! share them.
 
 use std::{
     collections::HashSet,
@@ -14,57 +15,58 @@ use std::{
 
 use ipnet::Ipv6Net;
 
-/// How long routes are taken to be the same: one page asks for hundreds of things.
-const KEPT: Duration = Duration::from_secs(5);
-/// The most that is read of each table, a hundred thousand routes.
-const LARGEST: u64 = 16 * 1024 * 1024;
-/// Larger networks on a link are those of tunnels, which the internet may lie behind.
-const SHORTEST_PREFIX: u8 = 48;
+/// How long routes are cached: one page requests hundreds of resources.
+const CACHE_TTL: Duration = Duration::from_secs(5);
+/// The most that is read of each table, about a hundred thousand routes.
+const MAX_TABLE_BYTES: u64 = 16 * 1024 * 1024;
+/// Larger on-link networks belong to tunnels, which may lead to the internet.
+const MIN_PREFIX: u8 = 48;
 
-static LAST: Mutex<Option<(Instant, Arc<Neighbours>)>> = Mutex::new(None);
+static CACHE: Mutex<Option<(Instant, Arc<Neighbours>)>> = Mutex::new(None);
 
-/// Who is near, as the routes tell.
+/// The neighbours, as the routes tell.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Neighbours {
     gateways: HashSet<IpAddr>,
     links: HashSet<Ipv6Net>,
 }
 
-/// Who is near this machine now.
+/// Returns the current neighbours of this machine.
 pub(crate) fn neighbours() -> Arc<Neighbours> {
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((at, known)) = &*last
-        && at.elapsed() < KEPT
+        && at.elapsed() < CACHE_TTL
     {
         return Arc::clone(known);
     }
     match Neighbours::of_system() {
         Ok(found) => Arc::clone(&last.insert((Instant::now(), Arc::new(found))).1),
-        // Old routes are better than none, which would open what they close.
+        // Stale routes are better than none, which would allow every neighbour.
         Err(error) => {
-            tracing::warn!(%error, "the routes of this machine cannot be read");
+            tracing::warn!(%error, "cannot read the routes of this machine");
             last.as_ref().map(|(_, known)| Arc::clone(known)).unwrap_or_default()
         }
     }
 }
 
 impl Neighbours {
-    /// Reads the tables as the kernel writes them to `/proc/net/route` and `/proc/net/ipv6_route`. A line that is none counts for nothing.
+    /// Parses the tables in the format of `/proc/net/route` and `/proc/net/ipv6_route`. Ignores lines that do not
+    /// parse.
     pub(crate) fn parse(v4: &str, v6: &str) -> Self {
         let mut found = Self::default();
         found.gateways.extend(v4.lines().filter_map(gateway_v4).map(IpAddr::V4));
         for (network, next_hop) in v6.lines().filter_map(route_v6) {
             if !next_hop.is_unspecified() {
                 found.gateways.insert(IpAddr::V6(next_hop).to_canonical());
-            } else if network.prefix_len() >= SHORTEST_PREFIX && is_global(network.addr()) {
+            } else if network.prefix_len() >= MIN_PREFIX && is_global(network.addr()) {
                 found.links.insert(network);
             }
         }
         found
     }
 
-    /// True if something next to this machine has the address.
-    pub(crate) fn have(&self, ip: IpAddr) -> bool {
+    /// Returns true if a neighbour has the address.
+    pub(crate) fn has(&self, ip: IpAddr) -> bool {
         self.gateways.contains(&ip)
             || matches!(ip, IpAddr::V6(v6) if self.links.iter().any(|network| network.contains(&v6)))
     }
@@ -74,25 +76,26 @@ impl Neighbours {
     }
 }
 
-/// A table; empty where the kernel has none, being built or started without that protocol.
+/// Reads a table; empty if the kernel has none, because it was built or started without that protocol.
 fn table(path: &str) -> io::Result<String> {
     let mut text = Vec::new();
     match File::open(path) {
-        Ok(file) => file.take(LARGEST).read_to_end(&mut text)?,
+        Ok(file) => file.take(MAX_TABLE_BYTES).read_to_end(&mut text)?,
         Err(error) if error.kind() == ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// `INTERFACE DESTINATION GATEWAY …`: the gateway, if there is one.
+/// `INTERFACE DESTINATION GATEWAY …`: returns the gateway, if there is one.
 fn gateway_v4(line: &str) -> Option<Ipv4Addr> {
     let number = u32::from_str_radix(line.split_ascii_whitespace().nth(2)?, 16).ok()?;
-    // The kernel writes the bytes of an address as the number that they are to this processor.
+    // The kernel writes the bytes of an address as a number in native byte order.
     Some(Ipv4Addr::from(number.to_ne_bytes())).filter(|gateway| !gateway.is_unspecified())
 }
 
-/// `DESTINATION LENGTH SOURCE LENGTH NEXT-HOP …`: where to, and by whom; by nobody on a link.
+/// `DESTINATION LENGTH SOURCE LENGTH NEXT-HOP …`: returns the destination and the next hop, which is unspecified on a
+/// link.
 fn route_v6(line: &str) -> Option<(Ipv6Net, Ipv6Addr)> {
     let mut fields = line.split_ascii_whitespace();
     let destination = address_v6(fields.next()?)?;
@@ -106,7 +109,8 @@ fn address_v6(digits: &str) -> Option<Ipv6Addr> {
     (digits.len() == 32).then(|| number.into())
 }
 
-/// True in 2000::/3, all that is handed out. Not so the prefix of NAT64, which may be a link but leads to all of IPv4.
+/// Returns true in 2000::/3, the allocated block. The NAT64 prefix is excluded: it may be on a link but leads to all of
+/// IPv4.
 fn is_global(address: Ipv6Addr) -> bool {
     address.segments()[0] & 0xe000 == 0x2000
 }
@@ -115,7 +119,7 @@ fn is_global(address: Ipv6Addr) -> bool {
 pub(crate) mod tests {
     use super::*;
 
-    /// Two gateways and a network on a link, as the kernel of this processor writes them.
+    /// Two gateways and an on-link network, in the native byte order of the kernel.
     pub(crate) fn v4() -> String {
         let number = |ip: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(ip));
         let route =
@@ -129,7 +133,8 @@ pub(crate) mod tests {
         .concat()
     }
 
-    /// On links a /64, a /47 and NAT64; by gateways of both kinds all the rest and another /64; and what every machine has.
+    /// On links a /64, a /47 and NAT64; by gateways of both kinds a default route and another /64; and the routes of
+    /// every machine.
     pub(crate) const V6: &str = "\
 2a010db8000000010000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001     eth0
 2a020db8000000000000000000000000 2f 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001     tun0
@@ -144,11 +149,11 @@ ff000000000000000000000000000000 08 00000000000000000000000000000000 00 00000000
 ";
 
     fn near(neighbours: &Neighbours, ip: &str) -> bool {
-        neighbours.have(ip.parse().unwrap())
+        neighbours.has(ip.parse().unwrap())
     }
 
     #[test]
-    fn gateways_are_near_and_so_is_what_is_on_a_link_of_ipv6() {
+    fn gateways_and_on_link_ipv6_networks_are_neighbours() {
         let neighbours = Neighbours::parse(&v4(), V6);
         for ip in ["51.38.64.254", "51.38.64.253", "2a03:db8::1", "2a01:db8:0:1::1", "2a01:db8:0:1:9::9", "fe80::1"] {
             assert!(near(&neighbours, ip), "{ip}");
@@ -156,7 +161,7 @@ ff000000000000000000000000000000 08 00000000000000000000000000000000 00 00000000
     }
 
     #[test]
-    fn the_internet_is_not_near_nor_are_strangers_on_a_link_of_ipv4() {
+    fn the_internet_and_on_link_ipv4_networks_are_no_neighbours() {
         let neighbours = Neighbours::parse(&v4(), V6);
         let elsewhere =
             ["51.38.64.1", "93.184.215.14", "2a01:db8:0:2::1", "2a03:db8::2", "2a04:db8::1", "2606:4700::1"];
@@ -169,7 +174,7 @@ ff000000000000000000000000000000 08 00000000000000000000000000000000 00 00000000
     }
 
     #[test]
-    fn a_line_that_is_no_route_counts_for_nothing_and_hides_no_other() {
+    fn an_invalid_route_line_is_skipped() {
         let (gateway, v4, zeros) = ("2a030db8000000000000000000000001", v4(), "0".repeat(32));
         let odd_v4 = format!("\n \neth0\neth0 0 \u{fffd}\neth0 0 100000000\n{v4}");
         let odd_v6 = [
@@ -188,7 +193,7 @@ ff000000000000000000000000000000 08 00000000000000000000000000000000 00 00000000
     }
 
     #[test]
-    fn a_table_that_the_kernel_does_not_have_is_empty() {
+    fn a_missing_route_table_is_empty() {
         assert_eq!(table("/proc/net/no_such_table").unwrap(), "");
         assert!(table("/proc/net").is_err());
     }

@@ -1,4 +1,4 @@
-//! A session's own proxy: what goes through it, and the words it is spoken to in.
+//! A session's own proxy: its configuration and its protocols.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -20,17 +20,17 @@ use crate::{
     trust::Trust,
 };
 
-/// A proxy's head of an answer, in bytes.
-const LONGEST_HEAD: u64 = 16 * 1024;
+/// The longest response head of a proxy, in bytes.
+const MAX_HEAD_BYTES: u64 = 16 * 1024;
 
-/// A connection out, whatever it goes through.
+/// An outgoing connection, direct or through a proxy.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
-/// What a proxy is spoken to in.
+/// The protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyProtocol {
-    /// HTTP in the clear.
+    /// HTTP without TLS.
     Http,
     /// HTTP over TLS; the proxy's certificate must be one that this machine trusts.
     Https,
@@ -38,7 +38,7 @@ pub enum ProxyProtocol {
     Socks5,
 }
 
-/// The proxy cannot be read. It says nothing of the credentials.
+/// The proxy configuration is invalid. The error does not repeat the credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("not a proxy that can be dialled")]
 pub struct InvalidProxy;
@@ -48,7 +48,7 @@ pub struct Proxy {
     pub(crate) protocol: ProxyProtocol,
     pub(crate) target: Target,
     credentials: Option<(String, SecretString)>,
-    /// What HTTP calls them; marked, so that nobody prints it.
+    /// As the value of an HTTP header, marked as sensitive.
     authorization: Option<HeaderValue>,
     bypass: Vec<Bypass>,
 }
@@ -59,24 +59,24 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// How a session's requests leave.
+/// The route of a session's requests.
 #[derive(Debug, Clone, Default)]
 pub enum Route {
-    /// Straight to where they go.
+    /// Directly to the destination.
     #[default]
     Direct,
-    /// Through a proxy, but for what bypasses it.
+    /// Through a proxy, except for bypassed hosts.
     Through(Arc<Proxy>),
-    /// Not at all: the proxy that they should go through is not known.
+    /// Nowhere: the proxy that they should use is unknown.
     Nowhere,
 }
 
-/// What does not go through the proxy.
+/// A destination that does not go through the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Bypass {
     Net(IpNet),
     Name(String),
-    /// With the dot in front.
+    /// With the leading dot.
     Suffix(String),
 }
 
@@ -100,30 +100,31 @@ impl Bypass {
         match (self, host) {
             (Self::Net(net), Host::Ipv4(ip)) => net.contains(&IpAddr::V4(*ip)),
             (Self::Net(net), Host::Ipv6(ip)) => net.contains(&IpAddr::V6(*ip).to_canonical()),
-            (Self::Name(name), Host::Domain(asked)) => name == without_final_dot(asked),
-            (Self::Suffix(suffix), Host::Domain(asked)) => {
-                let asked = without_final_dot(asked);
-                asked.len() > suffix.len() && asked.ends_with(suffix.as_str())
+            (Self::Name(name), Host::Domain(request)) => name == without_final_dot(request),
+            (Self::Suffix(suffix), Host::Domain(request)) => {
+                let request = without_final_dot(request);
+                request.len() > suffix.len() && request.ends_with(suffix.as_str())
             }
             _ => false,
         }
     }
 }
 
-/// Why a proxy led nowhere.
+/// The reason why a proxy gave no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The proxy itself.
+    /// The proxy itself failed.
     Proxy(ProxyFault),
-    /// What lies behind it: the proxy says that it cannot or will not go there.
+    /// The proxy reports that it cannot or will not connect to the target.
     Target,
 }
 
 impl Proxy {
-    /// A proxy at that name or address. Each of `bypass` is a host name, `*.` and a host name, an address or a network.
+    /// Creates a proxy at that name or address. Each of `bypass` is a host name, `*.` and a host name, an address or a
+    /// network.
     ///
     /// # Errors
-    /// [`InvalidProxy`] if the host, the port, the credentials or a bypass cannot be read.
+    /// [`InvalidProxy`] if the host, the port, the credentials or a bypass cannot be parsed.
     pub fn new(
         protocol: ProxyProtocol,
         (host, port): (&str, u16),
@@ -140,22 +141,22 @@ impl Proxy {
         Ok(Self { protocol, target, credentials, authorization, bypass })
     }
 
-    /// Whether requests for that host go straight.
+    /// Returns true if requests for that host go directly.
     pub(crate) fn bypasses(&self, host: &Host<String>) -> bool {
         self.bypass.iter().any(|bypass| bypass.matches(host))
     }
 
-    /// Whether it takes whole requests, and not tunnels alone.
+    /// Returns true if it takes plain requests, and not only tunnels.
     pub(crate) fn is_http(&self) -> bool {
         self.protocol != ProxyProtocol::Socks5
     }
 
-    /// What a request to it carries.
+    /// Returns the `Proxy-Authorization` value for its requests.
     pub(crate) fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
     }
 
-    /// A connection to the proxy itself, over one that reaches it.
+    /// Starts the session with the proxy itself: with TLS if its protocol wants that.
     pub(crate) async fn greet(&self, stream: TcpStream, trust: &Trust) -> Result<Box<dyn Io>, Refused> {
         if self.protocol != ProxyProtocol::Https {
             return Ok(Box::new(stream));
@@ -167,13 +168,13 @@ impl Proxy {
         match connector.connect(name, stream).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => {
-                tracing::debug!(%error, "a proxy is not who it should be, or speaks no TLS");
+                tracing::debug!(%error, "the TLS handshake with a proxy failed");
                 Err(Refused::Proxy(ProxyFault::Tls))
             }
         }
     }
 
-    /// A tunnel to `target`, through a connection to the proxy. The name is the proxy's to look up.
+    /// Opens a tunnel to `target` through a connection to the proxy. The proxy resolves the name.
     pub(crate) async fn tunnel(&self, stream: Box<dyn Io>, target: &Target) -> Result<Box<dyn Io>, Refused> {
         match self.protocol {
             ProxyProtocol::Http | ProxyProtocol::Https => self.connect(stream, target).await,
@@ -182,38 +183,38 @@ impl Proxy {
     }
 
     async fn connect(&self, mut stream: Box<dyn Io>, target: &Target) -> Result<Box<dyn Io>, Refused> {
-        let place = format!("{}:{}", target.host, target.port);
-        let mut head = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n").into_bytes();
+        let authority = format!("{}:{}", target.host, target.port);
+        let mut head = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n").into_bytes();
         if let Some(authorization) = &self.authorization {
             head.extend_from_slice(b"Proxy-Authorization: ");
             head.extend_from_slice(authorization.as_bytes());
             head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
-        let broke = |error: std::io::Error| Refused::Proxy(ProxyFault::of_io(&error));
+        let broke = |error: std::io::Error| Refused::Proxy(ProxyFault::from_io(&error));
         stream.write_all(&head).await.map_err(broke)?;
         stream.flush().await.map_err(broke)?;
-        // What comes right behind the head belongs to the tunnel, and stays in the reader.
+        // Bytes right behind the head belong to the tunnel, and stay in the reader.
         let mut reader = BufReader::new(stream);
-        let status = answered(&mut reader).await.map_err(Refused::Proxy)?;
+        let status = read_status(&mut reader).await.map_err(Refused::Proxy)?;
         match status {
             200..=299 => Ok(Box::new(reader)),
-            // Some say 401 of credentials that are wrong; to this question nobody answers but the proxy.
+            // Some proxies answer wrong credentials with 401; only the proxy itself can answer a CONNECT.
             401 | 407 => Err(Refused::Proxy(ProxyFault::Authentication)),
             _ => Err(Refused::Target),
         }
     }
 
     async fn socks(&self, stream: Box<dyn Io>, target: &Target) -> Result<Box<dyn Io>, Refused> {
-        let place = match &target.host {
+        let authority = match &target.host {
             Host::Ipv4(ip) => TargetAddr::Ip((*ip, target.port).into()),
             Host::Ipv6(ip) => TargetAddr::Ip((*ip, target.port).into()),
             Host::Domain(name) => TargetAddr::Domain(without_final_dot(name).to_owned().into(), target.port),
         };
         let connected = match &self.credentials {
-            None => Socks5Stream::connect_with_socket(stream, place).await,
+            None => Socks5Stream::connect_with_socket(stream, authority).await,
             Some((name, password)) => {
-                Socks5Stream::connect_with_password_and_socket(stream, place, name, password.expose_secret()).await
+                Socks5Stream::connect_with_password_and_socket(stream, authority, name, password.expose_secret()).await
             }
         };
         match connected {
@@ -227,26 +228,26 @@ impl Proxy {
                 | SocksError::TtlExpired
                 | SocksError::AddressTypeNotSupported,
             ) => Err(Refused::Target),
-            Err(error) => Err(Refused::Proxy(ProxyFault::of_socks(&error))),
+            Err(error) => Err(Refused::Proxy(ProxyFault::from_socks(&error))),
         }
     }
 }
 
-/// The status of an answer's head, read to its end.
+/// Reads a response head to its end and returns the status.
 ///
 /// # Errors
-/// How the proxy failed, if there is no such head.
-async fn answered(reader: &mut BufReader<Box<dyn Io>>) -> Result<u16, ProxyFault> {
-    let mut head = reader.take(LONGEST_HEAD);
+/// The proxy's fault, if there is no such head.
+async fn read_status(reader: &mut BufReader<Box<dyn Io>>) -> Result<u16, ProxyFault> {
+    let mut head = reader.take(MAX_HEAD_BYTES);
     let mut line = Vec::new();
-    head.read_until(b'\n', &mut line).await.map_err(|error| ProxyFault::of_io(&error))?;
+    head.read_until(b'\n', &mut line).await.map_err(|error| ProxyFault::from_io(&error))?;
     if line.is_empty() {
         return Err(ProxyFault::Closed);
     }
     let status = status_of(&line).ok_or(ProxyFault::Protocol)?;
     loop {
         line.clear();
-        head.read_until(b'\n', &mut line).await.map_err(|error| ProxyFault::of_io(&error))?;
+        head.read_until(b'\n', &mut line).await.map_err(|error| ProxyFault::from_io(&error))?;
         match line.as_slice() {
             b"\r\n" | b"\n" => return Ok(status),
             [.., b'\n'] => {}
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bypass_is_a_name_a_suffix_an_address_or_a_network() {
+    fn a_bypass_is_a_name_suffix_address_or_network() {
         let proxy = proxy(&["a.example", "*.b.example", "10.0.0.0/8", "192.0.2.1", "fd12::/48"]);
         for host in [
             "a.example",
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_prints_the_credentials() {
+    fn debug_output_hides_the_credentials() {
         let proxy = proxy(&[]);
         let printed = format!("{proxy:?} {:?}", proxy.authorization());
         assert!(!printed.contains("p:@") && !printed.contains("bWU6"), "{printed}");

@@ -1,4 +1,4 @@
-//! Names to addresses.
+//! Name resolution.
 
 use std::{io, net::IpAddr, sync::Arc};
 
@@ -7,11 +7,11 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection_slots::ConnectionSlots;
 
-/// Lookups of the whole process at one time. Each holds a thread of the runtime's blocking pool, which others need too, and may do so for
-/// long after whoever asked has given up.
-const LOOKUPS: usize = 128;
+/// Simultaneous lookups of the whole process. Each holds a thread of the runtime's blocking pool, which is shared, and
+/// may do so long after the caller gave up.
+const MAX_LOOKUPS: usize = 128;
 
-/// A lookup's place among those of its session, free again once this is dropped.
+/// One of the lookup slots of a session, released when dropped.
 #[derive(Debug)]
 pub struct LookupPermit {
     permit: OwnedSemaphorePermit,
@@ -22,22 +22,22 @@ impl LookupPermit {
         Self { permit }
     }
 
-    /// What tells its session from others: the places of a session are of one semaphore, which is there as long as one of them is.
+    /// Returns the identity of the session: its slots belong to one semaphore, which lives as long as any of them.
     fn session(&self) -> usize {
         Arc::as_ptr(self.permit.semaphore()).addr()
     }
 }
 
-/// Finds the addresses of a name.
+/// Resolves names to addresses.
 #[async_trait]
 pub trait Resolver: Send + Sync {
-    /// All addresses of `host`, best first. It is a name, never an address, and asked once for each request: what comes
-    /// back is what gets checked and dialled. Who asked may give up at any time; what goes on in spite of that keeps
-    /// `place`, so that a session cannot have more lookups under way than it may.
+    /// Returns all addresses of `host`, best first. `host` is a name, never an address, and is resolved once per
+    /// request: the result is what gets checked and dialled. The caller may give up at any time; work that continues
+    /// keeps `permit`, so that a session cannot exceed its lookups.
     ///
     /// # Errors
-    /// Whatever keeps the name from being resolved; the session only learns that it could not be reached.
-    async fn resolve(&self, host: &str, place: LookupPermit) -> io::Result<Vec<IpAddr>>;
+    /// Any reason why the name cannot be resolved; the session only learns that it is unreachable.
+    async fn resolve(&self, host: &str, permit: LookupPermit) -> io::Result<Vec<IpAddr>>;
 }
 
 /// The resolver of the operating system.
@@ -48,22 +48,23 @@ pub struct SystemResolver {
 
 impl Default for SystemResolver {
     fn default() -> Self {
-        Self { connection_slots: ConnectionSlots::new(LOOKUPS) }
+        Self { connection_slots: ConnectionSlots::new(MAX_LOOKUPS) }
     }
 }
 
 impl SystemResolver {
-    /// Runs a lookup when it is its session's turn.
-    async fn in_turn<T: Send + 'static>(
+    /// Runs a lookup when its session gets a slot.
+    async fn with_slot<T: Send + 'static>(
         &self,
-        place: LookupPermit,
+        permit: LookupPermit,
         lookup: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
-        let turn = self.connection_slots.take(place.session()).await?;
-        // In a task of its own: the thread goes on when the caller gives up, and both places must stay taken until it ends.
+        let slot = self.connection_slots.take(permit.session()).await?;
+        // A task of its own, because the thread continues when the caller gives up; both slots stay taken until it
+        // ends.
         let lookup = tokio::spawn(async move {
             let found = lookup.await;
-            drop((turn, place));
+            drop((slot, permit));
             found
         });
         lookup.await.map_err(io::Error::other)?
@@ -72,11 +73,11 @@ impl SystemResolver {
 
 #[async_trait]
 impl Resolver for SystemResolver {
-    async fn resolve(&self, host: &str, place: LookupPermit) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, host: &str, permit: LookupPermit) -> io::Result<Vec<IpAddr>> {
         let host = host.to_owned();
         let lookup =
             async move { Ok(tokio::net::lookup_host((host.as_str(), 0)).await?.map(|one| one.ip()).collect()) };
-        self.in_turn(place, lookup).await
+        self.with_slot(permit, lookup).await
     }
 }
 
@@ -89,25 +90,25 @@ mod tests {
     use super::*;
     use crate::Limits;
 
-    /// Asks for all names that a session may, of a server that never answers, and waits for none.
+    /// Starts all lookups that a session may have, with a server that never answers, and waits for none.
     async fn hang(resolver: &SystemResolver, lookups: usize) {
-        let places = Arc::new(Semaphore::new(lookups));
+        let slots = Arc::new(Semaphore::new(lookups));
         for _ in 0..lookups {
-            let place = LookupPermit::new(Arc::clone(&places).acquire_owned().await.unwrap());
+            let permit = LookupPermit::new(Arc::clone(&slots).acquire_owned().await.unwrap());
             let resolver = resolver.clone();
-            tokio::spawn(async move { resolver.in_turn(place, pending::<io::Result<()>>()).await });
+            tokio::spawn(async move { resolver.with_slot(permit, pending::<io::Result<()>>()).await });
         }
         tokio::task::yield_now().await;
     }
 
     #[tokio::test]
-    async fn sessions_whose_lookups_hang_do_not_keep_another_from_its_own() {
+    async fn hanging_lookups_of_a_session_do_not_block_another_session() {
         let resolver = SystemResolver::default();
         for _ in 0..16 {
             hang(&resolver, Limits::default().lookups).await;
         }
-        let place = LookupPermit::new(Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap());
-        let found = timeout(Duration::from_secs(5), resolver.in_turn(place, async { Ok("found") })).await;
+        let permit = LookupPermit::new(Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap());
+        let found = timeout(Duration::from_secs(5), resolver.with_slot(permit, async { Ok("found") })).await;
         assert_eq!(found.unwrap().unwrap(), "found");
     }
 }

@@ -1,5 +1,5 @@
-//! What the session hears from us. Each answer is fixed to the byte: it must not tell an open port from a closed one, an
-//! address from another, or anything about this machine.
+//! The fixed responses of the proxy. Each is constant to the byte, so that a sandbox cannot tell an open port from a
+//! closed one, an address from another, or learn anything about this machine.
 
 use bytes::Bytes;
 use http::{
@@ -11,21 +11,21 @@ use hyper::body::Incoming;
 
 use crate::fault::ProxyFault;
 
-/// Says which of the proxies on the way an answer is of, and what is wrong (RFC 9209). An origin's own does not pass, so that over plain
-/// HTTP the inside can tell our answers from those of an origin.
+/// Names the proxy that produced a response, and the error (RFC 9209). It is removed from origin responses, so that
+/// over plain HTTP a client can tell the proxy's responses from those of an origin.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
-/// An answer's body: the origin's, or a fixed one.
+/// The body of a response: the origin's, or a fixed one.
 pub(crate) type Body = Either<Incoming, Full<Bytes>>;
-/// A request's body: the session's, or none.
-pub(crate) type Sent = Either<Incoming, Empty<Bytes>>;
+/// The body of a request: the session's, or none.
+pub(crate) type RequestBody = Either<Incoming, Empty<Bytes>>;
 
-/// The rules do not let this through.
+/// The rules refuse the destination.
 pub(crate) fn refused() -> Response<Body> {
     fixed(StatusCode::FORBIDDEN, "casement; error=http_request_denied", "This destination is not allowed.\n")
 }
 
-/// Nobody answers there, or with something that is not HTTP; or the rules do not let an address through that was found here.
+/// The destination does not answer or does not speak HTTP, or the rules refuse an address that was resolved here.
 pub(crate) fn unreachable() -> Response<Body> {
     fixed(
         StatusCode::BAD_GATEWAY,
@@ -36,11 +36,11 @@ pub(crate) fn unreachable() -> Response<Body> {
 
 /// The session's proxy cannot be used.
 pub(crate) fn proxy_down(fault: ProxyFault) -> Response<Body> {
-    let (status, text) = fault.told();
+    let (status, text) = fault.response_parts();
     fixed(StatusCode::BAD_GATEWAY, status, text)
 }
 
-/// Not a request to a proxy.
+/// The request is not a proxy request.
 pub(crate) fn malformed() -> Response<Body> {
     fixed(
         StatusCode::BAD_REQUEST,
@@ -49,7 +49,7 @@ pub(crate) fn malformed() -> Response<Body> {
     )
 }
 
-/// The tunnel stands.
+/// The tunnel is established.
 pub(crate) fn connected() -> Response<Body> {
     Response::new(Either::Right(Full::default()))
 }

@@ -1,4 +1,4 @@
-//! The rules: what may be reached from inside, what the operator opened on top.
+//! The egress rules: what a sandbox may reach, and the operator's exceptions.
 
 use std::{
     fmt,
@@ -15,25 +15,25 @@ use crate::{
     target::{parse_host, parse_port, split_port, without_final_dot},
 };
 
-/// Mail submission between servers: the one port whose abuse gets a whole network listed.
+/// SMTP between servers: the one port whose abuse gets a whole network blocklisted.
 const SMTP: u16 = 25;
 
-/// Names that mean this machine or its cloud, whatever they resolve to.
+/// Names of this machine or its cloud, whatever they resolve to.
 const REFUSED_NAMES: [&str; 5] =
     ["localhost", "localhost.localdomain", "metadata.google.internal", "metadata.goog", "instance-data"];
 
-/// What a session may reach: the public internet, unless it is closed, and what the operator allowed.
+/// The destinations that a session may reach: the public internet, unless closed, and the operator's exceptions.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     allow: Vec<Allow>,
-    /// Whether nothing else is reachable, the public internet neither.
+    /// If true, only exceptions are reachable, not the public internet.
     closed: bool,
 }
 
 /// One exception of the operator, written `CIDR`, `HOST[:PORT]` or `*.SUFFIX[:PORT]`.
 ///
-/// A network or an address allows whatever has such an address, however it was named; a name allows that name, whatever
-/// address it has. With a port it allows that port only.
+/// A network or an address allows every destination with such an address, however it was named; a name allows that
+/// name, whatever its address. With a port it allows that port only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allow {
     what: AllowTarget,
@@ -44,17 +44,17 @@ pub struct Allow {
 enum AllowTarget {
     Net(IpNet),
     Name(String),
-    /// With the dot in front.
+    /// With the leading dot.
     Suffix(String),
 }
 
-/// An exception that cannot be read.
+/// An exception that does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseAllowError {
-    /// There is nothing.
+    /// The text is empty.
     #[error("empty")]
     Empty,
-    /// It has a slash but is no network.
+    /// The text has a slash but is no network.
     #[error("{0:?} is no network: write it like 10.1.0.0/16 or fd12::/48")]
     Network(String),
     /// The host is no address and no name.
@@ -65,44 +65,44 @@ pub enum ParseAllowError {
     Port(String),
 }
 
-/// What the rules say of one address.
+/// The decision about one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The public internet.
     Public,
-    /// Reachable because the operator said so.
+    /// Allowed by an exception.
     Allowed,
     /// Must not be dialled.
     Refused,
 }
 
 impl Rules {
-    /// The public internet and these exceptions. `Rules::default()` has none.
+    /// Allows the public internet and these exceptions. `Rules::default()` has none.
     pub fn new(allow: Vec<Allow>) -> Self {
         Self { allow, closed: false }
     }
 
-    /// These places and nothing else.
+    /// Allows these destinations and nothing else.
     pub fn only(allow: Vec<Allow>) -> Self {
         Self { allow, closed: true }
     }
 
-    /// The same, and these exceptions too.
+    /// Adds exceptions.
     #[must_use]
-    pub fn and(mut self, more: impl IntoIterator<Item = Allow>) -> Self {
+    pub fn with_exceptions(mut self, more: impl IntoIterator<Item = Allow>) -> Self {
         self.allow.extend(more);
         self
     }
 
-    /// Reads one exception.
+    /// Parses one exception.
     ///
     /// # Errors
-    /// [`ParseAllowError`] says what is wrong with it.
+    /// [`ParseAllowError`] names the mistake.
     pub fn parse(text: &str) -> Result<Allow, ParseAllowError> {
         text.parse()
     }
 
-    /// Judges `address`, which a request for `host` would be sent to. `host` is a name or the address as text.
+    /// Decides about `address`, the destination of a request for `host`. `host` is a name or the address as text.
     pub fn check(&self, host: &str, address: SocketAddr) -> Verdict {
         let host = without_final_dot(host);
         let (ip, port) = (address.ip().to_canonical(), address.port());
@@ -120,7 +120,8 @@ impl Rules {
         }
     }
 
-    /// Whether somebody else may be asked to look up `name` and go there. Without its address, only exceptions by name count.
+    /// Returns true if a proxy may be asked to resolve `name` and connect to it. Without its address, only exceptions
+    /// by name count.
     pub(crate) fn proxy_may_connect(&self, name: &str, port: u16) -> bool {
         let name = without_final_dot(name);
         let excepted = |allow: &&Allow| allow.allows_port(port) && allow.matches_name(name);
@@ -131,7 +132,7 @@ impl Rules {
         (!self.closed && !is_refused_name(name)) || exceptions.next().is_some()
     }
 
-    /// False if no address that `name` could have would be reachable, so that it need not be looked up.
+    /// Returns false if no address of `name` could be reachable, so that a lookup is needless.
     pub(crate) fn could_reach(&self, name: &str, port: u16) -> bool {
         let name = without_final_dot(name);
         let excepted = |allow: &Allow| match &allow.what {
@@ -147,11 +148,11 @@ impl Rules {
 
 impl Allow {
     fn matches(&self, host: &str, ip: IpAddr, port: u16) -> bool {
-        let place = match &self.what {
+        let authority = match &self.what {
             AllowTarget::Net(net) => net.contains(&ip),
             AllowTarget::Name(_) | AllowTarget::Suffix(_) => self.matches_name(host),
         };
-        place && self.allows_port(port)
+        authority && self.allows_port(port)
     }
 
     fn allows_port(&self, port: u16) -> bool {

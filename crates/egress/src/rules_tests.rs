@@ -1,4 +1,4 @@
-//! The rules by themselves, address by address.
+//! Unit tests of the rules, address by address.
 
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn is_listed(address: u32) -> bool {
     NOT_PUBLIC_V4.iter().any(|(first, last)| (number(first)..=number(last)).contains(&address))
 }
 
-/// The IPv6 addresses that carry this IPv4 address inside.
+/// The IPv6 addresses that wrap this IPv4 address.
 fn wrapped(v4: Ipv4Addr) -> Vec<Ipv6Addr> {
     let [a, b] = [(u32::from(v4) >> 16) as u16, u32::from(v4) as u16];
     vec![
@@ -82,7 +82,7 @@ fn c1_metadata_services_are_refused() {
 }
 
 #[test]
-fn every_special_range_is_refused_to_its_edges_and_in_every_wrapping() {
+fn special_ranges_are_refused_at_their_edges_and_in_every_wrapping() {
     let none = Rules::default();
     for (first, last) in NOT_PUBLIC_V4 {
         for edge in [number(first), number(last)] {
@@ -172,7 +172,7 @@ fn the_public_internet_is_reachable() {
 }
 
 #[test]
-fn a_network_is_allowed_however_it_is_named() {
+fn an_allowed_network_is_reachable_by_any_name() {
     let some = rules(&["127.0.0.1/32", "10.1.0.0/16", "::1/128", "fd12::/48"]);
     for (host, ip) in [
         ("localhost", "127.0.0.1"),
@@ -190,7 +190,7 @@ fn a_network_is_allowed_however_it_is_named() {
 }
 
 #[test]
-fn a_name_is_allowed_whatever_its_address() {
+fn an_allowed_name_is_reachable_at_any_address() {
     let some = rules(&["app.internal", "db.internal:5432", "*.svc.internal"]);
     for (host, port) in [("app.internal", 1), ("APP.internal.", 80), ("db.internal", 5432), ("a.b.svc.internal", 80)] {
         assert_eq!(check(&some, host, "10.0.0.1", port), Verdict::Allowed, "{host}:{port}");
@@ -206,7 +206,7 @@ fn a_name_is_allowed_whatever_its_address() {
 }
 
 #[test]
-fn c5_mail_between_servers_needs_an_exception_of_its_own() {
+fn c5_smtp_needs_an_exception_of_its_own() {
     assert_eq!(check(&Rules::default(), "mx.example", "8.8.8.8", 25), Verdict::Refused);
     assert_eq!(check(&rules(&["0.0.0.0/0", "mx.example"]), "mx.example", "8.8.8.8", 25), Verdict::Refused);
     assert_eq!(check(&rules(&["mx.example:25"]), "mx.example", "8.8.8.8", 25), Verdict::Allowed);
@@ -216,7 +216,7 @@ fn c5_mail_between_servers_needs_an_exception_of_its_own() {
 }
 
 #[test]
-fn an_exception_reads_and_prints_the_same() {
+fn an_exception_round_trips_through_its_text() {
     for text in [
         "10.1.0.0/16",
         "fd12::/48",
@@ -245,7 +245,7 @@ fn an_exception_reads_and_prints_the_same() {
 }
 
 #[test]
-fn a_bad_exception_says_what_is_wrong() {
+fn an_invalid_exception_names_the_mistake() {
     for (text, error) in [
         ("", ParseAllowError::Empty),
         ("  ", ParseAllowError::Empty),
@@ -297,11 +297,11 @@ proptest! {
 }
 
 #[test]
-fn closed_rules_let_through_what_is_named_and_nothing_else() {
+fn closed_rules_allow_only_the_named_destinations() {
     let allow = |text: &str| Rules::parse(text).expect("an exception");
     let rules = Rules::only(vec![allow("registry.example:443"), allow("10.0.0.7")]);
     let check = |host, address: &str| rules.check(host, address.parse().expect("an address"));
-    // By its name it is reached wherever it lies.
+    // Reached by its name, whatever its address.
     assert_eq!(check("registry.example", "93.184.216.34:443"), Verdict::Allowed);
     assert_eq!(check("registry.example", "10.1.1.1:443"), Verdict::Allowed);
     assert_eq!(check("registry.example", "93.184.216.34:80"), Verdict::Refused);
@@ -309,6 +309,6 @@ fn closed_rules_let_through_what_is_named_and_nothing_else() {
     assert_eq!(check("10.0.0.7", "10.0.0.7:80"), Verdict::Allowed);
     assert!(rules.proxy_may_connect("registry.example", 443) && !rules.proxy_may_connect("elsewhere.example", 443));
     assert!(!Rules::only(vec![allow("registry.example:443")]).could_reach("elsewhere.example", 443));
-    let more = rules.and([allow("elsewhere.example")]);
+    let more = rules.with_exceptions([allow("elsewhere.example")]);
     assert_eq!(more.check("elsewhere.example", "93.184.216.34:443".parse().expect("an address")), Verdict::Allowed);
 }

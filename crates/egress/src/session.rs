@@ -1,4 +1,4 @@
-//! One session's way out: its socket, its connections, its end.
+//! The egress of one session: its socket, its connections, its end.
 
 use std::{
     fmt, io, mem,
@@ -29,13 +29,13 @@ use crate::{
     upstream::Upstream,
 };
 
-/// How long accepting rests after a failure, which is mostly that files have run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The pause after a failed accept, which mostly means that file descriptors have run out.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Is told which session's proxy could not be used for a request, and why. Must not wait.
+/// Called with the session whose proxy could not be used for a request, and the reason. Must not block.
 pub type OnProxyDown = Arc<dyn Fn(&str, ProxyFault) + Send + Sync>;
 
-/// The way out for all sessions of a node. Clones share everything.
+/// The egress of all sessions of a node. Clones share everything.
 #[derive(Clone)]
 pub struct Egress {
     rules: Rules,
@@ -52,47 +52,48 @@ impl fmt::Debug for Egress {
 }
 
 impl Egress {
-    /// Sessions may reach what `rules` let through, by the addresses that `resolver` gives, each within `limits`.
+    /// Sessions may reach the destinations that `rules` allow, at the addresses that `resolver` returns, each within
+    /// `limits`.
     pub fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits) -> Self {
         Self { rules, resolver, limits, trust: Trust::default(), on_proxy_down: None }
     }
 
-    /// The same, under other rules.
+    /// Replaces the rules.
     #[must_use]
-    pub fn under(self, rules: Rules) -> Self {
+    pub fn with_rules(self, rules: Rules) -> Self {
         Self { rules, ..self }
     }
 
-    /// What may be reached.
+    /// Returns the rules.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The same, with only these certificates (in DER) trusted where this side speaks TLS, in place of what this machine trusts.
+    /// Trusts only these certificates (in DER) for TLS that this side starts, instead of those of this machine.
     #[must_use]
     pub fn with_trusted_certificates(self, certificates: Vec<Vec<u8>>) -> Self {
         Self { trust: Trust::only(certificates), ..self }
     }
 
-    /// The same, with somebody who is told of each request for which a session's proxy could not be used.
+    /// Calls `on_proxy_down` for each request for which a session's proxy could not be used.
     #[must_use]
     pub fn with_proxy_down_callback(self, on_proxy_down: OnProxyDown) -> Self {
         Self { on_proxy_down: Some(on_proxy_down), ..self }
     }
 
-    /// How requests leave this machine under these rules.
+    /// Returns an upstream with these rules.
     pub(crate) fn upstream(&self) -> Upstream {
         Upstream::new(self.rules.clone(), Arc::clone(&self.resolver), self.limits.clone(), self.trust.clone())
     }
 
-    /// Serves the way out of `session` (a name for the log) on `listener` until the handle is closed or dropped.
+    /// Serves the egress of `session` (a name for the log) on `listener` until the handle is closed or dropped.
     ///
-    /// Must be called within a tokio runtime, which the connections then belong to.
+    /// Must be called within a tokio runtime, to which the connections then belong.
     pub fn serve(&self, session: String, listener: UnixListener) -> EgressHandle {
         self.serve_with_route(session, listener, Route::Direct)
     }
 
-    /// As [`serve`](Self::serve), by another way than straight.
+    /// Like [`serve`](Self::serve), by a given route.
     pub fn serve_with_route(&self, session: String, listener: UnixListener, route: Route) -> EgressHandle {
         let span = tracing::info_span!(parent: None, "egress", %session);
         let session = Arc::new(Session {
@@ -111,31 +112,31 @@ impl Egress {
     }
 }
 
-/// One session's open way out. Dropping it closes it without waiting.
-#[must_use = "dropping the handle closes the session's way out"]
+/// The open egress of one session. Dropping it closes it without waiting.
+#[must_use = "dropping the handle closes the session's egress"]
 pub struct EgressHandle {
     session: Arc<Session>,
 }
 
 impl EgressHandle {
-    /// Ends the listener, every connection and every tunnel at once; returns when nothing of them is left.
+    /// Ends the listener, every connection and every tunnel, and returns when they are gone.
     pub async fn close(self) {
         self.session.closing.cancel();
         self.session.tasks.close();
         self.session.tasks.wait().await;
     }
 
-    /// Sends the session's requests that way from now on.
+    /// Sends the session's requests by that route from now on.
     ///
-    /// Tunnels that stand are cut, and those under way are begun anew: what goes through a tunnel cannot be seen from here, and so
-    /// neither where a request in it begins. Plain requests that were begun go on to their ends.
+    /// Open tunnels are closed, and those being opened start anew, because the boundaries of requests in a tunnel are
+    /// not visible here. Plain requests that began continue to their end.
     pub fn set_route(&self, route: Route) {
         let next = CurrentRoute::new(route);
         let last = mem::replace(&mut *self.session.route.write().unwrap_or_else(PoisonError::into_inner), next);
         last.replaced.cancel();
     }
 
-    /// What went through so far.
+    /// Returns the sums so far.
     pub fn stats(&self) -> Stats {
         self.session.counters.snapshot()
     }
@@ -153,11 +154,11 @@ impl fmt::Debug for EgressHandle {
     }
 }
 
-/// A session's route, until there is another one.
+/// A session's route, until it is replaced.
 #[derive(Clone)]
 pub(crate) struct CurrentRoute {
     pub(crate) route: Route,
-    /// Cancelled when there is another one.
+    /// Cancelled when the route is replaced.
     pub(crate) replaced: CancellationToken,
 }
 
@@ -167,7 +168,7 @@ impl CurrentRoute {
     }
 }
 
-/// What the connections of one session share.
+/// The state that the connections of one session share.
 pub(crate) struct Session {
     pub(crate) upstream: Upstream,
     route: RwLock<CurrentRoute>,
@@ -181,19 +182,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Which way requests go now.
+    /// Returns the current route.
     pub(crate) fn route(&self) -> CurrentRoute {
         self.route.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Its proxy could not be used for a request.
-    pub(crate) fn proxy_is_down(&self, fault: ProxyFault) {
-        if let Some(tell) = &self.on_proxy_down {
-            tell(&self.name, fault);
+    /// Reports that its proxy could not be used for a request.
+    pub(crate) fn report_proxy_down(&self, fault: ProxyFault) {
+        if let Some(notify) = &self.on_proxy_down {
+            notify(&self.name, fault);
         }
     }
 
-    /// Runs `work` until it ends, the handle is dropped or the session's way out is closed.
+    /// Runs `work` until it ends, the handle is dropped or the session's egress is closed.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
         let closing = self.closing.clone();
         let work = async move {
@@ -219,13 +220,13 @@ async fn accept(session: Arc<Session>, listener: UnixListener) {
             }
             Some(Err(error)) => {
                 tracing::warn!(%error, "cannot accept a connection");
-                session.closing.run_until_cancelled(sleep(ACCEPT_PAUSE)).await;
+                session.closing.run_until_cancelled(sleep(ACCEPT_BACKOFF)).await;
             }
         }
     }
 }
 
-/// The next connection once there is room for it; until then it waits in the kernel's queue.
+/// Returns the next connection once a slot is free; until then it waits in the kernel's backlog.
 async fn next(slots: &Arc<Semaphore>, listener: &UnixListener) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
     let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;

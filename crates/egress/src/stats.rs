@@ -1,13 +1,13 @@
-//! What went through one session's way out.
+//! The traffic counters of one session's egress.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Sums since the session's way out was opened.
+/// Sums since the session's egress was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Requests and tunnels asked for.
+    /// Requests, tunnels included.
     pub requests: u64,
-    /// Those of them that the rules refused.
+    /// Requests that the rules refused.
     pub refused: u64,
     /// Bytes that left the session, heads included.
     pub bytes_from_session: u64,

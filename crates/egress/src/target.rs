@@ -1,15 +1,15 @@
-//! Where a request wants to go, read the way a browser reads it.
+//! The destination of a request, parsed as a browser parses it.
 
 use thiserror::Error;
 use url::Host;
 
-/// No name in the DNS is longer, counted without the dot at the end.
-const LONGEST_NAME: usize = 253;
+/// The longest DNS name, counted without the final dot.
+const MAX_NAME_BYTES: usize = 253;
 
-/// A host and a port out of a request's target.
+/// The host and port of a request's target.
 ///
-/// The host went through the URL standard's host parser: `2130706433`, `0x7f.1`, `127.1` and full-width digits are the
-/// address they mean, names are lower-case ASCII.
+/// The host is parsed by the URL standard's host parser: `2130706433`, `0x7f.1`, `127.1` and full-width digits become
+/// the address they mean, names become lower-case ASCII.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) host: Host<String>,
@@ -22,13 +22,13 @@ pub(crate) struct Target {
 pub(crate) struct InvalidTarget;
 
 impl Target {
-    /// Reads `[user@]host[:port]`. Whoever the user is said to be is dropped.
+    /// Parses `[user@]host[:port]` and drops the user.
     ///
     /// # Errors
-    /// [`InvalidTarget`] if the host does not parse, the port is 0 or no port, or there is none and no default.
+    /// [`InvalidTarget`] if the host does not parse, the port is 0 or invalid, or is missing without a default.
     pub(crate) fn parse(authority: &str, default_port: Option<u16>) -> Result<Self, InvalidTarget> {
-        let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
-        let (host, port) = split_port(place).ok_or(InvalidTarget)?;
+        let text = authority.rsplit_once('@').map_or(authority, |(_, text)| text);
+        let (host, port) = split_port(text).ok_or(InvalidTarget)?;
         let port = match port {
             None | Some("") => default_port.ok_or(InvalidTarget)?,
             Some(digits) => parse_port(digits).ok_or(InvalidTarget)?,
@@ -36,17 +36,16 @@ impl Target {
         Ok(Self { host: parse_host(host).ok_or(InvalidTarget)?, port })
     }
 
-    /// What belongs into the `Host` header of a plain HTTP request.
+    /// Returns the `Host` header of a plain HTTP request.
     pub(crate) fn to_host_header(&self) -> String {
         if self.port == 80 { self.host.to_string() } else { format!("{}:{}", self.host, self.port) }
     }
 }
 
-/// Cuts the port off. The port is `None` where no colon stands, and not yet a number.
-pub(crate) fn split_port(place: &str) -> Option<(&str, Option<&str>)> {
-    let end_of_host =
-        if place.starts_with('[') { place.find(']')? + 1 } else { place.find(':').unwrap_or(place.len()) };
-    let (host, rest) = place.split_at(end_of_host);
+/// Splits the port off. It is `None` where no colon stands, and not parsed yet.
+pub(crate) fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
+    let end_of_host = if text.starts_with('[') { text.find(']')? + 1 } else { text.find(':').unwrap_or(text.len()) };
+    let (host, rest) = text.split_at(end_of_host);
     match rest.strip_prefix(':') {
         Some(port) => Some((host, Some(port))),
         None => rest.is_empty().then_some((host, None)),
@@ -63,14 +62,14 @@ pub(crate) fn parse_host(text: &str) -> Option<Host<String>> {
     if let Host::Domain(name) = &host {
         let name = without_final_dot(name);
         let labels_fit = name.split('.').all(|label| (1..=63).contains(&label.len()));
-        if name.len() > LONGEST_NAME || !labels_fit {
+        if name.len() > MAX_NAME_BYTES || !labels_fit {
             return None;
         }
     }
     Some(host)
 }
 
-/// `name` and `name.` are one host.
+/// `name` and `name.` are the same host.
 pub(crate) fn without_final_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_reads_like_a_url() {
+    fn a_target_parses_like_a_url() {
         assert_eq!(parse("Example.COM:8080").as_deref(), Some("example.com:8080"));
         assert_eq!(parse("example.com.").as_deref(), Some("example.com."));
         assert_eq!(parse("user:pass@example.com:80").as_deref(), Some("example.com"));
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_parse_is_no_target() {
+    fn text_that_does_not_parse_is_no_target() {
         for bad in [
             "",
             ":80",

@@ -1,4 +1,4 @@
-//! Whom we believe that they are who they say, where we speak TLS ourselves.
+//! The trusted certificates for TLS that this side starts.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use tokio_rustls::{
     rustls::{self, ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer},
 };
 
-/// The certificates that are trusted: this machine's, read once when the first are needed, or those of a caller. Clones share them.
+/// The trusted certificates: this machine's, loaded on first use, or those of a caller. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Trust(Arc<OnceLock<Arc<ClientConfig>>>);
 
@@ -21,21 +21,21 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// Only these, in DER; those that cannot be read are left out.
+    /// Trusts only these, in DER; ignores invalid ones.
     pub(crate) fn only(certificates: Vec<Vec<u8>>) -> Self {
         let config = config(certificates.into_iter().map(CertificateDer::from).collect());
         Self(Arc::new(config.map_or_else(|_| OnceLock::new(), |config| OnceLock::from(Arc::new(config)))))
     }
 
-    /// What makes TLS of a connection.
+    /// Returns the TLS connector.
     ///
     /// # Errors
-    /// Without a usable version of TLS.
+    /// If no TLS version is usable.
     pub(crate) fn connector(&self) -> Result<TlsConnector, rustls::Error> {
         if let Some(config) = self.0.get() {
             return Ok(TlsConnector::from(Arc::clone(config)));
         }
-        // Some that cannot be read leave the others; without any, nobody is trusted.
+        // Certificates that cannot be loaded are skipped; without any, no server is trusted.
         let config = Arc::new(config(rustls_native_certs::load_native_certs().certs)?);
         Ok(TlsConnector::from(Arc::clone(self.0.get_or_init(|| config))))
     }

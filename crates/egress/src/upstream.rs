@@ -1,4 +1,4 @@
-//! From a destination to a connection: look up, check, dial what was checked.
+//! From a destination to a connection: resolve, check, dial the checked address.
 
 use std::{
     io,
@@ -26,21 +26,22 @@ use crate::{
     trust::Trust,
 };
 
-/// Where connections come from that a sandbox makes to this machine itself: to a service here that the operator allowed, or to Casement.
-/// Everything else on this machine speaks from other addresses (of IPv6 the loopback has but one, so nothing that is to be told from a
-/// sandbox may speak from that). Whoever believes a proxy on this machine must not believe these.
+/// The source addresses of connections from sandboxes to this machine itself: to a service that the operator allowed,
+/// or to Casement. Everything else on this machine uses other addresses (IPv6 loopback has only one, so a service that
+/// must tell sandboxes apart may not use it). A server that trusts a proxy on this machine must not trust these
+/// addresses.
 pub const SANDBOX_SOURCE_ADDRESSES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(127, 67, 83, 77)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// A failure that a lookup ends in comes at a multiple of this time after its beginning: how long the lookup took would tell names that
-/// this machine's network knows from those that nobody knows.
-const FAILURE_STEP: Duration = Duration::from_millis(250);
+/// A failed lookup is answered at a multiple of this time after its start: the duration would reveal which names the
+/// network of this machine knows.
+const FAILURE_TIME_STEP: Duration = Duration::from_millis(250);
 
-/// How a session's requests leave this machine.
+/// Opens the connections of a session's requests.
 ///
-/// A session's own proxy changes what is connected to, never what may be: the proxy itself is looked up, checked and dialled as any
-/// destination, and so is what bypasses it. Of what goes through it the name is the proxy's to look up; an address or a name that
-/// could never be reached straight is not reached through it either.
+/// A session's proxy changes what is dialled, never what is allowed: the proxy itself is resolved, checked and dialled
+/// like any destination, and so are bypassed hosts. The proxy resolves the names that go through it; an address or a
+/// name that could never be reached directly is not reached through it either.
 pub(crate) struct Upstream {
     rules: Rules,
     resolver: Arc<dyn Resolver>,
@@ -50,13 +51,14 @@ pub(crate) struct Upstream {
     pub(crate) trust: Trust,
 }
 
-/// Why there is nothing to dial. It says nothing that the session must not know.
+/// The reason why no connection was made. It reveals nothing that the session must not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum ConnectError {
-    /// For what was asked alone: a spelled-out address, a name that is never let through, a port.
+    /// Refused for the request alone: a literal address, a name that is never allowed, a port.
     #[error("refused by the rules")]
     Refused,
-    /// For an address that this machine knows and the session does not. The session is told of it as of [`Unreachable`](Self::Unreachable).
+    /// Refused for an address that this machine knows and the session does not. The session sees it as
+    /// [`Unreachable`](Self::Unreachable).
     #[error("refused by the rules for what this machine knows")]
     RefusedAddress,
     #[error("no such host, or it does not answer")]
@@ -65,7 +67,7 @@ pub(crate) enum ConnectError {
     ProxyDown(ProxyFault),
 }
 
-/// Which way a request goes, with what may be dialled for it.
+/// The path of a request, with the addresses that may be dialled for it.
 pub(crate) enum UpstreamPath {
     Straight(Vec<SocketAddr>),
     Proxy(Arc<Proxy>, Vec<SocketAddr>),
@@ -100,8 +102,8 @@ impl Upstream {
         Self { rules, resolver, lookups: Arc::new(Semaphore::new(limits.lookups)), limits, neighbours, trust }
     }
 
-    /// The addresses of `target` that may be dialled, in the resolver's order; at least one. Asks the resolver once, and
-    /// not at all for an address or for a name that could not be allowed anyway.
+    /// Returns the addresses of `target` that may be dialled, in the resolver's order; at least one. Resolves once, and
+    /// not at all for a literal address or a name that could not be allowed anyway.
     pub(crate) async fn candidates(&self, target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
         let began = Instant::now();
         let checked = self.resolve_and_check(target).await;
@@ -109,8 +111,8 @@ impl Upstream {
             tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
         }
         if matches!(checked, Err(ConnectError::RefusedAddress | ConnectError::Unreachable)) {
-            let steps = began.elapsed().as_millis() / FAILURE_STEP.as_millis() + 1;
-            sleep_until(began + FAILURE_STEP * u32::try_from(steps).unwrap_or(u32::MAX)).await;
+            let steps = began.elapsed().as_millis() / FAILURE_TIME_STEP.as_millis() + 1;
+            sleep_until(began + FAILURE_TIME_STEP * u32::try_from(steps).unwrap_or(u32::MAX)).await;
         }
         checked
     }
@@ -129,7 +131,7 @@ impl Upstream {
         let mut checked = Vec::new();
         for ip in found.into_iter().take(self.limits.addresses) {
             let address = SocketAddr::new(ip.to_canonical(), target.port);
-            if self.may_dial(&host, address) && !checked.contains(&address) {
+            if self.is_allowed(&host, address) && !checked.contains(&address) {
                 checked.push(address);
             }
         }
@@ -145,18 +147,18 @@ impl Upstream {
         let deadline = Instant::now() + self.limits.connect_timeout;
         for (tried, address) in candidates.iter().enumerate() {
             let last = tried + 1 == candidates.len();
-            let patience = if last { self.limits.connect_timeout } else { self.limits.attempt_timeout };
-            match timeout_at(deadline.min(Instant::now() + patience), connect(*address)).await {
+            let attempt = if last { self.limits.connect_timeout } else { self.limits.attempt_timeout };
+            match timeout_at(deadline.min(Instant::now() + attempt), connect(*address)).await {
                 Ok(Ok(stream)) => return Ok((stream, *address)),
-                Ok(Err(error)) => tracing::debug!(%error, "an address does not answer"),
-                Err(_) => tracing::debug!("an address does not answer in time"),
+                Ok(Err(error)) => tracing::debug!(%error, "cannot connect to an address"),
+                Err(_) => tracing::debug!("connecting to an address timed out"),
             }
         }
         Err(ConnectError::Unreachable)
     }
 
-    /// Which way a request for `target` goes.
-    pub(crate) async fn way(&self, route: &Route, target: &Target) -> Result<UpstreamPath, ConnectError> {
+    /// Returns the path of a request for `target`.
+    pub(crate) async fn upstream_path(&self, route: &Route, target: &Target) -> Result<UpstreamPath, ConnectError> {
         match route {
             Route::Nowhere => Err(ConnectError::ProxyDown(ProxyFault::Unknown)),
             Route::Through(proxy) if !proxy.bypasses(&target.host) => {
@@ -169,34 +171,34 @@ impl Upstream {
         }
     }
 
-    /// Whether a proxy may be asked to go there.
+    /// Checks whether a proxy may be asked to connect to `target`.
     pub(crate) fn check_proxy_may_connect(&self, target: &Target) -> Result<(), ConnectError> {
         let may = match address_of(target) {
-            Some(address) => self.may_dial(&target.host.to_string(), address),
+            Some(address) => self.is_allowed(&target.host.to_string(), address),
             None => self.rules.proxy_may_connect(&target.host.to_string(), target.port),
         };
         if may {
             return Ok(());
         }
         tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
-        let told = address_of(target).is_none() || self.refuses_by_rule(target);
-        Err(if told { ConnectError::Refused } else { ConnectError::RefusedAddress })
+        let is_revealed = address_of(target).is_none() || self.refuses_by_rule(target);
+        Err(if is_revealed { ConnectError::Refused } else { ConnectError::RefusedAddress })
     }
 
-    /// Whether the rules refuse a spelled-out address for what it is, wherever this machine stands.
+    /// Returns true if the rules refuse a literal address by itself, independent of this machine's network.
     fn refuses_by_rule(&self, target: &Target) -> bool {
         address_of(target)
             .is_some_and(|address| self.rules.check(&target.host.to_string(), address) == Verdict::Refused)
     }
 
-    /// A connection to `target`, by a tunnel where it goes through a proxy; and what was dialled.
+    /// Connects to `target`, through a tunnel if the path has a proxy. Also returns the dialled address.
     pub(crate) async fn open(
         &self,
-        way: &UpstreamPath,
+        upstream_path: &UpstreamPath,
         target: &Target,
     ) -> Result<(Box<dyn Io>, SocketAddr), ConnectError> {
-        let (stream, address) = self.reach(way).await?;
-        match way {
+        let (stream, address) = self.connect_next_hop(upstream_path).await?;
+        match upstream_path {
             UpstreamPath::Straight(_) => Ok((stream, address)),
             UpstreamPath::Proxy(proxy, _) => {
                 Ok((self.with_proxy_timeout(proxy.tunnel(stream, target)).await?, address))
@@ -204,9 +206,12 @@ impl Upstream {
         }
     }
 
-    /// A connection to what is dialled: the destination, or the proxy on the way to it.
-    pub(crate) async fn reach(&self, way: &UpstreamPath) -> Result<(Box<dyn Io>, SocketAddr), ConnectError> {
-        match way {
+    /// Connects to the next hop: the destination, or the proxy.
+    pub(crate) async fn connect_next_hop(
+        &self,
+        upstream_path: &UpstreamPath,
+    ) -> Result<(Box<dyn Io>, SocketAddr), ConnectError> {
+        match upstream_path {
             UpstreamPath::Straight(candidates) => {
                 let (stream, address) = self.dial(candidates).await?;
                 Ok((Box::new(stream), address))
@@ -219,7 +224,7 @@ impl Upstream {
         }
     }
 
-    /// A step of a proxy, which may keep silent for so long.
+    /// Runs a step of a proxy's protocol, with a timeout.
     pub(crate) async fn with_proxy_timeout<T>(
         &self,
         step: impl Future<Output = Result<T, Refused>>,
@@ -227,11 +232,11 @@ impl Upstream {
         timeout(self.limits.proxy_timeout, step).await.unwrap_or(Err(Refused::Proxy(ProxyFault::Timeout)))
     }
 
-    /// A connection to a proxy.
+    /// Connects to a proxy.
     pub(crate) async fn connect_to_proxy(&self, proxy: &Arc<Proxy>) -> Result<Box<dyn Io>, ConnectError> {
         let unreachable = |_| ConnectError::ProxyDown(ProxyFault::Unreachable);
         let candidates = self.candidates(&proxy.target).await.map_err(unreachable)?;
-        Ok(self.reach(&UpstreamPath::Proxy(Arc::clone(proxy), candidates)).await?.0)
+        Ok(self.connect_next_hop(&UpstreamPath::Proxy(Arc::clone(proxy), candidates)).await?.0)
     }
 
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, ConnectError> {
@@ -242,23 +247,23 @@ impl Upstream {
         match timeout(self.limits.lookup_timeout, lookup).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "a name does not resolve");
+                tracing::debug!(%error, "cannot resolve a name");
                 Err(ConnectError::Unreachable)
             }
             Err(_) => Err(ConnectError::Unreachable),
         }
     }
 
-    fn may_dial(&self, host: &str, address: SocketAddr) -> bool {
+    fn is_allowed(&self, host: &str, address: SocketAddr) -> bool {
         match self.rules.check(host, address) {
             Verdict::Allowed => true,
-            Verdict::Public => !is_own_address(address) && !(self.neighbours)().have(address.ip()),
+            Verdict::Public => !is_own_address(address) && !(self.neighbours)().has(address.ip()),
             Verdict::Refused => false,
         }
     }
 }
 
-/// The address that is spelled out, if one is.
+/// Returns the literal address, if the host is one.
 fn address_of(target: &Target) -> Option<SocketAddr> {
     let ip = match &target.host {
         Host::Ipv4(ip) => IpAddr::V4(*ip),
@@ -270,10 +275,10 @@ fn address_of(target: &Target) -> Option<SocketAddr> {
 
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = match address {
-        own if is_own_address(own) => from_inside(own).await?,
+        own if is_own_address(own) => connect_to_this_machine(own).await?,
         _ => TcpStream::connect(address).await?,
     };
-    // A closed port that happens to be the one the kernel chose for us answers with ourselves.
+    // A connection to a closed port may be answered by itself, if the kernel chose that port as its source.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
@@ -281,37 +286,37 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A connection to this machine itself, from the address by which what listens there can tell it.
-async fn from_inside(address: SocketAddr) -> io::Result<TcpStream> {
+/// Connects to this machine itself, from the source address that identifies sandboxes.
+async fn connect_to_this_machine(address: SocketAddr) -> io::Result<TcpStream> {
     let (socket, source) = match address {
         SocketAddr::V4(_) => (TcpSocket::new_v4()?, SANDBOX_SOURCE_ADDRESSES[0]),
         SocketAddr::V6(_) => (TcpSocket::new_v6()?, SANDBOX_SOURCE_ADDRESSES[1]),
     };
     let bound = socket.bind((source, 0).into());
     bound.inspect_err(
-        |error| tracing::warn!(%source, %error, "sandboxes cannot reach this machine: their address is missing"),
+        |error| tracing::warn!(%source, %error, "sandboxes cannot reach this machine: their source address is missing"),
     )?;
     socket.connect(address).await
 }
 
-/// True if the address is one of this machine's. A machine with a public address reaches its own services on it past any
-/// firewall in front, so that the address is as private to it as loopback. Nothing is sent: the kernel only says whether
-/// it would listen there.
+/// Returns true if this machine has the address. A machine reaches its own services on its public address past any
+/// firewall in front, so that address is as private as loopback. Nothing is sent: the kernel only says whether it would
+/// bind there.
 fn is_own_address(address: SocketAddr) -> bool {
-    let nobody: IpAddr = match address {
+    let unassigned: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
         SocketAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
     };
-    // Some machines may listen on addresses that they do not have; there the question has no answer, and the address
-    // that the kernel would speak from must do, which it names for all but secondary addresses.
-    speaks_from(address) || (can_bind(address.ip()) && !can_bind(nobody))
+    // Some machines may bind addresses that they do not have, so the test above tells nothing; then the source address
+    // that the kernel would choose decides, which covers all but secondary addresses.
+    is_source_address(address) || (can_bind(address.ip()) && !can_bind(unassigned))
 }
 
 fn can_bind(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
 
-fn speaks_from(address: SocketAddr) -> bool {
+fn is_source_address(address: SocketAddr) -> bool {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let own = UdpSocket::bind((any, 0)).and_then(|socket| {
         socket.connect(address)?;
@@ -338,7 +343,7 @@ mod tests {
     const NEAR: [&str; 4] = ["51.38.64.254:80", "[2a03:db8::1]:80", "[2a01:db8:0:1::1]:80", "[2a01:db8:0:1::9]:22"];
 
     #[tokio::test]
-    async fn a_gateway_or_a_neighbour_with_a_public_address_is_refused_and_the_session_is_not_told_for_what() {
+    async fn neighbours_with_public_addresses_are_refused_as_unreachable() {
         for address in NEAR {
             assert_eq!(checked(Rules::default(), address).await, Err(ConnectError::RefusedAddress), "{address}");
         }
@@ -346,14 +351,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn neither_a_neighbours_network_of_ipv4_nor_the_internet_is_refused_for_it() {
+    async fn neighbours_do_not_block_their_ipv4_network_or_the_internet() {
         for address in ["51.38.64.1:80", "93.184.215.14:443", "[2606:4700::1]:443"] {
             assert_eq!(checked(Rules::default(), address).await, Ok(vec![address.parse().unwrap()]));
         }
     }
 
     #[tokio::test]
-    async fn a_neighbour_that_the_operator_allowed_is_reached() {
+    async fn an_allowed_neighbour_is_reachable() {
         let allowed = ["51.38.64.254", "2a03:db8::1", "2a01:db8:0:1::/64"].map(|allow| Rules::parse(allow).unwrap());
         for address in NEAR {
             let found = checked(Rules::new(allowed.to_vec()), address).await;
@@ -362,17 +367,17 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_knows_its_own_addresses() {
+    fn own_addresses_are_recognized() {
         assert!(is_own_address(([127, 0, 0, 1], 80).into()));
         assert!(is_own_address(([127, 8, 8, 8], 80).into()));
         assert!(!is_own_address(([93, 184, 215, 14], 80).into()));
     }
 
     #[tokio::test]
-    async fn a_service_of_this_machine_can_tell_a_sandbox_from_its_neighbours() {
-        for (index, place) in ["127.0.0.1:0", "[::1]:0"].into_iter().enumerate() {
-            // A machine without IPv6 has nothing to tell apart there.
-            let Ok(listener) = tokio::net::TcpListener::bind(place).await else { continue };
+    async fn connections_to_this_machine_come_from_the_sandbox_address() {
+        for (index, bind_address) in ["127.0.0.1:0", "[::1]:0"].into_iter().enumerate() {
+            // Skips a machine without IPv6.
+            let Ok(listener) = tokio::net::TcpListener::bind(bind_address).await else { continue };
             let upstream = upstream(Rules::default(), Limits::default());
             let (_stream, _) = upstream.dial(&[listener.local_addr().unwrap()]).await.unwrap();
             assert_eq!(listener.accept().await.unwrap().1.ip(), SANDBOX_SOURCE_ADDRESSES[index]);
@@ -380,13 +385,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_address_does_not_keep_a_living_one_from_being_used() {
+    async fn a_dead_address_does_not_block_a_live_one() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let living = listener.local_addr().unwrap();
-        // Taken, so that no other test listens there meanwhile.
-        let taken = tokio::net::TcpSocket::new_v4().unwrap();
-        taken.bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let closed = taken.local_addr().unwrap();
+        // Bound, so that no other test listens there meanwhile.
+        let bound = tokio::net::TcpSocket::new_v4().unwrap();
+        bound.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let closed = bound.local_addr().unwrap();
         let limits = Limits { attempt_timeout: Duration::from_millis(500), ..Limits::default() };
         let upstream = upstream(Rules::default(), limits);
         let (_stream, dialled) = upstream.dial(&[closed, living]).await.unwrap();

@@ -1,4 +1,4 @@
-//! The way out as a session meets it: a unix socket in front, real servers behind.
+//! Integration tests of the egress: a unix socket in front, real servers behind.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,4 +1,5 @@
-//! What builds leave: packed in the store of bytes, where every node finds it, and unpacked on this one, where sandboxes see it.
+//! Build artifacts: packed in the blob store, where every node finds them, and unpacked on this node, where sandboxes
+//! mount them read-only.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,118 +20,119 @@ use time::OffsetDateTime;
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::io::ReaderStream;
 
-/// How much an artifact may hold.
+/// The limits of an artifact.
 pub(crate) struct Limits {
     /// Files, directories and links.
     pub(crate) entries: u64,
-    /// Bytes unpacked.
+    /// Bytes when unpacked.
     pub(crate) bytes: u64,
-    /// Bytes packed.
+    /// Bytes when packed.
     pub(crate) packed: u64,
 }
 
-/// Bytes of a path, or of where a link leads: what a system takes.
-const LONGEST_PATH: u64 = 4096;
+/// The longest path or link target: the limit of the system.
+const MAX_PATH_BYTES: u64 = 4096;
 
 pub(crate) const LIMITS: Limits = Limits { entries: 250_000, bytes: 3 << 30, packed: 2 << 30 };
 
-/// How much is read at a time.
-const PART: usize = 256 << 10;
+/// The read size.
+const CHUNK_BYTES: usize = 256 << 10;
 
-/// An artifact could not be kept or had.
+/// An artifact could not be stored or loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArtifactError {
-    #[error("what was built is not there any more")]
-    Gone,
+    #[error("the build's artifact does not exist any more")]
+    Missing,
     #[error(transparent)]
     Store(#[from] BlobError),
-    #[error("what was built cannot be kept: {0}")]
+    #[error("the build's artifact cannot be stored: {0}")]
     Io(#[from] io::Error),
 }
 
-/// The artifacts.
+/// The artifacts of this node.
 pub(crate) struct Artifacts {
     directory: PathBuf,
     blobs: Arc<dyn BlobStore>,
-    /// One at a time unpacks an artifact.
+    /// One lock per artifact, so that it is unpacked once at a time.
     unpacking: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Artifacts {
-    /// Below a directory, which is made: sandboxes go through it and cannot list it.
+    /// Creates `directory`, which sandboxes' users can pass through but not list.
     pub(crate) fn new(directory: PathBuf, blobs: Arc<dyn BlobStore>) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o711))?;
-        // What was unpacked by half when a server was killed.
+        // Directories that were half unpacked when a server was killed.
         for entry in fs::read_dir(&directory)?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(HALF) {
+            if entry.file_name().to_string_lossy().starts_with(PARTIAL_PREFIX) {
                 remove(&entry.path())?;
             }
         }
         Ok(Self { directory, blobs, unpacking: Mutex::default() })
     }
 
-    /// A file for an artifact on its way.
+    /// Creates an unnamed temporary file for an artifact.
     pub(crate) fn spool(&self) -> io::Result<File> {
         tempfile::tempfile_in(&self.directory)
     }
 
-    /// Keeps a packed artifact.
+    /// Stores a packed artifact.
     pub(crate) async fn keep(&self, name: &str, packed: File) -> Result<(), ArtifactError> {
-        let content = ReaderStream::with_capacity(tokio::fs::File::from_std(packed), PART);
+        let content = ReaderStream::with_capacity(tokio::fs::File::from_std(packed), CHUNK_BYTES);
         let content =
-            content.map_err(|error| OperationError::Failed(format!("what was built cannot be read: {error}")));
+            content.map_err(|error| OperationError::Failed(format!("the build's artifact cannot be read: {error}")));
         Ok(self.blobs.put(&key(name), Box::pin(content)).await?)
     }
 
-    /// The directory with an artifact, unpacked now if it is not.
-    pub(crate) async fn place(&self, name: &str) -> Result<PathBuf, ArtifactError> {
-        let place = self.directory.join(name);
-        let turn = {
+    /// Returns the directory of an unpacked artifact; unpacks it if needed.
+    pub(crate) async fn directory_of(&self, name: &str) -> Result<PathBuf, ArtifactError> {
+        let directory_of = self.directory.join(name);
+        let unpack_lock = {
             let mut unpacking = self.unpacking();
-            // Whoever has a turn, or waits for it, holds it.
-            unpacking.retain(|_, turn| Arc::strong_count(turn) > 1);
+            // Each holder of a lock, and each waiter, has a reference.
+            unpacking.retain(|_, unpack_lock| Arc::strong_count(unpack_lock) > 1);
             Arc::clone(unpacking.entry(name.to_owned()).or_default())
         };
-        let _turn = turn.lock().await;
-        if place.is_dir() {
-            return Ok(place);
+        let _guard = unpack_lock.lock().await;
+        if directory_of.is_dir() {
+            return Ok(directory_of);
         }
-        let content = self.blobs.get(&key(name)).await?.ok_or(ArtifactError::Gone)?;
+        let content = self.blobs.get(&key(name)).await?.ok_or(ArtifactError::Missing)?;
         let packed = self.spooled(content).await?;
-        let half = self.directory.join(format!("{HALF}{name}"));
-        let target = place.clone();
+        let partial = self.directory.join(format!("{PARTIAL_PREFIX}{name}"));
+        let target = directory_of.clone();
         tokio::task::spawn_blocking(move || {
-            remove(&half)?;
-            unpack(packed, &half)?;
-            fs::rename(&half, &target)
+            remove(&partial)?;
+            unpack(packed, &partial)?;
+            fs::rename(&partial, &target)
         })
         .await
         .map_err(io::Error::other)??;
-        Ok(place)
+        Ok(directory_of)
     }
 
-    /// Whether it is kept, here or in the store.
-    pub(crate) async fn is_there(&self, name: &str) -> Result<bool, ArtifactError> {
+    /// Returns true if the artifact exists, here or in the store.
+    pub(crate) async fn exists(&self, name: &str) -> Result<bool, ArtifactError> {
         Ok(self.directory.join(name).is_dir() || self.blobs.get(&key(name)).await?.is_some())
     }
 
-    /// What is kept, here or in the store, and since when: the earlier of both.
-    pub(crate) async fn kept(&self) -> Result<Vec<(String, OffsetDateTime)>, ArtifactError> {
+    /// Returns the artifacts, here or in the store, and the time of each: the earlier of both.
+    pub(crate) async fn list_all(&self) -> Result<Vec<(String, OffsetDateTime)>, ArtifactError> {
         let directory = self.directory.clone();
-        let mut kept = tokio::task::spawn_blocking(move || unpacked(&directory)).await.map_err(io::Error::other)??;
-        for (key, since) in self.blobs.list(KEYS).await? {
-            let Some(name) = key.strip_prefix(KEYS) else { continue };
-            let known = kept.entry(name.to_owned()).or_insert(since);
+        let mut list_all =
+            tokio::task::spawn_blocking(move || unpacked(&directory)).await.map_err(io::Error::other)??;
+        for (key, since) in self.blobs.list(KEY_PREFIX).await? {
+            let Some(name) = key.strip_prefix(KEY_PREFIX) else { continue };
+            let known = list_all.entry(name.to_owned()).or_insert(since);
             *known = since.min(*known);
         }
-        Ok(kept.into_iter().collect())
+        Ok(list_all.into_iter().collect())
     }
 
-    /// Forgets one, here and in the store.
+    /// Deletes an artifact, here and in the store.
     pub(crate) async fn discard(&self, name: &str) -> Result<(), ArtifactError> {
-        let place = self.directory.join(name);
-        tokio::task::spawn_blocking(move || remove(&place)).await.map_err(io::Error::other)??;
+        let directory_of = self.directory.join(name);
+        tokio::task::spawn_blocking(move || remove(&directory_of)).await.map_err(io::Error::other)??;
         Ok(self.blobs.delete(&key(name)).await?)
     }
 
@@ -153,24 +155,24 @@ impl Artifacts {
     }
 }
 
-/// What the name of a directory begins with that is not whole yet.
-const HALF: &str = "half-";
+/// The name prefix of a directory that is not completely unpacked.
+const PARTIAL_PREFIX: &str = "half-";
 
-/// Below what they lie in the store.
-const KEYS: &str = "artifacts/";
+/// The key prefix in the blob store.
+const KEY_PREFIX: &str = "artifacts/";
 
 fn key(name: &str) -> String {
-    format!("{KEYS}{name}")
+    format!("{KEY_PREFIX}{name}")
 }
 
-/// What lies unpacked in a directory, and since when.
+/// Returns the unpacked artifacts of a directory, and their times.
 fn unpacked(directory: &Path) -> io::Result<HashMap<String, OffsetDateTime>> {
     let mut found = HashMap::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let about = entry.metadata()?;
-        if about.is_dir() && !name.starts_with(HALF) {
+        if about.is_dir() && !name.starts_with(PARTIAL_PREFIX) {
             found.insert(name, about.modified()?.into());
         }
     }
@@ -184,16 +186,16 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Unpacks what a sandbox has packed, which may be anything, into `root`, which is made. Nothing is written through a link: they
-/// come last. Where they lead is looked up inside sandboxes only.
+/// Unpacks an untrusted archive of a sandbox into `root`, which is created. Links are created last, so nothing is
+/// written through one. Their targets are only resolved inside sandboxes.
 fn unpack(packed: impl Read, root: &Path) -> io::Result<()> {
     let mut plain = zstd::Decoder::new(packed)?;
     plain.window_log_max(27)?;
     let mut archive = Archive::new(plain.take(LIMITS.bytes + (LIMITS.entries << 11)));
     let (mut entries, mut links) = (0, Vec::new());
-    let mut long = Long::default();
+    let mut long = LongNames::default();
     directory(root)?;
-    // As they are: names that stand in entries of their own may be as long as an archive, and the library would read them whole.
+    // Raw entries: the library would read long-name entries whole, and they may be as long as an archive.
     for entry in archive.entries()?.raw(true) {
         let mut entry = entry?;
         entries += 1;
@@ -203,7 +205,7 @@ fn unpack(packed: impl Read, root: &Path) -> io::Result<()> {
         if long.take(&mut entry)? {
             continue;
         }
-        let Long { path, link } = std::mem::take(&mut long);
+        let LongNames { path, link } = std::mem::take(&mut long);
         let path = root.join(plain_path(&path.map_or_else(|| entry.path().map(Cow::into_owned), Ok)?)?);
         if let Some(parent) = path.parent() {
             directory(parent)?;
@@ -222,36 +224,36 @@ fn unpack(packed: impl Read, root: &Path) -> io::Result<()> {
                     link.map_or_else(|| entry.link_name().map(|target| target.map(Cow::into_owned)), |it| Ok(Some(it)));
                 links.push((target?.ok_or_else(|| io::Error::other("a link without a target"))?, path));
             }
-            _ => return Err(io::Error::other("something that is no file, directory or link")),
+            _ => return Err(io::Error::other("an entry that is no file, directory or link")),
         }
     }
     links.iter().try_for_each(|(target, path)| symlink(target, path))
 }
 
-/// What stands in entries of their own about the next one, because it is long.
+/// Long names from entries of their own, for the next entry.
 #[derive(Default)]
-struct Long {
+struct LongNames {
     path: Option<PathBuf>,
     link: Option<PathBuf>,
 }
 
-impl Long {
-    /// Whether the entry is such a one.
+impl LongNames {
+    /// Reads the entry if it is a long-name entry, and returns whether it was one.
     fn take(&mut self, entry: &mut tar::Entry<'_, impl Read>) -> io::Result<bool> {
-        let place = match entry.header().entry_type() {
+        let directory_of = match entry.header().entry_type() {
             EntryType::GNULongName => &mut self.path,
             EntryType::GNULongLink => &mut self.link,
             _ => return Ok(false),
         };
         let mut name = Vec::new();
-        entry.take(LONGEST_PATH + 2).read_to_end(&mut name)?;
+        entry.take(MAX_PATH_BYTES + 2).read_to_end(&mut name)?;
         if name.last() == Some(&0) {
             name.pop();
         }
-        if name.len() as u64 > LONGEST_PATH {
+        if name.len() as u64 > MAX_PATH_BYTES {
             return Err(io::Error::other("a path that is too long"));
         }
-        *place = Some(PathBuf::from(OsString::from_vec(name)));
+        *directory_of = Some(PathBuf::from(OsString::from_vec(name)));
         Ok(true)
     }
 }
@@ -265,7 +267,11 @@ fn directory(path: &Path) -> io::Result<()> {
 
 fn plain_path(path: &Path) -> io::Result<&Path> {
     let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-    if plain && path.components().next().is_some() { Ok(path) } else { Err(io::Error::other("a path that leads out")) }
+    if plain && path.components().next().is_some() {
+        Ok(path)
+    } else {
+        Err(io::Error::other("a path that leads out of the artifact"))
+    }
 }
 
 #[cfg(test)]
@@ -274,14 +280,14 @@ mod tests {
 
     use super::*;
 
-    /// An artifact of these entries: name, kind and content or target.
+    /// Packs an artifact of these entries: name, kind and content or target.
     fn packed(entries: &[(&str, EntryType, &str)]) -> Vec<u8> {
         let mut tar = tar::Builder::new(zstd::Encoder::new(Vec::new(), 1).unwrap());
         for (name, kind, content) in entries {
             let mut header = tar::Header::new_gnu();
             header.set_entry_type(*kind);
             header.set_mode(0o4777);
-            // Written as it is: the library itself would refuse what leads out.
+            // Written directly, because the library would refuse a path that leads out.
             header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
             if kind.is_symlink() || kind.is_hard_link() {
                 header.set_size(0);
@@ -297,11 +303,11 @@ mod tests {
         tar.into_inner().unwrap().finish().unwrap()
     }
 
-    /// A store that has nothing.
-    struct Nothing;
+    /// An empty blob store.
+    struct EmptyStore;
 
     #[async_trait::async_trait]
-    impl BlobStore for Nothing {
+    impl BlobStore for EmptyStore {
         async fn put(&self, _: &str, _: ByteStream) -> Result<(), BlobError> {
             Ok(())
         }
@@ -324,20 +330,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_remembered_of_artifacts_that_nobody_unpacks_any_more() {
-        let place = tempfile::tempdir().unwrap();
-        let artifacts = Artifacts::new(place.path().to_owned(), Arc::new(Nothing)).unwrap();
+    async fn locks_of_finished_unpacks_are_dropped() {
+        let directory_of = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::new(directory_of.path().to_owned(), Arc::new(EmptyStore)).unwrap();
         for number in 0..10 {
-            assert!(matches!(artifacts.place(&number.to_string()).await, Err(ArtifactError::Gone)));
+            assert!(matches!(artifacts.directory_of(&number.to_string()).await, Err(ArtifactError::Missing)));
         }
         assert_eq!(artifacts.unpacking().len(), 1);
     }
 
     #[test]
-    fn what_a_sandbox_packs_stays_below_its_place() {
+    fn a_packed_artifact_cannot_write_outside_its_directory() {
         use EntryType::{Block, Char, Directory, Fifo, Link, Regular, Symlink};
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("root");
+        let directory_of = tempfile::tempdir().unwrap();
+        let root = directory_of.path().join("root");
         let good = [("app", Directory, ""), ("app/link", Symlink, "/etc/passwd"), ("app/file", Regular, "content")];
         unpack(&*packed(&good), &root).unwrap();
         assert_eq!(fs::read_to_string(root.join("app/file")).unwrap(), "content");
@@ -354,26 +360,26 @@ mod tests {
             &[("a", Link, "/etc/passwd")],
         ];
         for entries in bad {
-            let root = place.path().join("bad");
+            let root = directory_of.path().join("bad");
             assert!(unpack(&*packed(entries), &root).is_err(), "{entries:?}");
             remove(&root).unwrap();
         }
-        // Names that are entries of their own are taken if a system takes them; whatever else says something about others is refused.
+        // Long-name entries are accepted up to the system's limit; other metadata entries are refused.
         let deep = "d/".repeat(120) + "file";
         let long = [("././@LongLink", EntryType::GNULongName, deep.as_str()), ("short", Regular, "content")];
-        unpack(&*packed(&long), &place.path().join("deep")).unwrap();
-        assert_eq!(fs::read_to_string(place.path().join("deep").join(&deep)).unwrap(), "content");
+        unpack(&*packed(&long), &directory_of.path().join("deep")).unwrap();
+        assert_eq!(fs::read_to_string(directory_of.path().join("deep").join(&deep)).unwrap(), "content");
         let (longer, out) = ("n".repeat(5000), "../out");
         for (kind, name) in
             [(EntryType::GNULongName, &*longer), (EntryType::GNULongName, out), (EntryType::XHeader, "8 path=x\n")]
         {
             let bad = [("././@LongLink", kind, name), ("short", Regular, "x")];
-            assert!(unpack(&*packed(&bad), &place.path().join("bad")).is_err(), "{kind:?}");
-            remove(&place.path().join("bad")).unwrap();
+            assert!(unpack(&*packed(&bad), &directory_of.path().join("bad")).is_err(), "{kind:?}");
+            remove(&directory_of.path().join("bad")).unwrap();
         }
         // A file behind a link is written beside it, and the link is then refused.
         let through = [("link", Symlink, ".."), ("link/out", Regular, "x")];
-        assert!(unpack(&*packed(&through), &place.path().join("bad")).is_err());
-        assert!(!place.path().join("out").exists());
+        assert!(unpack(&*packed(&through), &directory_of.path().join("bad")).is_err());
+        assert!(!directory_of.path().join("out").exists());
     }
 }

@@ -1,4 +1,4 @@
-//! What is written down about calls, so that a later life of the server finds them.
+//! Records of running calls on disk, so that a restarted server finds them.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -10,34 +10,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::Outcome;
 
-/// The longest note: the longest result, as JSON may write it.
-const LONGEST: u64 = 16 << 20;
+/// The longest record: the longest output, as JSON may write it.
+const MAX_RECORD_BYTES: u64 = 16 << 20;
 
-/// One call that was given to a process.
+/// A call that was given to a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CallRecord {
-    /// In which sandbox.
+    /// The name of its sandbox.
     pub(crate) sandbox: String,
-    /// The longest result it may have.
+    /// The longest output it may have.
     pub(crate) output_bytes: u64,
-    /// Where the API is that its sandbox may reach.
+    /// The API's URL that its sandbox may reach.
     pub(crate) base: Option<String>,
-    /// How it ended, once that is known.
+    /// How it ended, once known.
     pub(crate) outcome: Option<Outcome>,
 }
 
-/// The notes of one node.
+/// The call records of one node.
 #[derive(Debug)]
 pub(crate) struct CallRecords(PathBuf);
 
 impl CallRecords {
-    /// In a directory that is made, for us alone.
+    /// Creates the directory, for this user alone.
     pub(crate) fn new(directory: PathBuf) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         Ok(Self(directory))
     }
 
-    /// Writes one down, whole or not at all. Not synced: the processes it names do not survive what a sync protects from.
+    /// Writes a record atomically. Not synced: the processes it names do not survive a power failure either.
     pub(crate) fn write(&self, call: InvocationId, note: &CallRecord) -> io::Result<()> {
         let (target, new) = (self.path(call), self.0.join(format!("{call}.new")));
         let mut file = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -45,22 +45,22 @@ impl CallRecords {
         fs::rename(new, target)
     }
 
-    /// Forgets one.
-    pub(crate) fn forget(&self, call: InvocationId) {
+    /// Deletes a record.
+    pub(crate) fn remove(&self, call: InvocationId) {
         match fs::remove_file(self.path(call)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%call, %error, "the note of a call cannot be removed");
+                tracing::warn!(%call, %error, "cannot delete the record of a call");
             }
             _ => {}
         }
     }
 
-    /// All of them.
-    pub(crate) fn read(&self) -> io::Result<Vec<(InvocationId, CallRecord)>> {
+    /// Reads all records.
+    pub(crate) fn read_all(&self) -> io::Result<Vec<(InvocationId, CallRecord)>> {
         let named = |entry: fs::DirEntry| {
             let path = entry.path();
             let call = path.file_stem()?.to_str()?.parse().ok()?;
-            (path.extension()? == "json").then_some((call, read(&path)?))
+            (path.extension()? == "json").then_some((call, read_all(&path)?))
         };
         Ok(fs::read_dir(&self.0)?.flatten().filter_map(named).collect())
     }
@@ -70,9 +70,9 @@ impl CallRecords {
     }
 }
 
-fn read(path: &Path) -> Option<CallRecord> {
+fn read_all(path: &Path) -> Option<CallRecord> {
     use std::io::Read as _;
     let mut text = String::new();
-    fs::File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
+    fs::File::open(path).ok()?.take(MAX_RECORD_BYTES).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }

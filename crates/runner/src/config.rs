@@ -1,23 +1,24 @@
-//! How programs are built and run, and where what that needs lies.
+//! The configuration of builds and app runners.
 
 use std::path::{Path, PathBuf};
 
 use casement_domain::invocation::CallLimits;
 use casement_sandbox::HostError;
 
-/// How programs are built and run.
+/// The configuration of builds and app runners.
 #[derive(Clone, Debug)]
 pub struct AppRunnerConfig {
-    /// All of it lives below here: sandboxes, artifacts, calls. One server at a time; sandboxes' users must be able to pass through.
+    /// The directory of sandboxes, artifacts and call records. For one server at a time; sandboxes' users must be able
+    /// to pass through.
     pub data_dir: PathBuf,
-    /// The program that is [`crate::inside`] when called with `args`, and [`casement_sandbox::prepare_network`] when called with `network`
-    /// and what that takes.
+    /// The program that runs the app runner when called with `args`, and [`casement_sandbox::prepare_network`] when
+    /// called with `network` and its arguments.
     pub program: PathBuf,
-    /// What it is called with.
+    /// The arguments of the app runner.
     pub args: Vec<String>,
-    /// A folder with `bin/node` in it, which sandboxes' users can reach. Without one, programs for Node are not built.
+    /// A folder with `bin/node`, which sandboxes' users can reach. If missing, Node programs are not built.
     pub node: Option<PathBuf>,
-    /// The `npm-cli.js` of an npm, where there is one.
+    /// The `npm-cli.js` of an npm, if there is one.
     pub npm: Option<PathBuf>,
     /// Python 3.9 or later, below `/usr`.
     pub python: PathBuf,
@@ -25,30 +26,30 @@ pub struct AppRunnerConfig {
     pub bwrap: PathBuf,
     /// `setpriv` of util-linux, needed as root only.
     pub setpriv: PathBuf,
-    /// As root: the first of the users of this machine that sandboxes run as.
+    /// As root: the first uid of sandboxes' users.
     pub uid_base: u32,
-    /// As root: how many such users there are.
+    /// As root: the number of sandboxes' users.
     pub uid_count: u32,
-    /// Where builds may fetch packages, each `host:port`.
+    /// The registries that builds may reach, each `host:port`.
     pub registries: Vec<String>,
-    /// The index that pip asks, unless it is PyPI.
+    /// The package index for pip, if not PyPI.
     pub pip_index: Option<String>,
-    /// The registry that npm asks, unless it is npm's own.
+    /// The registry for npm, if not npm's own.
     pub npm_registry: Option<String>,
-    /// What a call may use, unless it says otherwise: processes that wait are made with it.
+    /// The default limits of a call; ready processes are started with them.
     pub call_limits: CallLimits,
-    /// The most memory of all processes of a build, in bytes.
+    /// The memory limit of a build, all its processes together, in bytes.
     pub build_memory_bytes: u64,
-    /// The most bytes of files of a build: a package, what is installed for it, and what that needs meanwhile.
+    /// The disk limit of a build in bytes: the package, its dependencies and temporary files.
     pub build_disk_bytes: u64,
-    /// For how long dependencies are installed, and a source is fetched, in seconds.
+    /// The timeout of fetching a source and of installing dependencies, in seconds.
     pub build_seconds: u64,
-    /// How long an entrypoint may take to be loaded, in seconds.
+    /// The timeout of loading an entrypoint, in seconds.
     pub load_seconds: u64,
-    /// For how long a deployment is kept of which no process is loaded in time, in seconds.
+    /// A deployment of which no process loads in time for this long fails, in seconds.
     pub give_up_seconds: u64,
-    /// Memory, in bytes, above which what runs in a sandbox is ended by its first program, wherever it runs. `None`: its own limit, and only
-    /// where the kernel holds nothing down.
+    /// The memory in bytes above which the app runner ends its sandbox, in every sandbox. `None`: the sandbox's own
+    /// limit, and only where the kernel enforces none.
     pub watch_memory_bytes: Option<u64>,
 }
 
@@ -56,7 +57,7 @@ pub struct AppRunnerConfig {
 const REGISTRIES: [&str; 3] = ["pypi.org:443", "files.pythonhosted.org:443", "registry.npmjs.org:443"];
 
 impl AppRunnerConfig {
-    /// The usual limits, the running program as the inside, and the other programs where this system has them.
+    /// Uses default limits, the given program as app runner, and the other programs where this system has them.
     #[must_use]
     pub fn discover(data_dir: PathBuf, program: PathBuf, args: Vec<String>) -> Self {
         let found = |name: &str, else_at: &str| find(name).unwrap_or_else(|| PathBuf::from(else_at));
@@ -85,7 +86,7 @@ impl AppRunnerConfig {
     }
 }
 
-/// A program on `PATH`, at its real place: a link may lead out of what a sandbox sees.
+/// Finds a program on `PATH` and resolves links, which may lead out of a sandbox's view.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places: Vec<PathBuf> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
@@ -93,24 +94,24 @@ fn find(name: &str) -> Option<PathBuf> {
     found.and_then(|path| path.canonicalize().ok())
 }
 
-/// The certificates that this system trusts, as one file.
-pub(crate) fn trusted() -> Option<&'static Path> {
+/// Returns the bundle of certificates that this system trusts.
+pub(crate) fn ca_bundle() -> Option<&'static Path> {
     let places = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
     places.map(Path::new).into_iter().find(|path| path.is_file())
 }
 
-/// Programs cannot be built and run here.
+/// Deployments cannot be built or run here.
 #[derive(Debug, thiserror::Error)]
 pub enum AppRunnerSetupError {
-    /// There can be no sandboxes.
+    /// Sandboxes are impossible.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// A directory cannot be made.
+    /// A directory cannot be created.
     #[error("{}: {source}", path.display())]
     Directory {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }

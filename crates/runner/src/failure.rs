@@ -1,4 +1,4 @@
-//! How what comes out of a sandbox is told to people.
+//! Failure reasons for people, from the untrusted output of a sandbox.
 
 use std::fmt::Display;
 
@@ -7,48 +7,48 @@ use casement_domain::invocation::{RunFailure, RunFault};
 
 use crate::protocol::{Exit, Outcome};
 
-/// A step of a build failed.
+/// Returns the failure of a build step.
 pub(crate) fn build(step: BuildStep, reason: impl Display) -> BuildFailure {
-    BuildFailure { step, reason: shown(reason) }
+    BuildFailure { step, reason: printable(reason) }
 }
 
-/// There was nothing to give a call to.
+/// Returns the failure of a call for which this node had no process.
 pub(crate) fn host(reason: impl Display) -> RunFailure {
-    RunFailure { fault: RunFault::Host, reason: shown(reason) }
+    RunFailure { fault: RunFault::Host, reason: printable(reason) }
 }
 
-/// The process of a call is gone.
+/// Returns the failure of a call whose process ended.
 pub(crate) fn died(reason: impl Display) -> RunFailure {
-    RunFailure { fault: RunFault::Died, reason: shown(reason) }
+    RunFailure { fault: RunFault::Died, reason: printable(reason) }
 }
 
-/// The process of a call is gone, and nobody knows how it ended.
+/// Returns the failure of a call whose process is gone without a known result.
 pub(crate) fn lost(reason: impl Display) -> RunFailure {
-    RunFailure { fault: RunFault::Lost, reason: shown(reason) }
+    RunFailure { fault: RunFault::Lost, reason: printable(reason) }
 }
 
-/// How a call ended.
-pub(crate) fn outcome(outcome: Outcome, longest: u64) -> Result<Option<String>, RunFailure> {
+/// Converts the outcome of a call.
+pub(crate) fn outcome(outcome: Outcome, max_bytes: u64) -> Result<Option<String>, RunFailure> {
     match outcome {
-        Outcome::Returned { output } if output.as_ref().is_some_and(|output| output.len() as u64 > longest) => {
-            let reason = format!("the action returned more than {longest} bytes of JSON");
+        Outcome::Returned { output } if output.as_ref().is_some_and(|output| output.len() as u64 > max_bytes) => {
+            let reason = format!("the action returned more than {max_bytes} bytes of JSON");
             Err(RunFailure { fault: RunFault::Result, reason })
         }
-        // The inside is not believed: what it says is JSON goes on to others as JSON.
+        // The output is untrusted, so it is checked to be JSON before it is passed on.
         Outcome::Returned { output: Some(output) }
             if serde_json::from_str::<serde::de::IgnoredAny>(&output).is_err() =>
         {
             Err(RunFailure { fault: RunFault::Result, reason: "the action returned what is not JSON".to_owned() })
         }
         Outcome::Returned { output } => Ok(output),
-        Outcome::Raised { reason } => Err(RunFailure { fault: RunFault::Raised, reason: shown(reason) }),
-        Outcome::Unfit { reason } => Err(RunFailure { fault: RunFault::Result, reason: shown(reason) }),
+        Outcome::Raised { reason } => Err(RunFailure { fault: RunFault::Raised, reason: printable(reason) }),
+        Outcome::Unfit { reason } => Err(RunFailure { fault: RunFault::Result, reason: printable(reason) }),
         Outcome::Lost => Err(lost("its sandbox ended before the action returned")),
         Outcome::Died { exit } => Err(died(format_args!("the process {} before the action returned", ended(&exit)))),
     }
 }
 
-/// How a process ended, as a part of a sentence.
+/// Describes how a process ended, as a part of a sentence.
 pub(crate) fn ended(exit: &Exit) -> String {
     match exit {
         Exit::Code(0) => "ended".to_owned(),
@@ -59,8 +59,8 @@ pub(crate) fn ended(exit: &Exit) -> String {
     }
 }
 
-/// As much of it as is shown, without what moves a terminal's cursor.
-fn shown(reason: impl Display) -> String {
+/// Truncates a reason and removes control characters, which could move a terminal's cursor.
+fn printable(reason: impl Display) -> String {
     let plain = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
     reason.to_string().chars().map(plain).take(1000).collect()
 }

@@ -1,6 +1,7 @@
-//! Fetching a source from a Git repository, in a sandbox that reaches the repository's origin and nothing else.
+//! Fetches a source from a Git repository, in a sandbox that reaches only the repository's origin.
 //!
-//! Nothing of a caller's is run in it, so a token may be there; it stands in the environment of `git` alone, not on its command line.
+//! The sandbox runs no code of a caller, so it may hold a token; that is in the environment of `git`, not on its
+//! command line.
 
 use std::fmt::Write as _;
 
@@ -10,14 +11,15 @@ use casement_domain::deployment::PackagePath;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use crate::config::trusted;
+use crate::config::ca_bundle;
 use crate::protocol::Command;
 
-/// Where the fetched source lies inside, as a ZIP archive.
+/// The path of the fetched source in the sandbox, as a ZIP archive.
 pub(crate) const ARCHIVE: &str = "/tmp/source.zip";
 
-/// Fetches `$2` of `$1` and writes what lies below `$3` (or all) of it as an archive to `$4`. No hook runs, no submodule is fetched, no
-/// pointer of large files is followed. What is named in full is fetched alone; a shortened commit needs all of them.
+/// Fetches the ref `$2` of the repository `$1` and writes the folder `$3` (or all) of it as an archive to `$4`. Runs no
+/// hooks, fetches no submodules and follows no LFS pointers. A complete ref is fetched alone; a shortened commit needs
+/// all refs.
 const SCRIPT: &str = r#"
 set -eu
 case "$2" in -*|+*) false ;; *) git check-ref-format --allow-onelevel "$2" ;; esac || { echo "the ref is none that Git knows" >&2; exit 1; }
@@ -41,7 +43,7 @@ else
 fi
 "#;
 
-/// The command that fetches.
+/// Returns the command that fetches.
 pub(crate) fn command(
     url: &Url,
     git_ref: &str,
@@ -53,12 +55,12 @@ pub(crate) fn command(
     let path = path.map_or("", PackagePath::as_str);
     let argv = ["/bin/sh", "-c", SCRIPT, "fetch", url.as_str(), git_ref, path, ARCHIVE].map(str::to_owned).to_vec();
     let mut env = environment;
-    env.extend(settings(url, token));
+    env.extend(git_environment(url, token));
     Command { argv, env, cwd: "/tmp".to_owned(), seconds }
 }
 
-/// What `git` is told: which transports there are, that there is nobody to ask, and that no other configuration counts.
-fn settings(url: &Url, token: Option<&SecretString>) -> Vec<(String, String)> {
+/// Returns the environment of `git`: the allowed transports, no prompts, and no other configuration.
+fn git_environment(url: &Url, token: Option<&SecretString>) -> Vec<(String, String)> {
     let mut configuration = vec![
         ("http.followRedirects".to_owned(), "false".to_owned()),
         ("core.hooksPath".to_owned(), "/dev/null".to_owned()),
@@ -70,7 +72,7 @@ fn settings(url: &Url, token: Option<&SecretString>) -> Vec<(String, String)> {
     ];
     if let Some(token) = token {
         let basic = BASE64_STANDARD.encode(format!("x-access-token:{}", token.expose_secret()));
-        // For this origin only, wherever it may lead to.
+        // For this origin only, even after a redirect.
         let origin = url.origin().ascii_serialization();
         configuration.push((format!("http.{origin}/.extraHeader"), format!("Authorization: Basic {basic}")));
     }
@@ -83,13 +85,13 @@ fn settings(url: &Url, token: Option<&SecretString>) -> Vec<(String, String)> {
         ("GIT_LITERAL_PATHSPECS", "1"),
         ("GIT_LFS_SKIP_SMUDGE", "1"),
         ("GIT_ADVICE", "0"),
-        // There is one way out, for an origin on this machine's loopback too.
+        // The egress is the only way, for an origin on this machine's loopback too.
         ("NO_PROXY", ""),
         ("no_proxy", ""),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .to_vec();
-    env.extend(trusted().and_then(|path| Some(("GIT_SSL_CAINFO".to_owned(), path.to_str()?.to_owned()))));
+    env.extend(ca_bundle().and_then(|path| Some(("GIT_SSL_CAINFO".to_owned(), path.to_str()?.to_owned()))));
     env.push(("GIT_CONFIG_COUNT".to_owned(), configuration.len().to_string()));
     for (index, (key, value)) in configuration.into_iter().enumerate() {
         env.push((format!("GIT_CONFIG_KEY_{index}"), key));
@@ -98,8 +100,8 @@ fn settings(url: &Url, token: Option<&SecretString>) -> Vec<(String, String)> {
     env
 }
 
-/// The text without the token, in any of its forms.
-pub(crate) fn without(text: &str, token: Option<&SecretString>) -> String {
+/// Removes the token from the text, in all its forms.
+pub(crate) fn without_token(text: &str, token: Option<&SecretString>) -> String {
     let Some(token) = token.map(|token| token.expose_secret()).filter(|token| !token.is_empty()) else {
         return text.to_owned();
     };

@@ -11,17 +11,17 @@ use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use url::Url;
 
-use crate::config::{AppRunnerConfig, AppRunnerSetupError, trusted};
+use crate::config::{AppRunnerConfig, AppRunnerSetupError, ca_bundle};
 use crate::egress::{self, AppEgressPort, EgressPolicy};
 use crate::link;
-use crate::protocol::{Base, CONFIG_PATH, Config, LOADER_NODE, LOADER_PYTHON, NODE, PLACE, Request};
+use crate::protocol::{Base, CONFIG_PATH, Config, DEPLOYMENT, LOADER_NODE, LOADER_PYTHON, NODE, Request};
 
-/// What the program of a sandbox is called with to run [`casement_sandbox::prepare_network`].
+/// The argument that makes the program run [`casement_sandbox::prepare_network`].
 const NETWORK: &str = "network";
-/// The most open files of one process.
+/// The open-file limit of a process.
 const MAX_OPEN_FILES: u32 = 4096;
 
-/// Where sandboxes are made.
+/// Creates and ends the sandboxes of builds and calls.
 pub(crate) struct AppSandboxes {
     pub(crate) host: Host,
     pub(crate) config: AppRunnerConfig,
@@ -31,31 +31,31 @@ pub(crate) struct AppSandboxes {
     runtime: Handle,
 }
 
-/// What a sandbox is made for.
+/// The parameters of a sandbox.
 pub(crate) struct SandboxParams<'a> {
-    /// What its name begins with.
+    /// The first letter of its name.
     pub(crate) kind: char,
     pub(crate) memory_bytes: u64,
     pub(crate) disk_bytes: u64,
     pub(crate) processes: u32,
-    pub(crate) reach: EgressPolicy,
-    /// What was built, which it sees at its place and cannot change.
+    pub(crate) policy: EgressPolicy,
+    /// The artifact that it mounts read-only.
     pub(crate) artifact: Option<&'a Path>,
-    /// Where the API is, if its programs shall reach it.
+    /// The API's URL, if its programs may reach it.
     pub(crate) base_url: Option<&'a str>,
 }
 
-/// There is no sandbox.
+/// The sandbox could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AppSandboxError {
     #[error("a sandbox could not be started: {0}")]
     Start(#[from] StartError),
-    #[error("a sandbox could not be spoken to: {0}")]
+    #[error("cannot talk to a sandbox: {0}")]
     Io(#[from] io::Error),
 }
 
 impl AppSandboxes {
-    /// Needs a runtime, which serves them.
+    /// Must be called within a runtime, which serves the egress.
     pub(crate) fn new(
         config: AppRunnerConfig,
         name: &str,
@@ -74,39 +74,39 @@ impl AppSandboxes {
         Ok(Self { host, config, egress, ids, root, runtime: Handle::current() })
     }
 
-    /// Makes one. It ends when what is answered is dropped.
-    pub(crate) async fn open(self: &Arc<Self>, wanted: SandboxParams<'_>) -> Result<AppSandbox, AppSandboxError> {
-        let id = format!("{}{}", wanted.kind, self.ids.next().to_string().to_lowercase());
-        let reach = wanted.reach.clone();
-        let spec = self.spec(&id, wanted)?;
+    /// Creates a sandbox, which ends when the returned value is dropped.
+    pub(crate) async fn open(self: &Arc<Self>, params: SandboxParams<'_>) -> Result<AppSandbox, AppSandboxError> {
+        let id = format!("{}{}", params.kind, self.ids.next().to_string().to_lowercase());
+        let policy = params.policy.clone();
+        let spec = self.spec(&id, params)?;
         let sandbox = self.host.start(spec).await?;
-        let mut room = AppSandbox { rooms: Arc::clone(self), id, sandbox: Some(sandbox), held: None };
-        self.serve(room.sandbox()?, reach)?;
-        room.held = Some(link::hold(room.sandbox()?).await?);
-        Ok(room)
+        let mut app_sandbox = AppSandbox { sandboxes: Arc::clone(self), id, sandbox: Some(sandbox), holding: None };
+        self.serve(app_sandbox.sandbox()?, policy)?;
+        app_sandbox.holding = Some(link::hold(app_sandbox.sandbox()?).await?);
+        Ok(app_sandbox)
     }
 
-    /// Serves the way out of a sandbox.
-    pub(crate) fn serve(&self, sandbox: &Sandbox, reach: EgressPolicy) -> io::Result<()> {
-        self.egress.serve(&sandbox.id, egress::listen(&sandbox.dir)?, reach);
+    /// Serves the egress of a sandbox.
+    pub(crate) fn serve(&self, sandbox: &Sandbox, policy: EgressPolicy) -> io::Result<()> {
+        self.egress.serve(&sandbox.id, egress::listen(&sandbox.dir)?, policy);
         Ok(())
     }
 
-    /// Ends a sandbox, whatever runs in it. What cannot be ended is left to the next start's sweep.
+    /// Ends a sandbox with all its processes. If that fails, the sweep of the next start ends it.
     pub(crate) async fn end(&self, id: &str) {
         self.egress.close(id);
         if let Err(error) = self.host.end(id).await {
-            tracing::warn!(sandbox = id, %error, "a sandbox of a program could not be ended");
+            tracing::warn!(sandbox = id, %error, "cannot end a sandbox");
         }
     }
 
-    fn spec(&self, id: &str, wanted: SandboxParams<'_>) -> io::Result<Spec> {
+    fn spec(&self, id: &str, params: SandboxParams<'_>) -> io::Result<Spec> {
         let config = &self.config;
-        // Watched from inside where the kernel does not hold it down.
-        let unheld = self.host.memory_limit() == MemoryLimit::None;
-        let memory_bytes = config.watch_memory_bytes.or(unheld.then_some(wanted.memory_bytes));
-        let base = wanted.base_url.and_then(base);
-        let network = base.as_ref().filter(|base| !is_plain(base));
+        // The app runner watches the memory where the kernel does not limit it.
+        let watch_memory = self.host.memory_limit() == MemoryLimit::None;
+        let memory_bytes = config.watch_memory_bytes.or(watch_memory.then_some(params.memory_bytes));
+        let base = params.base_url.and_then(base);
+        let network = base.as_ref().filter(|base| !is_bindable(base));
         let network = network.map(|base| Network { args: vec![NETWORK.to_owned()], address: base.address });
         let inner = Config { proxy_port: proxy_port(base.as_ref()), base, memory_bytes };
         let loaders =
@@ -114,11 +114,11 @@ impl AppSandboxes {
         let mut files = vec![File { inside: CONFIG_PATH.into(), content: serde_json::to_vec(&inner)? }];
         files.extend(loaders.map(|(path, text)| File { inside: path.into(), content: text.as_bytes().to_vec() }));
         files.extend(
-            wanted.base_url.and_then(hosts).map(|text| File { inside: "/etc/hosts".into(), content: text.into() }),
+            params.base_url.and_then(hosts).map(|text| File { inside: "/etc/hosts".into(), content: text.into() }),
         );
         let mut read_only_at: Vec<(PathBuf, PathBuf)> =
             config.node.iter().map(|node| (node.clone(), PathBuf::from(NODE))).collect();
-        read_only_at.extend(wanted.artifact.map(|artifact| (artifact.to_owned(), PathBuf::from(PLACE))));
+        read_only_at.extend(params.artifact.map(|artifact| (artifact.to_owned(), PathBuf::from(DEPLOYMENT))));
         let npm = config.npm.as_deref().and_then(Path::parent).and_then(Path::parent);
         Ok(Spec {
             id: id.to_owned(),
@@ -132,20 +132,20 @@ impl AppSandboxes {
             network,
             read_only: npm.filter(|npm| !npm.starts_with("/usr")).map(Path::to_owned).into_iter().collect(),
             read_only_at,
-            memory_bytes: wanted.memory_bytes,
-            tmpfs_bytes: wanted.disk_bytes / 2,
-            max_processes: wanted.processes,
+            memory_bytes: params.memory_bytes,
+            tmpfs_bytes: params.disk_bytes / 2,
+            max_processes: params.processes,
             max_open_files: MAX_OPEN_FILES,
         })
     }
 
-    /// What every program finds in its environment: where to go, whom to trust.
+    /// Returns the environment of every program: its proxy and its certificates.
     pub(crate) fn environment(&self, base_url: Option<&str>) -> Vec<(String, String)> {
         let base = base_url.and_then(base);
         let proxy = format!("http://127.0.0.1:{}", proxy_port(base.as_ref()));
         let mut direct = "localhost,127.0.0.1,::1".to_owned();
         if let Some(host) = base.and(base_url).and_then(host) {
-            // An address of the sixth version is written in both ways.
+            // IPv6 addresses are listed with and without brackets.
             let bare = host.trim_matches(['[', ']']);
             direct = if bare == host { format!("{direct},{host}") } else { format!("{direct},{host},{bare}") };
         }
@@ -159,14 +159,14 @@ impl AppSandboxes {
         ];
         all.extend(["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"].map(|name| (name, proxy.as_str())));
         all.extend(["NO_PROXY", "no_proxy"].map(|name| (name, direct.as_str())));
-        if let Some(trusted) = trusted().and_then(Path::to_str) {
+        if let Some(ca_bundle) = ca_bundle().and_then(Path::to_str) {
             let names = ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "npm_config_cafile"];
-            all.extend(names.map(|name| (name, trusted)));
+            all.extend(names.map(|name| (name, ca_bundle)));
         }
         all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// How an entrypoint is loaded, as a command.
+    /// Returns the command that loads an entrypoint.
     pub(crate) fn loader(&self, entrypoint: &casement_domain::deployment::Entrypoint) -> Vec<String> {
         use casement_domain::deployment::Runtime;
         let path = entrypoint.path().as_str().to_owned();
@@ -180,8 +180,8 @@ impl AppSandboxes {
     }
 }
 
-/// Where the API stands inside, so that its address leads there from what knows of no proxy: a name leads to the loopback, and who is
-/// addressed by what stands for all addresses of a machine is found there, too.
+/// Returns the API's address in the sandbox, for programs that ignore proxies: a name resolves to loopback, and the
+/// unspecified address of a machine is served on loopback too.
 fn base(url: &str) -> Option<Base> {
     let parsed = Url::parse(url).ok()?;
     let address = match parsed.host()? {
@@ -194,17 +194,17 @@ fn base(url: &str) -> Option<Base> {
     Some(Base { address, port: parsed.port_or_known_default()?, authority: authority(url)? })
 }
 
-/// Whether the inside can listen there by itself: on the loopback, and above the ports that need a right.
-fn is_plain(base: &Base) -> bool {
+/// Returns true if the app runner can listen on it: a loopback address and an unprivileged port.
+fn is_bindable(base: &Base) -> bool {
     base.address.is_loopback() && base.port >= 1024
 }
 
-/// The port of the way out, beside the API's.
+/// Returns a port for the proxy that differs from the API's.
 fn proxy_port(base: Option<&Base>) -> u16 {
     [3128, 3129].into_iter().find(|port| base.is_none_or(|base| base.port != *port)).unwrap_or_default()
 }
 
-/// `host:port` of an address.
+/// Returns `host:port` of a URL.
 pub(crate) fn authority(url: &str) -> Option<String> {
     let parsed = Url::parse(url).ok()?;
     Some(format!("{}:{}", parsed.host_str()?, parsed.port_or_known_default()?))
@@ -214,7 +214,7 @@ fn host(url: &str) -> Option<String> {
     Url::parse(url).ok()?.host_str().map(str::to_owned)
 }
 
-/// Names of the inside, the API's among them.
+/// Returns the hosts file of the sandbox, with the API's name.
 fn hosts(url: &str) -> Option<String> {
     base(url)?;
     let parsed = Url::parse(url).ok()?;
@@ -224,33 +224,33 @@ fn hosts(url: &str) -> Option<String> {
     }
 }
 
-/// One sandbox, which ends when this is dropped.
+/// One sandbox, which ends when dropped.
 pub(crate) struct AppSandbox {
-    rooms: Arc<AppSandboxes>,
+    sandboxes: Arc<AppSandboxes>,
     pub(crate) id: String,
     sandbox: Option<Sandbox>,
-    /// As long as this is open the inside stays.
-    held: Option<UnixStream>,
+    /// The sandbox lives as long as this connection is open.
+    holding: Option<UnixStream>,
 }
 
 impl AppSandbox {
-    /// The sandbox of an earlier life of the server.
-    pub(crate) fn found(rooms: &Arc<AppSandboxes>, sandbox: Sandbox) -> Self {
-        Self { rooms: Arc::clone(rooms), id: sandbox.id.clone(), sandbox: Some(sandbox), held: None }
+    /// Wraps the sandbox of a previous server process.
+    pub(crate) fn adopted(sandboxes: &Arc<AppSandboxes>, sandbox: Sandbox) -> Self {
+        Self { sandboxes: Arc::clone(sandboxes), id: sandbox.id.clone(), sandbox: Some(sandbox), holding: None }
     }
 
-    /// What is in it.
+    /// Returns the sandbox.
     pub(crate) fn sandbox(&self) -> io::Result<&Sandbox> {
         self.sandbox.as_ref().ok_or_else(|| io::Error::other("the sandbox is not there"))
     }
 
-    /// Ends it and waits until nothing of it is left.
+    /// Ends the sandbox and waits until it is gone.
     pub(crate) async fn end(mut self) {
         self.sandbox = None;
-        self.rooms.end(&self.id).await;
+        self.sandboxes.end(&self.id).await;
     }
 
-    /// Asks something of what is inside.
+    /// Sends a request to the app runner.
     pub(crate) async fn ask(&self, request: &Request) -> io::Result<UnixStream> {
         link::ask(self.sandbox()?, request).await
     }
@@ -259,8 +259,8 @@ impl AppSandbox {
 impl Drop for AppSandbox {
     fn drop(&mut self) {
         if self.sandbox.is_some() {
-            let (rooms, id) = (Arc::clone(&self.rooms), std::mem::take(&mut self.id));
-            self.rooms.runtime.spawn(async move { rooms.end(&id).await });
+            let (sandboxes, id) = (Arc::clone(&self.sandboxes), std::mem::take(&mut self.id));
+            self.sandboxes.runtime.spawn(async move { sandboxes.end(&id).await });
         }
     }
 }

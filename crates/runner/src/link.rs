@@ -1,4 +1,4 @@
-//! The server's side of the conversation with the inside of a sandbox.
+//! The client of the app runner: the server's side of the protocol.
 
 use std::fs::File;
 use std::io;
@@ -10,24 +10,24 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::protocol::{Answer, Command, Exit, OutputLine, PART, Request, next, next_bytes, send, send_bytes};
+use crate::protocol::{Answer, CHUNK_BYTES, Command, Exit, OutputLine, Request, next, next_bytes, send, send_bytes};
 
-/// How long the inside may take to answer what takes it no time.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of requests that take no work.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Hears what a program writes.
+/// Receives the output of a program.
 #[async_trait]
 pub(crate) trait LineSink: Send {
-    /// Takes the next lines; holds their writer up meanwhile.
-    async fn hear(&mut self, lines: Vec<OutputLine>);
+    /// Takes the next lines; the program blocks meanwhile.
+    async fn push(&mut self, lines: Vec<OutputLine>);
 }
 
-/// Hears nothing.
+/// Discards the output.
 pub(crate) struct DiscardLines;
 
 #[async_trait]
 impl LineSink for DiscardLines {
-    async fn hear(&mut self, _: Vec<OutputLine>) {}
+    async fn push(&mut self, _: Vec<OutputLine>) {}
 }
 
 /// Sends a request.
@@ -37,23 +37,23 @@ pub(crate) async fn ask(sandbox: &Sandbox, request: &Request) -> io::Result<Unix
     Ok(stream)
 }
 
-/// Takes hold of a sandbox.
+/// Holds a sandbox: it lives as long as the returned connection.
 pub(crate) async fn hold(sandbox: &Sandbox) -> io::Result<UnixStream> {
     let mut stream = ask(sandbox, &Request::Hold).await?;
-    match within(PATIENCE, next(&mut stream)).await? {
+    match with_timeout(REQUEST_TIMEOUT, next(&mut stream)).await? {
         Some(Answer::Done) => Ok(stream),
-        _ => Err(unclear()),
+        _ => Err(broken()),
     }
 }
 
-/// Hands an archive in and has it unpacked.
+/// Sends an archive and waits until it is unpacked.
 pub(crate) async fn unpack(
     stream: &mut UnixStream,
     archive: File,
     patience: Duration,
 ) -> io::Result<Result<(), String>> {
     let mut archive = tokio::fs::File::from_std(archive);
-    let mut part = vec![0; PART];
+    let mut part = vec![0; CHUNK_BYTES];
     loop {
         let count = archive.read(&mut part).await?;
         send_bytes(stream, &part[..count]).await?;
@@ -61,32 +61,32 @@ pub(crate) async fn unpack(
             break;
         }
     }
-    done(within(patience, next(stream)).await?)
+    done(with_timeout(patience, next(stream)).await?)
 }
 
-/// Takes bytes out, at most so many, into a file.
+/// Reads a stream into a file, up to a limit.
 pub(crate) async fn take(
     stream: &mut UnixStream,
     file: File,
-    most: u64,
+    max_bytes: u64,
     patience: Duration,
 ) -> io::Result<Result<File, String>> {
     let mut file = tokio::fs::File::from_std(file);
-    let mut room = most;
+    let mut space = max_bytes;
     let taken = async {
         loop {
-            let part = next_bytes(stream).await?.ok_or_else(unclear)?;
+            let part = next_bytes(stream).await?.ok_or_else(broken)?;
             if part.is_empty() {
                 return done(next(stream).await?);
             }
-            let Some(left) = room.checked_sub(part.len() as u64) else {
-                return Ok(Err(format!("more than {most} bytes")));
+            let Some(left) = space.checked_sub(part.len() as u64) else {
+                return Ok(Err(format!("more than {max_bytes} bytes")));
             };
-            room = left;
+            space = left;
             file.write_all(&part).await?;
         }
     };
-    if let Err(reason) = within(patience, taken).await? {
+    if let Err(reason) = with_timeout(patience, taken).await? {
         return Ok(Err(reason));
     }
     file.flush().await?;
@@ -96,27 +96,27 @@ pub(crate) async fn take(
 }
 
 /// Runs a program to its end.
-pub(crate) async fn command(sandbox: &Sandbox, command: Command, ear: &mut dyn LineSink) -> io::Result<Exit> {
-    let patience = Duration::from_secs(command.seconds) + PATIENCE;
+pub(crate) async fn command(sandbox: &Sandbox, command: Command, sink: &mut dyn LineSink) -> io::Result<Exit> {
+    let patience = Duration::from_secs(command.seconds) + REQUEST_TIMEOUT;
     let mut stream = ask(sandbox, &Request::Command(command)).await?;
     let ended = async {
         loop {
-            match next(&mut stream).await?.ok_or_else(unclear)? {
-                Answer::Lines { lines } => ear.hear(lines).await,
+            match next(&mut stream).await?.ok_or_else(broken)? {
+                Answer::Lines { lines } => sink.push(lines).await,
                 Answer::Exit(exit) => return Ok(exit),
                 Answer::Refused { reason } => return Err(io::Error::other(reason)),
-                _ => return Err(unclear()),
+                _ => return Err(broken()),
             }
         }
     };
-    within(patience, ended).await
+    with_timeout(patience, ended).await
 }
 
-/// What is answered next that is no line; lines are handed on.
-pub(crate) async fn words(stream: &mut UnixStream, ear: &mut dyn LineSink) -> io::Result<Answer> {
+/// Returns the next answer that is no output; passes output on.
+pub(crate) async fn next_answer(stream: &mut UnixStream, sink: &mut dyn LineSink) -> io::Result<Answer> {
     loop {
-        match next(stream).await?.ok_or_else(unclear)? {
-            Answer::Lines { lines } => ear.hear(lines).await,
+        match next(stream).await?.ok_or_else(broken)? {
+            Answer::Lines { lines } => sink.push(lines).await,
             other => return Ok(other),
         }
     }
@@ -126,14 +126,14 @@ fn done(answer: Option<Answer>) -> io::Result<Result<(), String>> {
     match answer {
         Some(Answer::Done) => Ok(Ok(())),
         Some(Answer::Refused { reason }) => Ok(Err(reason)),
-        _ => Err(unclear()),
+        _ => Err(broken()),
     }
 }
 
-async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn with_timeout<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(patience, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-fn unclear() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the inside of the sandbox broke off")
+fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the connection to the app runner broke")
 }

@@ -1,4 +1,4 @@
-//! Looking through uploaded packages before anything is done with them.
+//! Checks uploaded packages before anything else is done with them.
 
 use std::fs::File;
 use std::io::{self, Seek as _};
@@ -15,38 +15,39 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::io::ReaderStream;
 
-/// Archives that are unpacked in thought at a time: each is a core's work.
-const AT_ONCE: usize = 2;
-/// How much is read back at a time, in bytes.
-const PART: usize = 256 << 10;
+/// Archives that are checked at a time; each keeps a core busy.
+const MAX_CHECKS: usize = 2;
+/// The read size in bytes.
+const CHUNK_BYTES: usize = 256 << 10;
 
-/// Looks through packages. Each lies meanwhile in a file without a name, which goes with the last who reads it.
+/// Checks packages. Each is spooled to an unnamed file, which is deleted with its last reader.
 #[derive(Debug)]
 pub struct Packages {
     directory: PathBuf,
-    turns: Semaphore,
+    permits: Semaphore,
 }
 
 impl Packages {
-    /// Its files lie in `directory`, which is there.
+    /// Spools to `directory`, which exists.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, turns: Semaphore::new(AT_ONCE) }
+        Self { directory, permits: Semaphore::new(MAX_CHECKS) }
     }
 }
 
-/// Writes content down, at most so many bytes; answers the file at its beginning, its length and its SHA-256 in hexadecimal.
+/// Writes content to a file, up to a limit; returns the file at its beginning, its length and its SHA-256 in
+/// hexadecimal.
 pub(crate) async fn spool_to_file(
     file: File,
     mut content: ByteStream,
-    most: u64,
+    max_bytes: u64,
 ) -> Result<(File, u64, String), OperationError> {
     let mut file = tokio::fs::File::from_std(file);
     let (mut size, mut checksum) = (0, Sha256::new());
     while let Some(part) = content.try_next().await? {
         size += part.len() as u64;
-        if size > most {
-            return Err(OperationError::TooLarge(format!("file: a package has at most {most} bytes")));
+        if size > max_bytes {
+            return Err(OperationError::TooLarge(format!("file: a package has at most {max_bytes} bytes")));
         }
         checksum.update(&part);
         file.write_all(&part).await.map_err(disk)?;
@@ -57,7 +58,7 @@ pub(crate) async fn spool_to_file(
     Ok((file, size, hex(checksum)))
 }
 
-/// A checksum as it is written.
+/// Formats a checksum.
 pub(crate) fn hex(checksum: Sha256) -> String {
     checksum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -68,13 +69,13 @@ impl PackageArchives for Packages {
         let file = tempfile::tempfile_in(&self.directory).map_err(disk)?;
         let (file, size_bytes, checksum) = spool_to_file(file, content, package::MAX_BYTES).await?;
         let wanted = entrypoint.as_str().to_owned();
-        let looked = {
-            let _turn = self.turns.acquire().await;
+        let checked = {
+            let _turn = self.permits.acquire().await;
             tokio::task::spawn_blocking(move || look_through(file, &wanted))
                 .await
                 .map_err(|e| disk(io::Error::other(e)))?
         };
-        let (file, found) = looked.map_err(|error| match error {
+        let (file, found) = checked.map_err(|error| match error {
             ArchiveError::Io(error) => disk(error),
             bad => InvalidInput::of("file", InvalidValue::new(FieldCode::InvalidFormat, bad.to_string())).into(),
         })?;
@@ -82,7 +83,7 @@ impl PackageArchives for Packages {
             let missing = InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such file in the package");
             return Err(InvalidInput::of("entrypoint_rel_path", missing).into());
         }
-        let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PART).map_err(disk).boxed();
+        let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK_BYTES).map_err(disk).boxed();
         Ok(InspectedPackage { size_bytes, checksum, content })
     }
 }

@@ -1,8 +1,8 @@
-//! What the server and the first program of a sandbox say to each other.
+//! The protocol between the server and the app runner of a sandbox.
 //!
-//! Over one unix socket, as often as wanted: a connection carries one request and its answers, as frames: a length of four bytes
-//! (little-endian) and so many bytes of JSON. Where bytes follow, they come as frames too, up to an empty one. Both sides take what
-//! they hear for hostile: the inside runs what a caller has sent.
+//! It runs over one unix socket with any number of connections. A connection carries one request and its answers as
+//! frames: a length of four bytes (little-endian) and that many bytes of JSON. Streams of bytes are frames too, ended
+//! by an empty frame. Both sides distrust the other: the app runner runs code of callers.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,58 +11,59 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Where the inside finds its configuration.
+/// The path of the configuration in the sandbox.
 pub(crate) const CONFIG_PATH: &str = "/run/casement/in/runner.json";
-/// Where the inside finds the way out.
+/// The path of the egress socket in the sandbox.
 pub(crate) const EGRESS_PATH: &str = "/run/casement/egress/egress.sock";
-/// Where the inside finds its loaders.
+/// The paths of the loaders in the sandbox.
 pub(crate) const LOADER_PYTHON: &str = "/run/casement/in/loader.py";
 pub(crate) const LOADER_NODE: &str = "/run/casement/in/loader.mjs";
-/// Where Node lies inside.
+/// The path of Node in the sandbox.
 pub(crate) const NODE: &str = "/run/casement/node";
-/// Where a program lies inside, while it is built and when it runs: what is installed names its own place.
-pub(crate) const PLACE: &str = "/home/casement/deployment";
-/// The program itself, and what was installed for it where that is not beside it.
+/// The path of a deployment in the sandbox, the same for builds and calls, because installed packages contain their own
+/// path.
+pub(crate) const DEPLOYMENT: &str = "/home/casement/deployment";
+/// The program itself, and its Python packages.
 pub(crate) const APP: &str = "/home/casement/deployment/app";
 pub(crate) const VENV: &str = "/home/casement/deployment/venv";
 
-/// The longest frame: a payload or a result of 1 MiB, however JSON writes it, and what stands around it.
+/// The longest frame: a payload or an output of 1 MiB, however JSON writes it, and its envelope.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 << 20;
-/// How many bytes go into one frame of a stream.
-pub(crate) const PART: usize = 256 << 10;
+/// The bytes of one frame of a stream.
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
-/// What a sandbox is told at its start.
+/// The configuration of a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Config {
-    /// The port of the way out on the loopback.
+    /// The port of the egress proxy on loopback.
     pub(crate) proxy_port: u16,
-    /// Where the API is reached from inside, and what to ask the way out for.
+    /// The API's address in the sandbox, and its target for the proxy.
     pub(crate) base: Option<Base>,
-    /// What all processes and files may hold of the memory together, in bytes, where nothing else holds them down.
+    /// The memory limit of all processes and files together, in bytes, where the kernel enforces none.
     pub(crate) memory_bytes: Option<u64>,
 }
 
-/// The way to Casement itself, for programs that know of no proxy.
+/// The address of Casement itself, for programs that ignore proxies.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Base {
-    /// An address of the sandbox's own.
+    /// An address in the sandbox.
     pub(crate) address: IpAddr,
     pub(crate) port: u16,
-    /// `host:port`, as it is asked for with `CONNECT`.
+    /// `host:port`, for `CONNECT`.
     pub(crate) authority: String,
 }
 
-/// What can be asked.
+/// A request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// Stay. The sandbox ends when this connection does, unless a call has begun.
+    /// Keep the sandbox. It ends with this connection, unless a call has begun.
     Hold,
-    /// The bytes of a ZIP archive follow; unpack them to the program's place.
+    /// Unpack the ZIP archive that follows to the program's path.
     Unpack { top: Option<String> },
-    /// Answer the place of the program as a compressed archive.
+    /// Send the program and its dependencies as a compressed archive.
     Pack,
-    /// Answer the bytes of a file.
+    /// Send a file.
     Read { path: String, most: u64 },
     /// Run a program to its end.
     Command(Command),
@@ -70,7 +71,7 @@ pub(crate) enum Request {
     Load(Command),
     /// Give the loaded process its call.
     Call(CallParams),
-    /// Answer the lines from this number on, and how the call ended.
+    /// Send the lines from this number on, and how the call ended.
     Follow { from: u64 },
 }
 
@@ -80,11 +81,11 @@ pub(crate) struct Command {
     pub(crate) argv: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: String,
-    /// For how long it may run, in seconds.
+    /// The timeout in seconds.
     pub(crate) seconds: u64,
 }
 
-/// Names the program, and nothing that may be a secret.
+/// Shows the program only; the rest may contain secrets.
 impl std::fmt::Debug for Command {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Command").field("program", &self.argv.first()).finish_non_exhaustive()
@@ -99,31 +100,31 @@ pub(crate) struct CallParams {
     pub(crate) action: String,
     /// JSON text.
     pub(crate) payload: Option<String>,
-    /// The longest result, in bytes of JSON text.
+    /// The longest output, in bytes of JSON text.
     pub(crate) output_bytes: u64,
-    /// After how many seconds the sandbox ends by itself if nobody has ended it.
+    /// After how many seconds the sandbox ends by itself if no server ended it.
     pub(crate) seconds: u64,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It was done; bytes may follow.
+    /// Done; a stream may follow.
     Done,
-    /// It cannot be done, for people.
+    /// The request cannot be carried out; the reason is for people.
     Refused { reason: String },
-    /// What a program has written.
+    /// Output of a program.
     Lines { lines: Vec<OutputLine> },
-    /// A program has ended.
+    /// The end of a program.
     Exit(Exit),
-    /// The process waits for its call, and has registered this.
+    /// The process is loaded and waits for its call; these apps are registered.
     Loaded { apps: Vec<App> },
     /// The call has ended.
     Ended(Outcome),
 }
 
-/// A line that was written.
+/// A line of output.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct OutputLine {
     pub(crate) number: u64,
@@ -137,13 +138,13 @@ pub(crate) struct OutputLine {
 pub(crate) enum Exit {
     Code(i32),
     Signal(i32),
-    /// It took longer than it may.
+    /// It timed out.
     Late,
-    /// With all that it started it used more memory than it may.
+    /// With all its descendants it exceeded its memory.
     OutOfMemory,
 }
 
-/// What an entrypoint registers.
+/// An app that an entrypoint registers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct App {
     pub(crate) name: String,
@@ -154,15 +155,15 @@ pub(crate) struct App {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// The action returned; JSON text of what it returned, if anything.
+    /// The action returned; its output as JSON text, if any.
     Returned { output: Option<String> },
-    /// The action raised, or there is none such.
+    /// The action raised an error, or does not exist.
     Raised { reason: String },
-    /// What it returned is not JSON, or too long.
+    /// The output is not JSON, or too long.
     Unfit { reason: String },
     /// The process ended before that.
     Died { exit: Exit },
-    /// The sandbox ended before anything was heard of it.
+    /// The sandbox ended without a result.
     Lost,
 }
 
@@ -172,7 +173,7 @@ pub(crate) async fn send<W: AsyncWrite + Unpin>(to: &mut W, words: &impl Seriali
     send_bytes(to, &body).await
 }
 
-/// Sends one frame of bytes; an empty one ends a stream of them.
+/// Sends one frame of bytes; an empty frame ends a stream.
 pub(crate) async fn send_bytes<W: AsyncWrite + Unpin>(to: &mut W, body: &[u8]) -> io::Result<()> {
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
     let mut whole = Vec::with_capacity(body.len() + 4);
@@ -181,7 +182,7 @@ pub(crate) async fn send_bytes<W: AsyncWrite + Unpin>(to: &mut W, body: &[u8]) -
     to.write_all(&whole).await
 }
 
-/// The next frame, or `None` at the end of the connection.
+/// Reads the next frame; `None` at the end of the connection.
 pub(crate) async fn next_bytes<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length).await {
@@ -197,7 +198,7 @@ pub(crate) async fn next_bytes<R: AsyncRead + Unpin>(from: &mut R) -> io::Result
     Ok(Some(body))
 }
 
-/// The next words, or `None` at the end of the connection.
+/// Reads the next message; `None` at the end of the connection.
 pub(crate) async fn next<T: DeserializeOwned, R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<T>> {
     let Some(body) = next_bytes(from).await? else { return Ok(None) };
     serde_json::from_slice(&body).map(Some).map_err(io::Error::from)

@@ -1,4 +1,4 @@
-//! Running: of every deployment a loaded process waits, takes one call and ends.
+//! Runs the actions of deployments: for each deployment a loaded process waits, takes one call and ends.
 
 mod call;
 mod deployment_pool;
@@ -25,41 +25,42 @@ use crate::host::{AppSandbox, AppSandboxes, authority};
 
 use deployment_pool::DeploymentPool;
 
-/// Processes that are loaded at a time: each keeps a core busy.
-const LOADING_AT_ONCE: usize = 4;
+/// Simultaneous loads; each keeps a core busy.
+const MAX_LOADING: usize = 4;
 
 /// Runs actions on this node.
 pub struct AppRunnerPool(Arc<Inner>);
 
 struct Inner {
-    rooms: Arc<AppSandboxes>,
+    sandboxes: Arc<AppSandboxes>,
     artifacts: Arc<Artifacts>,
     call_records: CallRecords,
     clock: Arc<dyn Clock>,
     loading: Arc<Semaphore>,
     pools: Mutex<HashMap<DeploymentId, Arc<DeploymentPool>>>,
     calls: Mutex<HashMap<InvocationId, RunningCall>>,
-    /// Sandboxes of calls of an earlier life, and what was noted of them.
+    /// Calls of a previous server process: their sandboxes and records.
     adopted: Mutex<HashMap<InvocationId, call::AdoptedCall>>,
     fall: mpsc::UnboundedSender<FailedDeployment>,
     failed_deployment: tokio::sync::Mutex<mpsc::UnboundedReceiver<FailedDeployment>>,
 }
 
-/// How a call ended, once it has.
-type End = Option<Result<Option<String>, RunFailure>>;
+/// The result of a call, once it has ended.
+type CallResult = Option<Result<Option<String>, RunFailure>>;
 
-/// A call that this server knows of.
+/// A call that this process runs or waits for.
 struct RunningCall {
-    /// Ends it.
-    unwanted: CancellationToken,
-    ended: watch::Receiver<End>,
+    /// Cancelled to end the call.
+    cancellation: CancellationToken,
+    ended: watch::Receiver<CallResult>,
 }
 
 impl AppRunnerPool {
-    /// Runs what the workshop builds; makes its directories. Must be called inside the runtime that its sandboxes' ways out are served in.
+    /// Runs the artifacts of `builder`; creates its directories. Must be called within the runtime that serves the
+    /// sandboxes' egress.
     ///
     /// # Errors
-    /// If there can be no sandboxes, or a directory cannot be made.
+    /// If sandboxes are impossible, or a directory cannot be created.
     pub fn new(
         config: AppRunnerConfig,
         workshop: &AppBuilder,
@@ -71,14 +72,14 @@ impl AppRunnerPool {
         let path = config.data_dir.join("calls");
         let call_records =
             CallRecords::new(path.clone()).map_err(|source| AppRunnerSetupError::Directory { path, source })?;
-        let rooms = Arc::new(AppSandboxes::new(config, "processes", egress, ids)?);
+        let sandboxes = Arc::new(AppSandboxes::new(config, "processes", egress, ids)?);
         let (fall, failed_deployment) = mpsc::unbounded_channel();
         Ok(Self(Arc::new(Inner {
-            rooms,
+            sandboxes,
             artifacts,
             call_records,
             clock,
-            loading: Arc::new(Semaphore::new(LOADING_AT_ONCE)),
+            loading: Arc::new(Semaphore::new(MAX_LOADING)),
             pools: Mutex::default(),
             calls: Mutex::default(),
             adopted: Mutex::default(),
@@ -101,7 +102,7 @@ impl Inner {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool of a deployment; one that is not kept ready has nobody waiting.
+    /// Returns the pool of a deployment; a new one keeps no process ready.
     fn pool(self: &Arc<Self>, runnable: &Runnable) -> Arc<DeploymentPool> {
         let mut pools = self.pools();
         let pool = pools
@@ -110,66 +111,66 @@ impl Inner {
         Arc::clone(pool)
     }
 
-    /// Begins to mind a call, and answers how to hear of its end.
-    fn mind<F>(
+    /// Starts a call as a task, and returns the receiver of its result. `None` if the call is running already.
+    fn spawn_call<F>(
         self: &Arc<Self>,
         id: InvocationId,
         work: impl FnOnce(CancellationToken) -> F,
-    ) -> Option<watch::Receiver<End>>
+    ) -> Option<watch::Receiver<CallResult>>
     where
         F: Future<Output = Result<Option<String>, RunFailure>> + Send + 'static,
     {
-        let unwanted = CancellationToken::new();
-        let (say, ended) = watch::channel(None);
+        let cancellation = CancellationToken::new();
+        let (sender, ended) = watch::channel(None);
         {
             let mut calls = self.calls();
             if calls.contains_key(&id) {
                 return None;
             }
-            calls.insert(id, RunningCall { unwanted: unwanted.clone(), ended: ended.clone() });
+            calls.insert(id, RunningCall { cancellation: cancellation.clone(), ended: ended.clone() });
         }
-        let work = work(unwanted);
+        let work = work(cancellation);
         tokio::spawn(async move {
             let end = work.await;
-            say.send_replace(Some(end));
+            sender.send_replace(Some(end));
         });
         Some(ended)
     }
 
-    /// Takes hold of what an earlier life of the server left.
-    async fn find(self: &Arc<Self>) -> Vec<InvocationId> {
-        let noted = self.call_records.read().unwrap_or_else(|error| {
-            tracing::error!(%error, "the notes of earlier calls cannot be read");
+    /// Adopts the sandboxes and records of a previous server process.
+    async fn adopt_calls(self: &Arc<Self>) -> Vec<InvocationId> {
+        let recorded = self.call_records.read_all().unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot read the records of earlier calls");
             Vec::new()
         });
         let keep: HashSet<String> =
-            noted.iter().filter(|(_, note)| note.outcome.is_none()).map(|(_, note)| note.sandbox.clone()).collect();
-        if let Err(error) = self.rooms.host.sweep(&keep).await {
-            tracing::warn!(%error, "processes of an earlier life could not be ended");
+            recorded.iter().filter(|(_, note)| note.outcome.is_none()).map(|(_, note)| note.sandbox.clone()).collect();
+        if let Err(error) = self.sandboxes.host.sweep(&keep).await {
+            tracing::warn!(%error, "cannot end processes of a previous server process");
         }
-        let living = self.rooms.host.list().await.unwrap_or_else(|error| {
-            tracing::error!(%error, "processes of an earlier life cannot be found");
+        let sandboxes = self.sandboxes.host.list().await.unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot list processes of a previous server process");
             Vec::new()
         });
-        let mut living: HashMap<String, Sandbox> =
-            living.into_iter().map(|sandbox| (sandbox.id.clone(), sandbox)).collect();
+        let mut sandboxes: HashMap<String, Sandbox> =
+            sandboxes.into_iter().map(|sandbox| (sandbox.id.clone(), sandbox)).collect();
         let mut found = Vec::new();
-        for (id, note) in noted {
-            let room = living.remove(&note.sandbox).map(|sandbox| {
-                let reach = EgressPolicy::Web(note.base.as_deref().and_then(authority).into_iter().collect());
-                if let Err(error) = self.rooms.serve(&sandbox, reach) {
-                    tracing::warn!(call = %id, %error, "a call of an earlier life has no way out");
+        for (id, note) in recorded {
+            let app_sandbox = sandboxes.remove(&note.sandbox).map(|sandbox| {
+                let policy = EgressPolicy::Web(note.base.as_deref().and_then(authority).into_iter().collect());
+                if let Err(error) = self.sandboxes.serve(&sandbox, policy) {
+                    tracing::warn!(call = %id, %error, "cannot serve the egress of an adopted call");
                 }
-                AppSandbox::found(&self.rooms, sandbox)
+                AppSandbox::adopted(&self.sandboxes, sandbox)
             });
-            self.adopted().insert(id, call::AdoptedCall { note, room });
+            self.adopted().insert(id, call::AdoptedCall { note, app_sandbox });
             found.push(id);
         }
         found
     }
 }
 
-async fn end_of(mut ended: watch::Receiver<End>) -> Result<Option<String>, RunFailure> {
+async fn wait_for_end(mut ended: watch::Receiver<CallResult>) -> Result<Option<String>, RunFailure> {
     match ended.wait_for(Option::is_some).await {
         Ok(end) => end.clone().unwrap_or_else(|| Err(failure::host("the call was lost"))),
         Err(_) => Err(failure::host("the call was lost")),
@@ -198,37 +199,38 @@ impl Runner for AppRunnerPool {
 
     async fn run(&self, call: Call, lines: Arc<dyn Lines>) -> Result<Option<String>, RunFailure> {
         let (id, inner) = (call.invocation, Arc::clone(&self.0));
-        let minded = self.0.mind(id, |unwanted| async move { call::run(&inner, call, lines, unwanted).await });
-        end_of(minded.ok_or_else(|| failure::host("the call runs already"))?).await
+        let started =
+            self.0.spawn_call(id, |cancellation| async move { call::run(&inner, call, lines, cancellation).await });
+        wait_for_end(started.ok_or_else(|| failure::host("the call runs already"))?).await
     }
 
     async fn adopt(&self) -> Vec<InvocationId> {
-        self.0.find().await
+        self.0.adopt_calls().await
     }
 
     async fn resume(&self, invocation: InvocationId, lines: Arc<dyn Lines>) -> Result<Option<String>, RunFailure> {
         let inner = Arc::clone(&self.0);
         let Some(adopted) = self.0.adopted().remove(&invocation) else {
             let known = self.0.calls().get(&invocation).map(|call| call.ended.clone());
-            return end_of(known.ok_or_else(|| failure::lost("its process was lost with the server"))?).await;
+            return wait_for_end(known.ok_or_else(|| failure::lost("its process was lost with the server"))?).await;
         };
-        let minded = self.0.mind(invocation, |unwanted| async move {
-            call::resume(&inner, invocation, adopted, lines, unwanted).await
+        let started = self.0.spawn_call(invocation, |cancellation| async move {
+            call::resume(&inner, invocation, adopted, lines, cancellation).await
         });
-        end_of(minded.ok_or_else(|| failure::host("the call runs already"))?).await
+        wait_for_end(started.ok_or_else(|| failure::host("the call runs already"))?).await
     }
 
     async fn end(&self, invocation: InvocationId) {
         let known = self.0.calls().remove(&invocation);
         if let Some(call) = known {
-            call.unwanted.cancel();
-            // Its sandbox is gone when this is over.
-            end_of(call.ended).await.ok();
+            call.cancellation.cancel();
+            // The result arrives after the sandbox is gone.
+            wait_for_end(call.ended).await.ok();
         }
         let adopted = self.0.adopted().remove(&invocation);
-        if let Some(room) = adopted.and_then(|adopted| adopted.room) {
-            room.end().await;
+        if let Some(app_sandbox) = adopted.and_then(|adopted| adopted.app_sandbox) {
+            app_sandbox.end().await;
         }
-        self.0.call_records.forget(invocation);
+        self.0.call_records.remove(invocation);
     }
 }

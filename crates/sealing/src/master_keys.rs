@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_in_its_place_only_and_unaltered_only() {
+    fn a_sealed_value_opens_only_unaltered_and_in_its_place() {
         let folder = tempfile::tempdir().expect("a folder");
         let keys = open(folder.path(), None).expect("keys");
         let sealed = keys.seal("a", b"word").expect("sealed");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_once_and_for_its_owner_only() {
+    fn the_key_is_created_once_and_readable_by_its_owner_only() {
         use std::os::unix::fs::PermissionsExt as _;
 
         let folder = tempfile::tempdir().expect("a folder");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_server_learns_of_a_new_key_and_an_old_one_goes_when_nothing_uses_it() {
+    fn a_new_key_is_picked_up_and_an_unused_old_key_is_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         let server = open(folder.path(), None).expect("keys");
         let old = server.seal("a", b"word").expect("sealed");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_the_environment_are_read_and_never_said() {
+    fn keys_from_the_environment_work_and_are_never_shown() {
         let folder = tempfile::tempdir().expect("a folder");
         let text = |byte: u8| base64::engine::general_purpose::STANDARD.encode([byte; 32]);
         let one: SecretString = text(1).into();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_sealed_comes_out_whatever_its_length() {
+    async fn sealed_content_of_any_length_opens() {
         let (_folder, seals) = seals();
         for length in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, CHUNK + TAG, 3 * CHUNK, 3 * CHUNK + 5] {
             let plain: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_cut_altered_or_put_in_another_order_does_not_come_out() {
+    async fn truncated_altered_or_reordered_content_is_refused() {
         let (_folder, seals) = seals();
         let plain = vec![7; 2 * CHUNK + 100];
         let (key, sealed) = seals.seal("here", pieces(&plain)).expect("sealed");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn content_that_breaks_off_is_never_sealed_as_if_it_were_whole() {
+    async fn interrupted_content_is_never_sealed_as_complete() {
         let (_folder, seals) = seals();
         let broken = stream::iter([Ok(Bytes::from(vec![1; 2 * CHUNK])), Err(OperationError::Broken("off".to_owned()))]);
         let (_, mut sealed) = seals.seal("here", broken.boxed()).expect("sealed");

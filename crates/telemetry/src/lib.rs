@@ -1,6 +1,6 @@
-//! Records of what happens: events of sessions, audit records of API calls, and the export to an OpenTelemetry collector.
+//! Telemetry events of sessions, audit records of API calls, and the export to an OpenTelemetry collector.
 //!
-//! - [`events`] collects the events of this node's sessions, stores them in groups and feeds those who follow a session.
+//! - [`events`] collects the events of this node's sessions, stores them in groups and feeds followers.
 //! - [`audit`] stores audit records in groups, so that many calls share one commit.
 //! - [`otlp`] sends stored events to an OpenTelemetry collector.
 

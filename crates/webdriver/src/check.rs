@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::Connect;
 
-/// The address in requests. chromedriver refuses host names other than its own; [`Connect`] decides where the stream goes.
+/// The URL in requests. chromedriver refuses other host names; [`Connect`] opens the actual stream.
 const CHROMEDRIVER: &str = "http://127.0.0.1:9515/";
 /// The address of the browser's debugging port, as chromedriver reaches it.
 const DEBUGGER: &str = "127.0.0.1:9222";
@@ -15,31 +15,31 @@ const PAGE: &str = "data:text/html,<title>Casement</title>";
 const WINDOW: (u32, u32) = (800, 600);
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Why a browser cannot be driven over WebDriver.
+/// A browser cannot be driven over WebDriver.
 #[derive(Debug, thiserror::Error)]
 pub enum WebDriverError {
-    /// The WebDriver server made no session.
+    /// The WebDriver server created no session.
     #[error("no WebDriver session: {0}")]
     NewSession(#[source] NewSessionError),
-    /// The browser did not carry out a command.
+    /// A command failed.
     #[error("the WebDriver command {command} failed: {source}")]
     Command {
         /// The name of the command.
         command: &'static str,
-        /// What fantoccini reports.
+        /// The error of fantoccini.
         source: CmdError,
     },
-    /// The browser answered a command with something else than was asked for.
+    /// The result of a command is wrong.
     #[error("the browser shows {found} instead of {expected}")]
     Unexpected {
-        /// What the command was to lead to.
+        /// The expected result.
         expected: String,
-        /// What it led to.
+        /// The actual result.
         found: String,
     },
 }
 
-/// Makes a WebDriver session that is attached to the running browser. Closing it leaves the browser as it is.
+/// Creates a WebDriver session that is attached to the running browser. Closing it leaves the browser unchanged.
 ///
 /// # Errors
 /// [`WebDriverError::NewSession`].
@@ -50,7 +50,7 @@ pub async fn attach(connect: Connect) -> Result<Client, WebDriverError> {
     client.map_err(WebDriverError::NewSession)
 }
 
-/// Opens a page, sizes its window and takes a screenshot of it over WebDriver.
+/// Opens a page, sizes its window and takes a screenshot over WebDriver.
 ///
 /// # Errors
 /// Any [`WebDriverError`].

@@ -1,6 +1,6 @@
-//! Browsers behind a W3C WebDriver server, driven with fantoccini.
+//! A WebDriver client for tests, based on fantoccini.
 //!
-//! Knows nothing of sandboxes: the caller passes a [`Connect`] that opens a stream to the WebDriver server.
+//! Independent of sandboxes: the caller passes a [`Connect`] that opens a stream to the WebDriver server.
 
 mod check;
 mod connector;

@@ -1,4 +1,4 @@
-//! Wakes those who wait for news of deployments and invocations.
+//! Wakes waiters when deployments and invocations change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,51 +15,51 @@ use tracing::warn;
 
 use crate::system::System;
 
-/// After so long it is looked again, whatever was or was not heard.
+/// Waiters check at least this often, in case a notification was lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What was said about work, for those who do it.
+/// Wakers of the background jobs.
 #[derive(Default)]
 pub(crate) struct AppWakers {
-    /// A build may wait.
+    /// A build may be queued.
     pub(crate) builds: Notify,
-    /// A call may wait.
+    /// A call may be queued.
     pub(crate) runs: Notify,
-    /// What is held ready may have changed.
+    /// The deployments that are kept ready may have changed.
     pub(crate) ready: Notify,
 }
 
-/// Who waits on this node; clones are the same.
+/// The waiters of this node. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct ChangeFeed {
-    ears: Arc<Mutex<HashMap<Subject, Listened>>>,
+    subjects: Arc<Mutex<HashMap<Subject, Subscribers>>>,
     stopping: CancellationToken,
 }
 
-/// What somebody waits for news of.
+/// The waiters of one subject.
 #[derive(Default)]
-struct Listened {
+struct Subscribers {
     count: watch::Sender<u64>,
-    /// How many wait.
-    by: usize,
+    /// The number of waiters.
+    waiters: usize,
 }
 
 impl ChangeFeed {
-    fn ears(&self) -> MutexGuard<'_, HashMap<Subject, Listened>> {
-        self.ears.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subjects(&self) -> MutexGuard<'_, HashMap<Subject, Subscribers>> {
+        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, subject: Subject) {
-        if let Some(listened) = self.ears().get(&subject) {
-            listened.count.send_modify(|count| *count += 1);
+    fn notify(&self, subject: Subject) {
+        if let Some(subscribers) = self.subjects().get(&subject) {
+            subscribers.count.send_modify(|count| *count += 1);
         }
     }
 
-    fn tell_all(&self) {
-        self.ears().values().for_each(|listened| listened.count.send_modify(|count| *count += 1));
+    fn notify_all(&self) {
+        self.subjects().values().for_each(|subscribers| subscribers.count.send_modify(|count| *count += 1));
     }
 
-    /// The server stops: every wait is over.
+    /// Ends every wait, because the server stops.
     pub(crate) fn close(&self) {
         self.stopping.cancel();
     }
@@ -67,54 +67,54 @@ impl ChangeFeed {
 
 impl ChangeNotifier for ChangeFeed {
     fn expect(&self, subject: Subject) -> Box<dyn ChangeWaiter> {
-        let mut ears = self.ears();
-        let listened = ears.entry(subject).or_default();
-        listened.by += 1;
-        let heard = listened.count.subscribe();
-        drop(ears);
-        Box::new(Ear { room: self.clone(), subject, heard })
+        let mut subjects = self.subjects();
+        let subscribers = subjects.entry(subject).or_default();
+        subscribers.waiters += 1;
+        let changes = subscribers.count.subscribe();
+        drop(subjects);
+        Box::new(SubjectWaiter { feed: self.clone(), subject, changes })
     }
 }
 
-struct Ear {
-    room: ChangeFeed,
+struct SubjectWaiter {
+    feed: ChangeFeed,
     subject: Subject,
-    heard: watch::Receiver<u64>,
+    changes: watch::Receiver<u64>,
 }
 
 #[async_trait]
-impl ChangeWaiter for Ear {
+impl ChangeWaiter for SubjectWaiter {
     async fn next(&mut self, until: Option<OffsetDateTime>) -> WakeReason {
         let left = until.map(|until| Duration::try_from(until - System.now()).unwrap_or(Duration::ZERO));
         let nap = left.map_or(POLL_INTERVAL, |left| left.min(POLL_INTERVAL));
         tokio::select! {
             biased;
-            () = self.room.stopping.cancelled() => WakeReason::Closed,
-            // Its sender lives as long as somebody listens.
-            _ = self.heard.changed() => WakeReason::Changed,
+            () = self.feed.stopping.cancelled() => WakeReason::Closed,
+            // The sender lives as long as a receiver waits.
+            _ = self.changes.changed() => WakeReason::Changed,
             () = tokio::time::sleep(nap) => if left == Some(nap) { WakeReason::TimeUp } else { WakeReason::Changed },
         }
     }
 }
 
-impl Drop for Ear {
+impl Drop for SubjectWaiter {
     fn drop(&mut self) {
-        let mut ears = self.room.ears();
-        let Some(listened) = ears.get_mut(&self.subject) else { return };
-        listened.by -= 1;
-        if listened.by == 0 {
-            ears.remove(&self.subject);
+        let mut subjects = self.feed.subjects();
+        let Some(subscribers) = subjects.get_mut(&self.subject) else { return };
+        subscribers.waiters -= 1;
+        if subscribers.waiters == 0 {
+            subjects.remove(&self.subject);
         }
     }
 }
 
-/// Hears what every node says about deployments and invocations.
-pub(crate) async fn hear(mut notifications: Notifications, room: ChangeFeed, wakers: Arc<AppWakers>) {
+/// Passes the notifications of all nodes about deployments and invocations to waiters and wakers.
+pub(crate) async fn listen(mut notifications: Notifications, feed: ChangeFeed, wakers: Arc<AppWakers>) {
     loop {
         match notifications.next().await {
             NotificationEvent::Notification { payload, .. } => match AppNotification::parse(&payload) {
                 Some(AppNotification { subject, is_new }) => {
-                    room.tell(subject);
+                    feed.notify(subject);
                     match (subject, is_new) {
                         (Subject::Deployment(_), true) => wakers.builds.notify_one(),
                         (Subject::Invocation(_), true) => wakers.runs.notify_one(),
@@ -122,10 +122,10 @@ pub(crate) async fn hear(mut notifications: Notifications, room: ChangeFeed, wak
                         (Subject::Invocation(_), false) => {}
                     }
                 }
-                None => warn!("heard something that is no news"),
+                None => warn!("ignored an invalid notification"),
             },
             NotificationEvent::Listening => {
-                room.tell_all();
+                feed.notify_all();
                 wakers.builds.notify_one();
                 wakers.runs.notify_one();
                 wakers.ready.notify_one();
@@ -134,7 +134,7 @@ pub(crate) async fn hear(mut notifications: Notifications, room: ChangeFeed, wak
     }
 }
 
-/// What is said on the channel.
+/// The payload of a notification.
 #[derive(Debug, PartialEq, Eq)]
 struct AppNotification {
     subject: Subject,
@@ -166,20 +166,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn news_reach_those_who_wait_for_them_and_nobody_else() {
-        let room = ChangeFeed::default();
-        let (mut one, mut two) = (room.expect(subject(1)), room.expect(subject(2)));
-        room.tell(subject(1));
+    async fn changes_reach_the_waiters_of_their_subject_only() {
+        let feed = ChangeFeed::default();
+        let (mut one, mut two) = (feed.expect(subject(1)), feed.expect(subject(2)));
+        feed.notify(subject(1));
         assert_eq!(one.next(None).await, WakeReason::Changed);
         assert_eq!(two.next(Some(OffsetDateTime::UNIX_EPOCH)).await, WakeReason::TimeUp);
-        room.close();
+        feed.close();
         assert_eq!(two.next(None).await, WakeReason::Closed);
         drop((one, two));
-        assert!(room.ears().is_empty(), "nobody is left in the room");
+        assert!(feed.subjects().is_empty(), "no subject is left");
     }
 
     #[test]
-    fn a_word_names_what_there_is_news_of() {
+    fn a_notification_names_its_subject() {
         let id = "01k9zk0000000000000000000a";
         let parsed = AppNotification::parse(&format!("+i:{id}")).expect("a word");
         assert_eq!(parsed, AppNotification { subject: Subject::Invocation(id.parse().expect("an id")), is_new: true });

@@ -1,4 +1,4 @@
-//! Keeps the lines that builds and calls write.
+//! Stores the log lines of builds and calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,26 +10,26 @@ use casement_domain::deployment::{Line, LineStore, Lines, StoredLines, Subject};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// How long until the store is asked again that is away.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The pause before a store that is away is asked again.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The lines of one build or call, into the store.
+/// Writes the log lines of one build or call to the store.
 pub(crate) struct LogWriter {
     store: Arc<dyn LineStore>,
     subject: Subject,
-    /// The number in the store of the first line.
+    /// The store's number of the first line.
     first: u64,
     full: AtomicBool,
     stop: CancellationToken,
 }
 
 impl LogWriter {
-    /// Of a call: the numbers are its own, so that one which is gone on with says nothing twice.
+    /// For a call: keeps the line numbers of the call, so that lines of an adopted call are not stored twice.
     pub(crate) fn of_call(store: Arc<dyn LineStore>, subject: Subject, stop: CancellationToken) -> Self {
         Self { store, subject, first: 0, full: AtomicBool::new(false), stop }
     }
 
-    /// Of a build: one that begins again speaks on behind the one before.
+    /// For a build: appends behind the lines of a previous attempt.
     pub(crate) async fn of_build(store: Arc<dyn LineStore>, subject: Subject, stop: CancellationToken) -> Self {
         let mut lines = Self::of_call(store, subject, stop);
         lines.first = lines.kept().await.next;
@@ -37,11 +37,11 @@ impl LogWriter {
     }
 
     async fn kept(&self) -> StoredLines {
-        self.insist(|| self.store.kept(self.subject)).await.unwrap_or_default()
+        self.retry(|| self.store.kept(self.subject)).await.unwrap_or_default()
     }
 
-    /// Asks until the store answers or the server stops. Who writes is held up meanwhile.
-    async fn insist<T, F>(&self, ask: impl Fn() -> F) -> Option<T>
+    /// Retries until the store answers or the server stops. The writer blocks meanwhile.
+    async fn retry<T, F>(&self, ask: impl Fn() -> F) -> Option<T>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -49,10 +49,10 @@ impl LogWriter {
             match ask().await {
                 Ok(answer) => return Some(answer),
                 Err(StoreError::Unavailable { .. }) => {
-                    self.stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await?;
+                    self.stop.run_until_cancelled(tokio::time::sleep(RETRY_BACKOFF)).await?;
                 }
                 Err(error) => {
-                    warn!(subject = ?self.subject, %error, "lines cannot be kept");
+                    warn!(subject = ?self.subject, %error, "cannot store log lines");
                     return None;
                 }
             }
@@ -71,7 +71,7 @@ impl Lines for LogWriter {
             return;
         }
         lines.iter_mut().for_each(|line| line.number += self.first);
-        let kept = self.insist(|| self.store.append(self.subject, &lines)).await;
+        let kept = self.retry(|| self.store.append(self.subject, &lines)).await;
         if kept.is_some_and(|kept| kept.full) {
             self.full.store(true, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! Deployments and invocations, put together.
+//! Wires deployments and invocations.
 
 mod change_feed;
 mod log_writer;
@@ -28,10 +28,10 @@ use crate::store::Store;
 use crate::system::System;
 use casement_sealing::MasterKeys;
 
-/// How long the public address may take to be dialled.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of connecting to the public address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where rows lie.
+/// The repositories of deployments and invocations.
 #[derive(Clone)]
 pub(crate) struct AppRepositories {
     pub(crate) deployments: Arc<dyn DeploymentRepository>,
@@ -39,7 +39,7 @@ pub(crate) struct AppRepositories {
     pub(crate) lines: Arc<dyn LineStore>,
 }
 
-/// What looks through programs, builds and runs them.
+/// The implementations that check, build and run deployments.
 #[derive(Clone)]
 pub(crate) struct AppRuntime {
     pub(crate) archives: Arc<dyn PackageArchives>,
@@ -47,7 +47,7 @@ pub(crate) struct AppRuntime {
     pub(crate) runner: Arc<dyn Runner>,
 }
 
-/// What else they stand on.
+/// The services that deployments and invocations need.
 pub(crate) struct AppServices<'a> {
     pub(crate) node: NodeId,
     pub(crate) public_url: &'a Url,
@@ -57,7 +57,7 @@ pub(crate) struct AppServices<'a> {
     pub(crate) sealer: &'a MasterKeys,
 }
 
-/// Deployments and invocations: what callers do with them, and the work behind it.
+/// The use cases of deployments and invocations, and their background jobs.
 pub(crate) struct Apps {
     pub(crate) deployments: Deployments,
     pub(crate) invocations: Invocations,
@@ -68,7 +68,7 @@ pub(crate) struct Apps {
 }
 
 impl Apps {
-    /// Put together; nothing works yet.
+    /// Creates everything, but starts nothing.
     pub(crate) fn new(
         ground: AppServices<'_>,
         rows: AppRepositories,
@@ -116,30 +116,30 @@ impl Apps {
             news,
             wakers: Arc::new(AppWakers::default()),
             ready: settings.app_ready,
-            attended: AwaitedCalls::default(),
+            awaited: AwaitedCalls::default(),
             stop,
         };
         Self { deployments, invocations, room, runs, work, public_url: ground.public_url.clone() }
     }
 
-    /// Begins the work, which is answered.
+    /// Starts the background jobs and returns them.
     pub(crate) fn spawn(self, store: &Store) -> AppJobs {
         let notifications = Notifications::listen(&store.config, vec![apps_channel()]);
-        let hearing = change_feed::hear(notifications, self.room, self.work.wakers.clone());
-        tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(hearing));
-        tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(look_for(self.public_url)));
+        let listening = change_feed::listen(notifications, self.room, self.work.wakers.clone());
+        tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(listening));
+        tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(check_public_address(self.public_url)));
         self.work.clone().spawn();
         self.work
     }
 }
 
-/// Says so if programs will not come to the public address: what leads them there dials it from this machine.
-async fn look_for(public_url: Url) {
+/// Logs a warning if this machine cannot reach the public address, because app sandboxes reach it through this machine.
+async fn check_public_address(public_url: Url) {
     let place = public_url.host_str().zip(public_url.port_or_known_default());
     let Some((host, port)) = place.map(|(host, port)| (host.trim_matches(['[', ']']), port)) else { return };
-    let to_egress_proxy = tokio::time::timeout(PATIENCE, TcpStream::connect((host, port))).await;
+    let to_egress_proxy = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port))).await;
     let failed = to_egress_proxy.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())).err();
     if let Some(error) = failed {
-        warn!(%public_url, %error, "this machine does not reach the public address, so that programs will not either");
+        warn!(%public_url, %error, "this machine cannot reach the public address, so apps cannot either");
     }
 }

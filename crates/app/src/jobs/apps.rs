@@ -1,4 +1,4 @@
-//! The work on deployments and invocations: builds, calls, what is held ready, and what is tidied up behind them.
+//! The jobs of deployments and invocations: builds, calls, ready processes and failed deployments.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -19,16 +19,16 @@ use super::{AppRetention, LateInvocations};
 use crate::apps::{AppWakers, LogWriter};
 use crate::system::System;
 
-/// After so long it is looked for work, whatever was or was not heard.
+/// The longest pause between polls, in case a notification was lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// How long until the store is asked again that is away.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How often a build says that it goes on.
-const RENEW: time::Duration = time::Duration::seconds(15);
-/// How long a call that an earlier life ran may take to be heard of, if its time was over meanwhile: it may have ended in time.
-const CATCH_UP: time::Duration = time::Duration::seconds(10);
+/// The pause before a store that is away is asked again.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
+/// How often a build renews its lease.
+const RENEW_INTERVAL: time::Duration = time::Duration::seconds(15);
+/// How long the result of an adopted call may take after its deadline: the call may have ended in time.
+const ADOPTED_CALL_GRACE: time::Duration = time::Duration::seconds(10);
 
-/// What the work stands on.
+/// The services and state of the jobs.
 #[derive(Clone)]
 pub(crate) struct AppJobs {
     pub(crate) builds: Builds,
@@ -39,22 +39,22 @@ pub(crate) struct AppJobs {
     pub(crate) lines: Arc<dyn LineStore>,
     pub(crate) news: Arc<dyn ChangeNotifier>,
     pub(crate) wakers: Arc<AppWakers>,
-    /// Deployments that are held ready.
+    /// The number of deployments that are kept ready.
     pub(crate) ready: u32,
-    /// The calls that somebody here waits for.
-    pub(crate) attended: AwaitedCalls,
+    /// The calls that this node waits for.
+    pub(crate) awaited: AwaitedCalls,
     pub(crate) stop: CancellationToken,
 }
 
-/// The store was not asked to the end.
-enum GivenUp {
+/// A store operation was abandoned.
+enum StoreAbandoned {
     /// The server stops.
     Stopping,
-    /// It would always answer the same.
+    /// The store would always refuse.
     Refused,
 }
 
-/// The calls that somebody on this node waits for.
+/// The calls that this node waits for.
 #[derive(Clone, Default)]
 pub(crate) struct AwaitedCalls(Arc<Mutex<HashSet<InvocationId>>>);
 
@@ -65,7 +65,7 @@ impl AwaitedCalls {
 }
 
 impl AppJobs {
-    /// Begins all of it.
+    /// Spawns the jobs.
     pub(crate) fn spawn(self) {
         tokio::spawn(self.clone().build());
         tokio::spawn(self.clone().run());
@@ -73,10 +73,10 @@ impl AppJobs {
         super::spawn(retention, self.stop);
     }
 
-    /// Ends the calls that this node runs, for a server that is stopped with all it has.
+    /// Ends the calls that run on this node, for a stop that ends sessions too.
     pub(crate) async fn end_awaited_calls(&self) {
         let running = self.runs.forgotten().await.unwrap_or_else(|error| {
-            warn!(%error, "cannot list the calls that run");
+            warn!(%error, "cannot list the running calls");
             Vec::new()
         });
         for invocation in running {
@@ -88,8 +88,8 @@ impl AppJobs {
         }
     }
 
-    /// Asks until the store answers, as long as it may do so.
-    async fn insist<T, F>(&self, what: &'static str, ask: impl Fn() -> F) -> Result<T, GivenUp>
+    /// Retries until the store answers or the server stops.
+    async fn retry<T, F>(&self, what: &'static str, ask: impl Fn() -> F) -> Result<T, StoreAbandoned>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -97,13 +97,13 @@ impl AppJobs {
             match ask().await {
                 Ok(answer) => return Ok(answer),
                 Err(error @ StoreError::Unavailable { .. }) => {
-                    warn!(what, %error, "the store does not answer; trying again");
-                    let slept = self.stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await;
-                    slept.ok_or(GivenUp::Stopping)?;
+                    warn!(what, %error, "the store is unavailable; retrying");
+                    let slept = self.stop.run_until_cancelled(tokio::time::sleep(RETRY_BACKOFF)).await;
+                    slept.ok_or(StoreAbandoned::Stopping)?;
                 }
                 Err(error) => {
-                    error!(what, %error, "the store cannot do it");
-                    return Err(GivenUp::Refused);
+                    error!(what, %error, "the store refused an operation");
+                    return Err(StoreAbandoned::Refused);
                 }
             }
         }
@@ -111,10 +111,10 @@ impl AppJobs {
 
     async fn build(self) {
         loop {
-            match self.insist("a build is looked for", || self.builds.take()).await {
-                Err(GivenUp::Stopping) => return,
-                Ok(Some(taken)) => drop(tokio::spawn(self.clone().attend_build(taken))),
-                Ok(None) | Err(GivenUp::Refused) => tokio::select! {
+            match self.retry("take a build", || self.builds.take()).await {
+                Err(StoreAbandoned::Stopping) => return,
+                Ok(Some(taken)) => drop(tokio::spawn(self.clone().supervise_build(taken))),
+                Ok(None) | Err(StoreAbandoned::Refused) => tokio::select! {
                     () = self.stop.cancelled() => return,
                     () = self.wakers.builds.notified() => {}
                     () = tokio::time::sleep(POLL_INTERVAL) => {}
@@ -123,28 +123,28 @@ impl AppJobs {
         }
     }
 
-    async fn attend_build(self, taken: LeasedBuild) {
-        let LeasedBuild { deployment, build, deadline, place } = taken;
-        self.build_to_its_end(deployment, build, deadline).await;
-        drop(place);
-        // There is room for the next one.
+    async fn supervise_build(self, taken: LeasedBuild) {
+        let LeasedBuild { deployment, build, deadline, place: slot } = taken;
+        self.run_build(deployment, build, deadline).await;
+        drop(slot);
+        // A slot is free for the next build.
         self.wakers.builds.notify_one();
     }
 
-    async fn build_to_its_end(&self, deployment: Deployment, build: Build, deadline: OffsetDateTime) {
+    async fn run_build(&self, deployment: Deployment, build: Build, deadline: OffsetDateTime) {
         let subject = Subject::Deployment(deployment.id);
-        info!(deployment = %deployment.id, "a deployment is being built");
+        info!(deployment = %deployment.id, "building a deployment");
         let mut waiting = self.news.expect(subject);
         let lines = LogWriter::of_build(self.lines.clone(), subject, self.stop.clone()).await;
         let mut building = self.builder.build(build, Arc::new(lines));
         let end = loop {
-            let renew_at = deadline.min(System.now() + RENEW);
-            let woken = tokio::select! {
+            let renew_at = deadline.min(System.now() + RENEW_INTERVAL);
+            let wake_reason = tokio::select! {
                 end = &mut building => break BuildEnd::Done(end),
-                woken = waiting.next(Some(renew_at)) => woken,
+                wake_reason = waiting.next(Some(renew_at)) => wake_reason,
             };
-            if woken == WakeReason::Closed {
-                // Dropped, it ends; the next life of this node begins it again.
+            if wake_reason == WakeReason::Closed {
+                // Dropping the build ends it; the next process of this node starts it again.
                 return;
             }
             if System.now() >= deadline {
@@ -153,51 +153,51 @@ impl AppJobs {
             match self.builds.renew(&deployment).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    info!(deployment = %deployment.id, "the deployment is not this node's to build any more");
+                    info!(deployment = %deployment.id, "the build was assigned to another node");
                     return;
                 }
-                Err(error) => debug!(%error, "cannot say that a build goes on"),
+                Err(error) => debug!(%error, "cannot renew the lease of a build"),
             }
         };
         drop(building);
-        let mut finished = self.insist("a build is over", || self.builds.finish(&deployment, &end)).await;
-        if let Err(GivenUp::Refused) = finished {
+        let mut finished = self.retry("finish a build", || self.builds.finish(&deployment, &end)).await;
+        if let Err(StoreAbandoned::Refused) = finished {
             let reason = "what came of it cannot be stored".to_owned();
             let failed = BuildEnd::Done(Err(BuildFailure { step: BuildStep::Host, reason }));
-            finished = self.insist("a build has failed", || self.builds.finish(&deployment, &failed)).await;
+            finished = self.retry("store a failed build", || self.builds.finish(&deployment, &failed)).await;
         }
         if finished.is_ok() {
-            info!(deployment = %deployment.id, built = matches!(end, BuildEnd::Done(Ok(_))), "a build is over");
+            info!(deployment = %deployment.id, built = matches!(end, BuildEnd::Done(Ok(_))), "a build ended");
         }
         self.wakers.ready.notify_one();
     }
 
     async fn run(self) {
-        // Before anything else runs a process here, or says of a call of before that its time was up.
+        // Before any new process runs, and before an adopted call could time out.
         if self.adopt().await.is_err() {
             return;
         }
         tokio::spawn(self.clone().keep_ready());
-        tokio::spawn(self.clone().follow_failed_deployments());
+        tokio::spawn(self.clone().store_failed_deployments());
         let late = LateInvocations {
             runs: self.runs.clone(),
             invocations: self.invocations.clone(),
-            attended: self.attended.clone(),
+            awaited: self.awaited.clone(),
         };
         super::spawn(late, self.stop.clone());
-        let mut looked = Instant::now();
+        let mut last_check = Instant::now();
         loop {
-            let taken = match self.insist("calls are looked for", || self.runs.take()).await {
+            let taken = match self.retry("take calls", || self.runs.take()).await {
                 Ok(taken) => taken,
-                Err(GivenUp::Stopping) => return,
-                Err(GivenUp::Refused) => Vec::new(),
+                Err(StoreAbandoned::Stopping) => return,
+                Err(StoreAbandoned::Refused) => Vec::new(),
             };
             for one in taken {
-                self.attended.ids().insert(one.invocation.id);
+                self.awaited.ids().insert(one.invocation.id);
                 tokio::spawn(self.clone().call(one));
             }
-            if looked.elapsed() >= POLL_INTERVAL {
-                looked = Instant::now();
+            if last_check.elapsed() >= POLL_INTERVAL {
+                last_check = Instant::now();
                 self.give_up_lost().await;
             }
             tokio::select! {
@@ -208,44 +208,45 @@ impl AppJobs {
         }
     }
 
-    /// Of what the store says that this node runs, nobody here may know: a taking of which it was not told that it came through.
+    /// Fails the calls that the store assigns to this node but that do not run here: the response of the assignment was
+    /// lost.
     async fn give_up_lost(&self) {
-        let Ok(mine) = self.runs.forgotten().await else { return };
-        for one in mine.into_iter().filter(|one| !self.attended.ids().contains(&one.id)) {
-            warn!(invocation = %one.id, "a call was lost");
+        let Ok(assigned) = self.runs.forgotten().await else { return };
+        for one in assigned.into_iter().filter(|one| !self.awaited.ids().contains(&one.id)) {
+            warn!(invocation = %one.id, "a call is not running any more");
             if let Err(error) = self.runs.give_up(one).await {
-                debug!(%error, "cannot give a call up");
+                debug!(%error, "cannot fail a lost call");
             }
         }
     }
 
-    /// Goes on with what an earlier life of this node ran.
-    async fn adopt(&self) -> Result<(), GivenUp> {
+    /// Adopts the calls of the previous process of this node.
+    async fn adopt(&self) -> Result<(), StoreAbandoned> {
         let known: HashSet<InvocationId> = self.runner.adopt().await.into_iter().collect();
-        let mine = loop {
-            match self.insist("earlier calls are looked for", || self.runs.forgotten()).await {
-                // Nothing can be begun before it is known what runs.
-                Err(GivenUp::Refused) => {
+        let assigned = loop {
+            match self.retry("list earlier calls", || self.runs.forgotten()).await {
+                // Nothing may start before the running calls are known.
+                Err(StoreAbandoned::Refused) => {
                     let slept = self.stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await;
-                    slept.ok_or(GivenUp::Stopping)?;
+                    slept.ok_or(StoreAbandoned::Stopping)?;
                 }
                 other => break other?,
             }
         };
-        let running: HashSet<InvocationId> = mine.iter().map(|one| one.id).collect();
+        let running: HashSet<InvocationId> = assigned.iter().map(|one| one.id).collect();
         for ended in known.difference(&running) {
             self.runner.end(*ended).await;
         }
-        for invocation in mine {
+        for invocation in assigned {
             if known.contains(&invocation.id) {
-                info!(invocation = %invocation.id, "a call of an earlier life goes on");
-                self.attended.ids().insert(invocation.id);
-                let deadline = invocation.deadline().max(System.now() + CATCH_UP);
+                info!(invocation = %invocation.id, "adopted a running call");
+                self.awaited.ids().insert(invocation.id);
+                let deadline = invocation.deadline().max(System.now() + ADOPTED_CALL_GRACE);
                 tokio::spawn(self.clone().resume(invocation.id, deadline));
             } else {
-                let given_up = self.insist("a call was lost", || self.runs.give_up(invocation.clone())).await;
-                if let Err(GivenUp::Stopping) = given_up {
-                    return Err(GivenUp::Stopping);
+                let given_up = self.retry("fail a lost call", || self.runs.give_up(invocation.clone())).await;
+                if let Err(StoreAbandoned::Stopping) = given_up {
+                    return Err(StoreAbandoned::Stopping);
                 }
             }
         }
@@ -258,24 +259,24 @@ impl AppJobs {
     }
 
     async fn call(self, taken: LeasedInvocation) {
-        let LeasedInvocation { invocation, call, place } = taken;
+        let LeasedInvocation { invocation, call, place: slot } = taken;
         let (id, deadline) = (invocation.id, invocation.deadline());
         let waiting = self.news.expect(Subject::Invocation(id));
         let lines = self.lines_of(id);
-        self.attend(id, deadline, waiting, self.runner.run(call, lines)).await;
-        drop(place);
-        // There is room for the next one.
+        self.supervise_call(id, deadline, waiting, self.runner.run(call, lines)).await;
+        drop(slot);
+        // A slot is free for the next call.
         self.wakers.runs.notify_one();
     }
 
     async fn resume(self, id: InvocationId, deadline: OffsetDateTime) {
         let waiting = self.news.expect(Subject::Invocation(id));
         let lines = self.lines_of(id);
-        self.attend(id, deadline, waiting, self.runner.resume(id, lines)).await;
+        self.supervise_call(id, deadline, waiting, self.runner.resume(id, lines)).await;
     }
 
-    /// Waits for the end of a call, from whichever side it comes first.
-    async fn attend(
+    /// Waits for the end of a call: its result, its deadline or its cancellation.
+    async fn supervise_call(
         &self,
         id: InvocationId,
         deadline: OffsetDateTime,
@@ -283,28 +284,28 @@ impl AppJobs {
         run: impl Future<Output = Result<Option<String>, RunFailure>> + Send,
     ) {
         let mut run = Box::pin(run);
-        // What was said before somebody listened.
+        // The invocation may have ended before the subscription.
         let mut first = Box::pin(self.runs.over(id));
-        let mut heard = false;
+        let mut checked = false;
         loop {
             let over = tokio::select! {
                 biased;
                 end = &mut run => {
-                    // What is not stored now, the next life of this node asks for again.
-                    if let Err(GivenUp::Stopping) = self.finish(id, &end).await {
+                    // The next process of this node asks for the result again.
+                    if let Err(StoreAbandoned::Stopping) = self.finish(id, &end).await {
                         return;
                     }
                     Ok(true)
                 }
-                over = &mut first, if !heard => {
-                    heard = true;
+                over = &mut first, if !checked => {
+                    checked = true;
                     over
                 }
-                woken = waiting.next(Some(deadline)) => match woken {
+                wake_reason = waiting.next(Some(deadline)) => match wake_reason {
                     WakeReason::Closed => return,
                     WakeReason::TimeUp => {
-                        let stored = self.insist("a call's time is up", || self.runs.time_up(id)).await;
-                        if let Err(GivenUp::Stopping) = stored {
+                        let stored = self.retry("time out a call", || self.runs.time_up(id)).await;
+                        if let Err(StoreAbandoned::Stopping) = stored {
                             return;
                         }
                         Ok(true)
@@ -315,20 +316,20 @@ impl AppJobs {
             match over {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(error) => debug!(%error, "cannot look whether a call is wanted still"),
+                Err(error) => debug!(%error, "cannot check whether a call was canceled"),
             }
         }
         self.runner.end(id).await;
-        self.attended.ids().remove(&id);
+        self.awaited.ids().remove(&id);
     }
 
-    /// Stores how a call ended; if that cannot be, that it did not succeed.
-    async fn finish(&self, id: InvocationId, end: &Result<Option<String>, RunFailure>) -> Result<(), GivenUp> {
-        match self.insist("a call has ended", || self.runs.finish(id, end)).await {
-            Err(GivenUp::Refused) => {
+    /// Stores the result of a call; if that is impossible, stores a failure.
+    async fn finish(&self, id: InvocationId, end: &Result<Option<String>, RunFailure>) -> Result<(), StoreAbandoned> {
+        match self.retry("finish a call", || self.runs.finish(id, end)).await {
+            Err(StoreAbandoned::Refused) => {
                 let failed =
                     Err(RunFailure { fault: RunFault::Result, reason: "its result cannot be stored".to_owned() });
-                self.insist("a call has failed", || self.runs.finish(id, &failed)).await
+                self.retry("store a failed call", || self.runs.finish(id, &failed)).await
             }
             other => other,
         }
@@ -336,10 +337,10 @@ impl AppJobs {
 
     async fn keep_ready(self) {
         loop {
-            match self.insist("what is to be ready", || self.runs.wanted(self.ready)).await {
+            match self.retry("list ready deployments", || self.runs.wanted(self.ready)).await {
                 Ok(wanted) => self.runner.keep(wanted),
-                Err(GivenUp::Stopping) => return,
-                Err(GivenUp::Refused) => {}
+                Err(StoreAbandoned::Stopping) => return,
+                Err(StoreAbandoned::Refused) => {}
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -349,11 +350,11 @@ impl AppJobs {
         }
     }
 
-    async fn follow_failed_deployments(self) {
+    async fn store_failed_deployments(self) {
         while let Some(failed_deployment) = self.stop.run_until_cancelled(self.runner.failed_deployment()).await {
-            warn!(deployment = %failed_deployment.deployment, reason = failed_deployment.reason, "a deployment cannot be kept up");
-            if let Err(GivenUp::Stopping) =
-                self.insist("a deployment fell", || self.runs.mark_deployment_failed(&failed_deployment)).await
+            warn!(deployment = %failed_deployment.deployment, reason = failed_deployment.reason, "a deployment failed: its processes cannot be loaded");
+            if let Err(StoreAbandoned::Stopping) =
+                self.retry("store a failed deployment", || self.runs.mark_deployment_failed(&failed_deployment)).await
             {
                 return;
             }

@@ -51,6 +51,6 @@ impl Job for AuditCompleteness {
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        Ok(self.trail.tend().await?)
+        Ok(self.trail.reconcile().await?)
     }
 }

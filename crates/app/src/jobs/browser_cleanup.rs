@@ -24,7 +24,7 @@ pub(crate) struct BrowserCleanup {
 }
 
 impl BrowserCleanup {
-    /// `ended` tells that a session has ended whose browser is to be removed.
+    /// `ended` signals that a session has ended whose browser is to be removed.
     pub(crate) fn new(sessions: Sessions, ended: CleanupSignal) -> Self {
         Self { sessions, ended, tasks: JoinSet::new(), browsers: HashMap::new() }
     }
@@ -44,7 +44,7 @@ impl Job for BrowserCleanup {
         Duration::from_secs(5)
     }
 
-    /// Also due when a full set of tasks has room again.
+    /// Also due when a slot of a full set of tasks is free again.
     async fn woken(&mut self) {
         loop {
             tokio::select! {

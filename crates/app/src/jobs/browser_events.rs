@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_chromium::{BrowserExitReason, Engine, EngineEvent, What};
+use casement_chromium::{BrowserExitReason, Engine, EngineEvent};
 use casement_domain::session::{SessionEvent, Sessions};
 use casement_domain::{BrowserId, Clock as _, telemetry};
 use tokio::sync::mpsc;
@@ -33,14 +33,12 @@ impl Job for BrowserEvents {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
-        while let Some(Some(EngineEvent { browser, what: What::Exited(why) })) =
-            stop.run_until_cancelled(self.events.recv()).await
-        {
+        while let Some(Some(EngineEvent { browser, reason })) = stop.run_until_cancelled(self.events.recv()).await {
             if self.spares.lost(browser) {
-                warn!(%browser, ?why, "a spare browser ended by itself");
+                warn!(%browser, ?reason, "a spare browser ended by itself");
                 self.sessions.clean_up(browser).await;
             } else {
-                tokio::spawn(end_session(self.engine.clone(), self.sessions.clone(), browser, why));
+                tokio::spawn(end_session(self.engine.clone(), self.sessions.clone(), browser, reason));
             }
         }
         // The engine sends no more events, so there is nothing to run again for.
@@ -49,15 +47,15 @@ impl Job for BrowserEvents {
     }
 }
 
-async fn end_session(engine: Engine, sessions: Sessions, browser: BrowserId, why: BrowserExitReason) {
-    let event = match why {
+async fn end_session(engine: Engine, sessions: Sessions, browser: BrowserId, reason: BrowserExitReason) {
+    let event = match reason {
         BrowserExitReason::Crashed => SessionEvent::Crash,
         BrowserExitReason::Oom => SessionEvent::OutOfMemory,
         BrowserExitReason::Closed => SessionEvent::BrowserClosed,
         BrowserExitReason::Hung => SessionEvent::BrowserHung,
     };
     warn!(%browser, reason = event.name(), "a browser ended by itself");
-    if why == BrowserExitReason::Oom {
+    if reason == BrowserExitReason::Oom {
         record_oom_kill(&engine, &sessions, browser).await;
     }
     while let Err(error) = sessions.browser_lost(browser, event).await {

@@ -11,7 +11,7 @@ use super::{AwaitedCalls, Job};
 pub(crate) struct LateInvocations {
     pub(crate) runs: Runs,
     pub(crate) invocations: Invocations,
-    pub(crate) attended: AwaitedCalls,
+    pub(crate) awaited: AwaitedCalls,
 }
 
 #[async_trait]
@@ -25,8 +25,8 @@ impl Job for LateInvocations {
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        let attended = self.attended.ids().clone();
-        self.runs.tidy(&attended).await?;
+        let awaited = self.awaited.ids().clone();
+        self.runs.tidy(&awaited).await?;
         Ok(self.invocations.clear_canceled().await?)
     }
 }

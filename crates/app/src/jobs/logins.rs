@@ -1,4 +1,4 @@
-//! Carries logins: one task for each flow that this node has taken on.
+//! Runs login flows: one task for each flow that this node has taken.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,32 +18,32 @@ use tracing::{debug, info, warn};
 use super::Job;
 use crate::system::System;
 
-/// After how long a step is tried again that the store refused.
-const RETRY: Duration = Duration::from_secs(1);
+/// The pause before a step is retried that the store refused.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// What is heard of auth connections, for whoever follows one. Clones share it.
+/// Notifications about auth connections, for the tasks that follow one. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct AuthChanges {
     followed: Arc<Mutex<HashMap<AuthConnectionId, watch::Sender<u64>>>>,
-    /// Rung for whoever takes flows on.
+    /// Wakes the job that takes flows.
     any: Arc<Notify>,
-    /// Nothing more will be heard.
+    /// Cancelled when no more notifications come.
     over: CancellationToken,
 }
 
 impl AuthChanges {
     fn followed(&self) -> MutexGuard<'_, HashMap<AuthConnectionId, watch::Sender<u64>>> {
-        // Every change is one call, so a panic elsewhere leaves nothing half-made.
+        // Every change is one call, so a panic elsewhere leaves no partial change.
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something about that connection has changed; `None`: anything may have.
-    fn say(&self, about: Option<AuthConnectionId>) {
+    /// Notifies the followers of that connection; `None` notifies all.
+    fn notify(&self, about: Option<AuthConnectionId>) {
         self.followed().retain(|id, sender| {
             if about.is_none_or(|about| about == *id) {
                 sender.send_modify(|count| *count = count.wrapping_add(1));
             }
-            // Whoever followed last is gone.
+            // Removes entries without a follower.
             sender.receiver_count() > 0
         });
         self.any.notify_one();
@@ -54,9 +54,9 @@ impl AuthChanges {
     }
 }
 
-/// Passes the database's notifications about auth connections on to [`AuthChanges`].
+/// Passes the database's notifications about auth connections to [`AuthChanges`].
 pub(crate) struct AuthNotifications {
-    pub(crate) news: AuthChanges,
+    pub(crate) changes: AuthChanges,
     pub(crate) database: DatabaseConfig,
 }
 
@@ -74,15 +74,15 @@ impl Job for AuthNotifications {
         let mut notifications = Notifications::listen(&self.database, vec![AUTH_CHANNEL.to_owned()]);
         while let Some(notification) = stop.run_until_cancelled(notifications.next()).await {
             match notification {
-                NotificationEvent::Listening => self.news.say(None),
+                NotificationEvent::Listening => self.changes.notify(None),
                 NotificationEvent::Notification { payload, .. } => match payload.parse() {
-                    Ok(id) => self.news.say(Some(id)),
-                    Err(_) => warn!(payload, "a notification names no auth connection"),
+                    Ok(id) => self.changes.notify(Some(id)),
+                    Err(_) => warn!(payload, "ignored an invalid notification about auth connections"),
                 },
             }
         }
-        // Those who follow a connection are at the end.
-        self.news.over.cancel();
+        // Ends the waits of all followers.
+        self.changes.over.cancel();
         Ok(())
     }
 }
@@ -98,18 +98,18 @@ impl FlowChangeNotifier for AuthChanges {
     }
 }
 
-/// Takes login flows that no node carries, and carries each in a task of its own. The tasks end with the process, and the flows are
-/// taken again by any node.
+/// Takes login flows without a node, and runs each in a task of its own. The tasks end with the process, and any node
+/// takes the flows again.
 #[derive(Clone)]
 pub(crate) struct LoginFlows {
     runner: FlowRunner,
-    news: AuthChanges,
+    changes: AuthChanges,
     carried: Arc<Mutex<HashSet<AuthFlowId>>>,
 }
 
 impl LoginFlows {
-    pub(crate) fn new(runner: FlowRunner, news: AuthChanges) -> Self {
-        Self { runner, news, carried: Arc::default() }
+    pub(crate) fn new(runner: FlowRunner, changes: AuthChanges) -> Self {
+        Self { runner, changes, carried: Arc::default() }
     }
 
     fn carried(&self) -> MutexGuard<'_, HashSet<AuthFlowId>> {
@@ -123,13 +123,13 @@ impl Job for LoginFlows {
         "login flows"
     }
 
-    /// Finds flows of which no notification came.
+    /// Finds flows whose notification was lost.
     fn interval(&self) -> Duration {
         Duration::from_secs(20)
     }
 
     async fn woken(&mut self) {
-        self.news.any.notified().await;
+        self.changes.any.notified().await;
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
@@ -139,7 +139,7 @@ impl Job for LoginFlows {
             }
             let (job, stop) = (self.clone(), stop.clone());
             tokio::spawn(async move {
-                carry(&job.runner, found, &job.news, stop).await;
+                carry(&job.runner, found, &job.changes, stop).await;
                 job.carried().remove(&found.flow);
             });
         }
@@ -150,22 +150,22 @@ impl Job for LoginFlows {
 async fn carry(
     runner: &FlowRunner,
     OrphanedFlow { flow, connection }: OrphanedFlow,
-    news: &AuthChanges,
+    changes: &AuthChanges,
     stop: CancellationToken,
 ) {
     match runner.take(flow).await {
-        Ok(true) => info!(%flow, %connection, "carrying a login"),
-        // Another node was faster, or the net finds it again.
+        Ok(true) => info!(%flow, %connection, "running a login flow"),
+        // Another node was faster, or the next run finds it again.
         Ok(false) => return,
-        Err(error) => return debug!(%flow, %error, "cannot take a login on"),
+        Err(error) => return debug!(%flow, %error, "cannot take a login flow"),
     }
-    let mut follow = news.follow(connection);
+    let mut follow = changes.follow(connection);
     let mut memory = Memory::default();
     while !stop.is_cancelled() {
-        // Never dropped midway: it may be making a session.
+        // Never dropped midway, because it may be creating a session.
         match runner.step(flow, &mut memory).await {
             Ok(Next::Step) => {}
-            Ok(Next::Done) => return debug!(%flow, "a login needs nobody any more"),
+            Ok(Next::Done) => return debug!(%flow, "a login flow ended"),
             Ok(Next::Wait(until)) => {
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -174,19 +174,19 @@ async fn carry(
                 }
             }
             Err(error) => {
-                debug!(%flow, %error, "a step of a login could not be taken; trying again");
-                tokio::time::sleep(RETRY).await;
+                debug!(%flow, %error, "a step of a login flow failed; retrying");
+                tokio::time::sleep(RETRY_BACKOFF).await;
             }
         }
     }
 }
 
 fn left(until: OffsetDateTime) -> Duration {
-    // Never a spin.
+    // Prevents a busy loop.
     Duration::try_from(until - System.now()).unwrap_or_default().max(Duration::from_millis(20))
 }
 
-/// Begins the checks of auth connections that are due.
+/// Starts the checks of auth connections that are due.
 pub(crate) struct LoginChecks {
     pub(crate) runner: FlowRunner,
 }
@@ -231,13 +231,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_follows_a_login_is_at_the_end_when_the_server_stops() {
-        let (news, stop) = (AuthChanges::default(), CancellationToken::new());
-        let mut follow = news.follow(AuthConnectionId::from_ulid(ulid::Ulid::nil()));
-        news.say(None);
+    async fn followers_of_a_login_end_when_the_server_stops() {
+        let (changes, stop) = (AuthChanges::default(), CancellationToken::new());
+        let mut follow = changes.follow(AuthConnectionId::from_ulid(ulid::Ulid::nil()));
+        changes.notify(None);
         assert_eq!(follow.next().await, Some(()));
         let nowhere = DatabaseConfig::parse("postgresql:///nowhere?host=/nowhere").expect("an address");
-        let mut job = AuthNotifications { news, database: nowhere };
+        let mut job = AuthNotifications { changes, database: nowhere };
         let running = tokio::spawn({
             let stop = stop.clone();
             async move { job.run(&stop).await }

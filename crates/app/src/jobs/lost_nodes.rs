@@ -1,4 +1,4 @@
-//! Ends the sessions, tickets and invocations of nodes that are silent.
+//! Ends the sessions, tickets and invocations of lost nodes.
 
 use std::sync::Arc;
 use std::time::Duration;

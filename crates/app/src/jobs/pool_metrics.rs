@@ -11,14 +11,14 @@ use casement_domain::{Clock as _, PoolId};
 use tokio_util::sync::CancellationToken;
 
 use super::Job;
-use super::figures::{Line, PoolFigures};
+use super::pool_gauges::{PoolCounts, PoolGauges};
 use crate::system::System;
 
 pub(crate) struct PoolMetrics {
     pub(crate) sessions: Sessions,
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) line: Arc<dyn WaitQueue>,
-    pub(crate) figures: PoolFigures,
+    pub(crate) figures: PoolGauges,
 }
 
 #[async_trait]
@@ -43,10 +43,10 @@ impl Job for PoolMetrics {
             // A pool without waiters is counted too, so that it does not keep the numbers of an earlier queue.
             let (waiters, since) = queues.get(&pool).copied().unwrap_or((0, now));
             let longest_wait_seconds = (now - since).as_seconds_f64();
-            let line = Line { idle: counts.available, leased: counts.acquired, waiters, longest_wait_seconds };
+            let line = PoolCounts { idle: counts.available, leased: counts.acquired, waiters, longest_wait_seconds };
             figures.push((pool, line));
         }
-        self.figures.measured(figures);
+        self.figures.store_counts(figures);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps this node's pools full: looks at a pool when something about it changed, and starts what is missing.
+//! Keeps this node's pools full: checks a pool when it changes, and starts missing browsers.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,14 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::figures::PoolFigures;
+use super::pool_gauges::PoolGauges;
 use super::{Job, StartSlots};
 use crate::system::System;
 
-/// How often every pool is looked at, whatever was or was not heard: it renews the lead, too.
-const ROUND: Duration = Duration::from_secs(8);
+/// The interval between checks of all pools, which also renews the leads.
+const CHECK_INTERVAL: Duration = Duration::from_secs(8);
 
-/// Rung when something about a pool has changed; many rings for one pool are one.
+/// Marks changed pools; several marks of one pool are one.
 #[derive(Clone, Default)]
 pub(crate) struct PoolWaker {
     signalled: Arc<Mutex<HashSet<PoolId>>>,
@@ -40,15 +40,15 @@ impl PoolWake for PoolWaker {
     }
 }
 
-/// What the loop stands on.
+/// The services and state of the job.
 pub(crate) struct PoolFillJob {
     pub(crate) filler: PoolFiller,
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) sessions: Sessions,
-    pub(crate) bell: PoolWaker,
+    pub(crate) waker: PoolWaker,
     pub(crate) slots: StartSlots,
-    pub(crate) figures: PoolFigures,
-    /// Hears of each pool that was looked at, as long as somebody wants to know.
+    pub(crate) figures: PoolGauges,
+    /// Receives each checked pool.
     pub(crate) checked_pools: mpsc::UnboundedSender<PoolId>,
 }
 
@@ -81,7 +81,7 @@ impl Job for PoolFillJob {
         Duration::from_secs(1)
     }
 
-    /// Runs until `stop`. Starts that are under way then end with the process, and the next start of the node cleans them up.
+    /// Runs until `stop`. Unfinished starts end with the process, and the next process of the node cleans them up.
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
         fill_pools(self, stop).await;
         Ok(())
@@ -91,14 +91,14 @@ impl Job for PoolFillJob {
 async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
     let mut queue: FairQueue<ProjectId, (PoolId, Launch)> = FairQueue::default();
     let mut later: BTreeMap<PoolId, MonotonicTime> = BTreeMap::new();
-    let mut round = tokio::time::interval(ROUND);
+    let mut round = tokio::time::interval(CHECK_INTERVAL);
     round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let mut due = HashSet::new();
         let next = later.values().min().copied();
         tokio::select! {
             () = stop.cancelled() => return,
-            () = context.bell.heard.notified() => due = context.bell.answer(),
+            () = context.waker.heard.notified() => due = context.waker.answer(),
             _ = round.tick() => due = every_pool(context).await,
             () = until(next) => {}
             permit = context.slots.take(), if !queue.is_empty() => {
@@ -119,7 +119,7 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
                     let _ = context.checked_pools.send(pool);
                 }
                 Err(error) => {
-                    warn!(%pool, %error, "cannot look after a pool");
+                    warn!(%pool, %error, "cannot check a pool");
                     later.insert(pool, now + time::Duration::seconds(1));
                 }
             }
@@ -141,7 +141,7 @@ async fn until(moment: Option<MonotonicTime>) {
     match moment {
         Some(moment) => {
             let left = Duration::try_from(moment - System.monotonic_now()).unwrap_or(Duration::ZERO);
-            // Never a spin.
+            // Prevents a busy loop.
             tokio::time::sleep(left.max(Duration::from_millis(20))).await;
         }
         None => std::future::pending().await,
@@ -161,7 +161,7 @@ fn take_up(context: &PoolFillJob, queue: &mut FairQueue<ProjectId, (PoolId, Laun
 fn start(context: &PoolFillJob, pool: PoolId, launch: Launch, permit: tokio::sync::OwnedSemaphorePermit) {
     let filler = context.filler.clone();
     let figures = context.figures.clone();
-    let bell = context.bell.clone();
+    let waker = context.waker.clone();
     tokio::spawn(async move {
         let result = filler.warm(pool, &launch).await;
         drop(permit);
@@ -170,14 +170,14 @@ fn start(context: &PoolFillJob, pool: PoolId, launch: Launch, permit: tokio::syn
             Ok(()) => {
                 figures.started(pool);
                 info!(%pool, browser = %launch.id, "a browser is ready in its pool");
-                bell.wake(pool);
+                waker.wake(pool);
             }
             Err(WarmError::Engine(error)) => {
                 figures.failed(pool, status.failures, word(&error));
                 let (failures, pause) = (status.failures, status.retry_at.map(|at| at - System.monotonic_now()));
                 warn!(%pool, %error, failures, retry_in = ?pause, "a pool cannot fill");
             }
-            Err(error) => debug!(%pool, browser = %launch.id, %error, "a browser is not wanted any more"),
+            Err(error) => debug!(%pool, browser = %launch.id, %error, "a started browser is not needed any more"),
         }
     });
 }

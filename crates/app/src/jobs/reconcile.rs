@@ -1,4 +1,4 @@
-//! Reconciles the store with what lives on this node, for notifications and events that were missed.
+//! Reconciles the store with the browsers of this node, in case notifications or events were lost.
 
 use std::time::Duration;
 

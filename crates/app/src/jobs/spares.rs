@@ -15,7 +15,7 @@ use tracing::debug;
 use super::{Job, StartSlots};
 use crate::system::System;
 
-/// The time without a server after which a spare's sandbox ends.
+/// The idle timeout of a spare's sandbox without a server.
 const ABANDONED_AFTER_SECONDS: u32 = 600;
 
 struct Shelf {
@@ -23,7 +23,7 @@ struct Shelf {
     ready: Vec<BrowserId>,
 }
 
-/// The reserve. Lost with the process: the next start ends what it finds of it and makes a new one.
+/// The spares of this node. The next process ends them and starts new ones.
 #[derive(Clone)]
 pub(crate) struct Spares {
     shelves: Arc<Mutex<Vec<Shelf>>>,
@@ -33,7 +33,7 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// `each` browsers of each of the most asked shapes: the default one, which is headful, and the same headless.
+    /// Keeps `each` browsers of the most requested shapes: the default one, which is headful, and the same headless.
     pub(crate) fn new(each: u32) -> Self {
         let shapes = [Shape::default(), Shape { headless: true, ..Shape::default() }];
         let shelves = shapes.into_iter().map(|shape| Shelf { shape, ready: Vec::new() }).collect();
@@ -54,18 +54,18 @@ impl Spares {
         shelves.iter().find(|shelf| shelf.ready.len() < self.each).map(|shelf| shelf.shape.clone())
     }
 
-    /// How many are ready.
+    /// Returns the number of ready spares.
     pub(crate) fn ready(&self) -> u32 {
         let ready = self.shelves().iter().map(|shelf| shelf.ready.len()).sum::<usize>();
         u32::try_from(ready).unwrap_or(u32::MAX)
     }
 
-    /// Whether the last start of a spare failed: a plain browser cannot be started then.
+    /// Returns true if the last start of a spare failed, so that even a plain browser cannot start.
     pub(crate) fn failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// A spare ended by itself; `false` if it was none.
+    /// Removes a spare that ended by itself; returns `false` if it was no spare.
     pub(crate) fn lost(&self, id: BrowserId) -> bool {
         let mut found = false;
         for shelf in self.shelves().iter_mut() {
@@ -77,7 +77,7 @@ impl Spares {
         found
     }
 
-    /// All of them, which are the caller's to end from now on.
+    /// Removes and returns all spares, for the caller to end.
     pub(crate) fn clear(&self) -> Vec<BrowserId> {
         self.shelves().iter_mut().flat_map(|shelf| std::mem::take(&mut shelf.ready)).collect()
     }
@@ -110,7 +110,7 @@ impl Job for SpareFilling {
         "spares"
     }
 
-    /// The pause after failures grows up to it.
+    /// The longest pause after failures.
     fn interval(&self) -> Duration {
         Duration::from_secs(300)
     }

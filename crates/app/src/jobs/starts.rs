@@ -1,4 +1,4 @@
-//! How many browsers this node starts at once. More at once than there are cores would make each of them late.
+//! Limits the simultaneous browser starts of this node. More than the number of cores would slow all of them down.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) struct StartSlots(Arc<Semaphore>);
 
 impl StartSlots {
-    /// One per core, two at the least.
+    /// Creates one slot per core, two at least.
     pub(crate) fn per_core() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self(Arc::new(Semaphore::new(cores.max(2))))
     }
 
-    /// Waits for a slot; it is free again when the permit is dropped.
+    /// Waits for a slot, which is released when the permit is dropped.
     pub(crate) async fn take(&self) -> OwnedSemaphorePermit {
         #[expect(clippy::expect_used, reason = "the semaphore is never closed")]
         Arc::clone(&self.0).acquire_owned().await.expect("open")

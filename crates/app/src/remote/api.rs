@@ -1,4 +1,4 @@
-//! Calls of the public API.
+//! A client of the public API.
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
@@ -13,12 +13,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use super::{plain, text};
+use super::{text, without_controls};
 
-/// The longest answer that is no stream.
-const LONGEST: usize = 64 << 20;
+/// The longest response that is not a stream.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-/// A server and a key for it.
+/// A server and an API key for it.
 pub(super) struct Api {
     base: Url,
     key: SecretString,
@@ -36,27 +36,27 @@ impl Api {
         Ok(Self { base, key, client: Client::builder(TokioExecutor::new()).build(connector) })
     }
 
-    /// What a path answers; nothing where there is no such thing.
+    /// Gets a resource; `None` if it does not exist.
     pub(super) async fn find(&self, path: &[&str], query: &[(&str, &str)]) -> anyhow::Result<Option<Value>> {
         let answer = self.send(Method::GET, path, query, None).await?;
         if answer.status() == http::StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        whole(answer).await.map(Some)
+        read_response(answer).await.map(Some)
     }
 
-    /// What is answered to a body of this type.
+    /// Posts a body of this content type.
     pub(super) async fn post(&self, path: &[&str], kind: &str, body: Vec<u8>) -> anyhow::Result<Value> {
-        whole(self.send(Method::POST, path, &[], Some((kind, body.into()))).await?).await
+        read_response(self.send(Method::POST, path, &[], Some((kind, body.into()))).await?).await
     }
 
-    /// What a path answers, as it comes.
+    /// Gets a resource as a stream.
     pub(super) async fn stream(&self, path: &[&str]) -> anyhow::Result<Incoming> {
         let answer = self.send(Method::GET, path, &[], None).await?;
         if answer.status().is_success() {
             Ok(answer.into_body())
         } else {
-            Err(whole(answer).await.err().context("refused")?)
+            Err(read_response(answer).await.err().context("refused")?)
         }
     }
 
@@ -83,18 +83,22 @@ impl Api {
     }
 }
 
-/// An answer that is no refusal, read to its end.
-async fn whole(answer: Response<Incoming>) -> anyhow::Result<Value> {
+/// Reads a successful response to its end.
+async fn read_response(answer: Response<Incoming>) -> anyhow::Result<Value> {
     let status = answer.status();
-    let body = http_body_util::Limited::new(answer.into_body(), LONGEST).collect().await;
+    let body = http_body_util::Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await;
     let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?.to_bytes();
     let value = serde_json::from_slice::<Value>(&body).unwrap_or_default();
     if status.is_success() {
         return Ok(value);
     }
-    let mut said = plain(text(&value, "message"));
+    let mut message = without_controls(text(&value, "message"));
     for detail in value["details"].as_array().into_iter().flatten() {
-        said = format!("{said}\n  {}: {}", plain(text(detail, "field")), plain(text(detail, "message")));
+        message = format!(
+            "{message}\n  {}: {}",
+            without_controls(text(detail, "field")),
+            without_controls(text(detail, "message"))
+        );
     }
-    bail!("{status}: {said}")
+    bail!("{status}: {message}")
 }

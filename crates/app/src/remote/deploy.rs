@@ -1,4 +1,4 @@
-//! `casement deploy`: a folder becomes a deployment.
+//! `casement deploy`: deploys a folder.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,9 +8,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::Value;
 
-use super::{Remote, answer, logs, plain, tell, text};
+use super::{Remote, answer, logs, progress, text, without_controls};
 
-/// Files that are looked for where no entrypoint is named.
+/// Files that are looked for if no entrypoint is named.
 const ENTRYPOINTS: &[&str] = &[
     "main.py",
     "app.py",
@@ -51,11 +51,11 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) async fn run(command: DeployCommand) -> anyhow::Result<()> {
-    let (folder, entrypoint) = found(&command.path, command.entrypoint)?;
+    let (folder, entrypoint) = find_entrypoint(&command.path, command.entrypoint)?;
     let packing = folder.clone();
     let archive = tokio::task::spawn_blocking(move || casement_archive::package::pack(&packing)).await?;
     let archive = archive.with_context(|| format!("{} cannot be packed", folder.display()))?;
-    tell(&format!("deploying {} with {entrypoint}: {} KiB", folder.display(), archive.len().div_ceil(1024)));
+    progress(&format!("deploying {} with {entrypoint}: {} KiB", folder.display(), archive.len().div_ceil(1024)));
     let api = command.remote.api()?;
     let boundary = boundary(&archive);
     let mut fields = vec![
@@ -67,7 +67,7 @@ pub(super) async fn run(command: DeployCommand) -> anyhow::Result<()> {
     let body = multipart(&boundary, &fields, &archive);
     let made = api.post(&["deployments"], &format!("multipart/form-data; boundary={boundary}"), body).await?;
     let id = text(&made, "id");
-    tell(&format!("deployment {id}"));
+    progress(&format!("deployment {id}"));
     let mut events = super::sse::Events::new(api.stream(&["deployments", id, "events"]).await?);
     while let Some(event) = events.next().await? {
         logs::show(&event);
@@ -77,7 +77,7 @@ pub(super) async fn run(command: DeployCommand) -> anyhow::Result<()> {
                 return answer(id);
             }
             ("deployment_state", status @ ("failed" | "stopped")) => {
-                bail!("the deployment {status}: {}", plain(text(&event["deployment"], "status_reason")))
+                bail!("the deployment {status}: {}", without_controls(text(&event["deployment"], "status_reason")))
             }
             _ => {}
         }
@@ -85,21 +85,21 @@ pub(super) async fn run(command: DeployCommand) -> anyhow::Result<()> {
     bail!("the server said nothing of how it ended: casement logs {id}")
 }
 
-/// Says how what was deployed is invoked.
+/// Prints how the deployed apps are invoked.
 async fn apps(api: &super::api::Api, id: &str) -> anyhow::Result<()> {
     let apps = api.find(&["apps"], &[("limit", "100")]).await?.unwrap_or_default();
     for app in apps.as_array().into_iter().flatten().filter(|app| text(app, "deployment") == id) {
         for action in app["actions"].as_array().into_iter().flatten() {
             let version = text(app, "version");
             let version = if version == "latest" { String::new() } else { format!(" --version {version}") };
-            tell(&format!("casement invoke {} {}{version}", text(app, "app_name"), text(action, "name")));
+            progress(&format!("casement invoke {} {}{version}", text(app, "app_name"), text(action, "name")));
         }
     }
     Ok(())
 }
 
-/// The folder to pack and the entrypoint in it.
-fn found(path: &Path, entrypoint: Option<String>) -> anyhow::Result<(PathBuf, String)> {
+/// Returns the folder to pack and the entrypoint in it.
+fn find_entrypoint(path: &Path, entrypoint: Option<String>) -> anyhow::Result<(PathBuf, String)> {
     let about = fs::metadata(path).with_context(|| format!("{} cannot be read", path.display()))?;
     if about.is_file() {
         let name = path.file_name().and_then(|name| name.to_str()).context("the entrypoint has no name")?;
@@ -123,7 +123,7 @@ fn found(path: &Path, entrypoint: Option<String>) -> anyhow::Result<(PathBuf, St
     Ok((path.to_owned(), entrypoint))
 }
 
-/// A line that does not occur in the archive.
+/// Returns a boundary that does not occur in the archive.
 fn boundary(archive: &[u8]) -> String {
     use sha2::Digest as _;
     let digest = sha2::Sha256::digest(archive);
@@ -134,7 +134,7 @@ fn multipart(boundary: &str, fields: &[(String, String)], archive: &[u8]) -> Vec
     let mut body = Vec::with_capacity(archive.len() + 1024);
     let mut part = |name: &str, about: &str, content: &[u8]| {
         let head = format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"{about}\r\n\r\n");
-        // Into memory: it cannot fail.
+        // Writing to memory cannot fail.
         body.write_all(head.as_bytes())
             .and_then(|()| body.write_all(content))
             .and_then(|()| body.write_all(b"\r\n"))

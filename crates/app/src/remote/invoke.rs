@@ -1,4 +1,4 @@
-//! `casement invoke`: an action is run, and its result printed.
+//! `casement invoke`: runs an action and prints its result.
 
 use std::io::Read as _;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::json;
 
-use super::{Remote, answer, logs, plain, plain_json, tell, text};
+use super::{Remote, answer, json_without_controls, logs, progress, text, without_controls};
 
 #[derive(Debug, Args)]
 pub(crate) struct InvokeCommand {
@@ -46,14 +46,14 @@ pub(super) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
     let api = command.remote.api()?;
     let begun = api.post(&["invocations"], "application/json", asked.to_string().into_bytes()).await?;
     let id = text(&begun, "id");
-    tell(&format!("invocation {id}"));
+    progress(&format!("invocation {id}"));
     let mut events = super::sse::Events::new(api.stream(&["invocations", id, "events"]).await?);
     while let Some(event) = events.next().await? {
         logs::show(&event);
         let invocation = &event["invocation"];
         match text(invocation, "status") {
-            "succeeded" => return answer(&plain_json(invocation["output"].as_str().unwrap_or("null"))),
-            "failed" => bail!("the invocation failed: {}", plain(text(invocation, "status_reason"))),
+            "succeeded" => return answer(&json_without_controls(invocation["output"].as_str().unwrap_or("null"))),
+            "failed" => bail!("the invocation failed: {}", without_controls(text(invocation, "status_reason"))),
             _ => {}
         }
     }

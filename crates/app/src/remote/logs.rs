@@ -1,11 +1,11 @@
-//! `casement logs`: what a build or a call has written and writes, to its end.
+//! `casement logs`: prints the log of a build or a call, to its end.
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::Value;
 
 use super::api::Api;
-use super::{Remote, answer, plain, tell, text};
+use super::{Remote, answer, progress, text, without_controls};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsCommand {
@@ -21,7 +21,7 @@ pub(super) async fn run(command: LogsCommand) -> anyhow::Result<()> {
     let mut events = super::sse::Events::new(api.stream(&[kind, &id, "events"]).await?);
     while let Some(event) = events.next().await? {
         match text(&event, "event") {
-            "log" => answer(&plain(text(&event, "message")))?,
+            "log" => answer(&without_controls(text(&event, "message")))?,
             _ => show(&event),
         }
     }
@@ -42,13 +42,13 @@ async fn found(api: &Api, of: &str) -> anyhow::Result<(&'static str, String)> {
     }
 }
 
-/// Shows an event of a build or a call.
+/// Prints an event of a build or a call.
 pub(super) fn show(event: &Value) {
     match text(event, "event") {
-        "log" => tell(text(event, "message")),
+        "log" => progress(text(event, "message")),
         "deployment_state" => state("deployment", &event["deployment"]),
         "invocation_state" => state("invocation", &event["invocation"]),
-        "error" => tell(&format!("error: {}", text(&event["error"], "message"))),
+        "error" => progress(&format!("error: {}", text(&event["error"], "message"))),
         _ => {}
     }
 }
@@ -56,5 +56,5 @@ pub(super) fn show(event: &Value) {
 fn state(what: &str, record: &Value) {
     let reason = text(record, "status_reason");
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    tell(&format!("{what} {}{reason}", text(record, "status").replace('_', " ")));
+    progress(&format!("{what} {}{reason}", text(record, "status").replace('_', " ")));
 }

@@ -1,4 +1,4 @@
-//! The commands for people who deploy programs: on the public API, of whatever server.
+//! The commands for developers of apps: clients of the public API of any server.
 
 mod api;
 mod deploy;
@@ -64,24 +64,24 @@ pub(crate) async fn logs(command: LogsCommand) -> anyhow::Result<()> {
     logs::run(command).await
 }
 
-/// Progress and logs go to standard error: standard output holds what the command answers.
-fn tell(text: &str) {
-    // Nobody listens: then nobody misses it.
-    writeln!(std::io::stderr(), "{}", plain(text)).ok();
+/// Writes progress to standard error: standard output holds only the result of a command.
+fn progress(text: &str) {
+    // A failed write is ignored.
+    writeln!(std::io::stderr(), "{}", without_controls(text)).ok();
 }
 
-/// The answer of a command.
+/// Prints the result of a command.
 fn answer(text: &str) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 
-/// Whatever a program has written, it moves no cursor here.
-fn plain(text: &str) -> String {
+/// Removes control characters, so that output of an app cannot control the terminal.
+fn without_controls(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
-/// The same JSON, in which nothing moves a cursor: in its strings such characters are written as escapes, between its words as blanks.
-fn plain_json(json: &str) -> String {
+/// The same for JSON: control characters are escaped in strings, and become blanks between tokens.
+fn json_without_controls(json: &str) -> String {
     json.chars()
         .map(|c| match c {
             '\r' => " ".to_owned(),
@@ -91,20 +91,20 @@ fn plain_json(json: &str) -> String {
         .collect()
 }
 
-/// A member of an object as text; empty where there is none.
+/// Returns a member of an object as text; empty if it is missing.
 fn text<'a>(object: &'a Value, member: &str) -> &'a str {
     object[member].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{plain, plain_json};
+    use super::{json_without_controls, without_controls};
 
     #[test]
-    fn what_is_printed_moves_no_cursor() {
-        assert_eq!(plain("a\u{1b}[2Jb\u{9b}2Jc\td"), "a\u{fffd}[2Jb\u{fffd}2Jc\td");
+    fn printed_text_has_no_control_characters() {
+        assert_eq!(without_controls("a\u{1b}[2Jb\u{9b}2Jc\td"), "a\u{fffd}[2Jb\u{fffd}2Jc\td");
         let sent = "{\"a\":\r\n \"\u{9b}2J \u{7f} \\u001b ä\"}";
-        let printed = plain_json(sent);
+        let printed = json_without_controls(sent);
         assert_eq!(printed, "{\"a\": \n \"\\u009b2J \\u007f \\u001b ä\"}");
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
         assert_eq!(value(&printed), value(sent));

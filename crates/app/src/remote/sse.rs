@@ -1,12 +1,12 @@
-//! Events of a stream, one after the other.
+//! Reads server-sent events.
 
 use anyhow::{Context as _, bail};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-/// The longest event that is read.
-const LONGEST: usize = 8 << 20;
+/// The longest event.
+const MAX_EVENT_BYTES: usize = 8 << 20;
 
 /// A stream of events.
 pub(super) struct Events {
@@ -19,7 +19,7 @@ impl Events {
         Self { body, unread: Vec::new() }
     }
 
-    /// The next event, or nothing at the end.
+    /// Returns the next event, or `None` at the end.
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<Value>> {
         loop {
             if let Some(end) = self.unread.windows(2).position(|two| two == b"\n\n") {
@@ -29,7 +29,7 @@ impl Events {
                     None => continue,
                 }
             }
-            if self.unread.len() > LONGEST {
+            if self.unread.len() > MAX_EVENT_BYTES {
                 bail!("the server sends an event without end");
             }
             match self.body.frame().await {
@@ -43,7 +43,7 @@ impl Events {
     }
 }
 
-/// What an event says; nothing for one without data.
+/// Returns the data of an event; `None` for an event without data.
 fn data(event: &[u8]) -> anyhow::Result<Option<Value>> {
     let text = std::str::from_utf8(event).context("the server sends what is not UTF-8")?;
     let lines = text.lines().filter_map(|line| line.strip_prefix("data:"));
@@ -56,7 +56,7 @@ mod tests {
     use super::data;
 
     #[test]
-    fn an_event_is_its_lines_of_data() {
+    fn an_event_joins_its_data_lines() {
         let read = |text: &str| data(text.as_bytes()).expect("an event");
         assert_eq!(read("event: log\ndata: {\"a\":\ndata: 1}\n\n"), Some(serde_json::json!({"a": 1})));
         assert_eq!(read(": only a comment\n\n"), None);

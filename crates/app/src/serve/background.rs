@@ -1,4 +1,4 @@
-//! The registry of the background jobs: what runs from the start of the server to its stop.
+//! The registry of the background jobs, which run from the start of the server to its stop.
 
 use std::sync::Arc;
 
@@ -26,18 +26,18 @@ use crate::settings::ServeSettings;
 use crate::store::Store;
 use crate::system::System;
 
-/// What the jobs follow.
+/// The event sources of the jobs.
 pub(super) struct Events {
     pub(super) browsers: mpsc::UnboundedReceiver<EngineEvent>,
     pub(super) failed_proxies: mpsc::Receiver<proxies::FailedProxy>,
 }
 
-/// The jobs that the end of the server waits for, or that it ends itself.
+/// The jobs that the stop of the server waits for, or ends itself.
 pub(super) struct BackgroundJobs {
     pub(super) apps: AppJobs,
     pub(super) news: ChangeFeed,
     pub(super) browser_cleanup: JoinHandle<()>,
-    /// Ends the heartbeat: while sessions end, no other node may take this one for lost.
+    /// Ends the heartbeat after the sessions have ended, so that no other node takes this one for lost meanwhile.
     pub(super) heartbeat: CancellationToken,
 }
 
@@ -120,7 +120,7 @@ impl Jobs<'_> {
         let (engine, spares, slots) = (self.infrastructure.engine.clone(), spares.clone(), StartSlots::per_core());
         let telling = proxies::report_failed_proxies(failed_proxies, sessions.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(telling));
-        // Browsers end, too, while the server stops.
+        // Browsers may also end while the server stops.
         spawn(
             BrowserEvents { engine, events, sessions: sessions.clone(), spares: spares.clone() },
             CancellationToken::new(),
@@ -129,7 +129,7 @@ impl Jobs<'_> {
             filler: self.filler(),
             pools: self.infrastructure.rows.pools.clone(),
             sessions: sessions.clone(),
-            bell: self.core.bell.clone(),
+            waker: self.core.waker.clone(),
             slots: slots.clone(),
             figures: self.core.figures.clone(),
             checked_pools,
@@ -137,7 +137,7 @@ impl Jobs<'_> {
         self.start(SpareFilling { spares, engine: port.clone(), slots });
     }
 
-    /// What is kept for a time and then deleted.
+    /// Spawns the jobs that delete old data.
     fn retention(&self, cases: &UseCases) {
         let Infrastructure { rows, blobs, replays, .. } = self.infrastructure;
         let days = |days: u32| time::Duration::days(days.into());
@@ -151,7 +151,7 @@ impl Jobs<'_> {
 
     fn logins(&self, cases: &UseCases) {
         let UseCases { logins, auth_changes, .. } = cases;
-        self.start(AuthNotifications { news: auth_changes.clone(), database: self.store.config.clone() });
+        self.start(AuthNotifications { changes: auth_changes.clone(), database: self.store.config.clone() });
         self.start(LoginFlows::new(logins.clone(), auth_changes.clone()));
         self.start(LoginChecks { runner: logins.clone() });
         self.start(LoginRetention { runner: logins.clone() });

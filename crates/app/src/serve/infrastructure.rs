@@ -1,4 +1,4 @@
-//! What everything stands on: the browsers of this machine, and where things are kept.
+//! The infrastructure of a server: the engine, the stores and the egress.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) struct Infrastructure {
 }
 
 impl Infrastructure {
-    /// Also hears from which browsers' proxies requests fail.
+    /// Also returns the receiver of failed proxies.
     pub(super) async fn connect(
         settings: &ServeSettings,
         data_dir: &DataDir,
@@ -78,7 +78,8 @@ impl Infrastructure {
         let machines =
             app_runtime::open(&settings.builds, data_dir, engine.config(), blobs.clone(), sandbox_egress.clone())
                 .await?;
-        let machines = AppRuntime { archives: machines.packages, builder: machines.app_runtime, runner: machines.crew };
+        let machines =
+            AppRuntime { archives: machines.packages, builder: machines.app_runtime, runner: machines.runner_pool };
         let infrastructure = Self {
             node,
             public_url,
@@ -97,19 +98,19 @@ impl Infrastructure {
         Ok((infrastructure, failed_proxies))
     }
 
-    /// Takes up what an earlier life of this node left, and ends what is nobody's.
+    /// Adopts the browsers of the previous run of this node, and ends those without a session.
     pub(super) async fn adopt_browsers(&self, sessions: &Sessions) -> anyhow::Result<()> {
         proxies::restore(&self.routing, &*self.rows.browsers, self.node).await?;
         let alive = self.engine.find_running().await?;
         self.rows.line.clear(self.node, System.now()).await?;
         let kept = sessions.adopt(&alive).await?;
         let ended = self.engine.sweep(&kept).await.unwrap_or_else(|error| {
-            // One that cannot be ended must not keep all others from being served.
-            warn!(%error, "not everything that the last run left could be ended");
+            // A browser that cannot be ended must not prevent the start.
+            warn!(%error, "cannot end some browsers of the previous run");
             Vec::new()
         });
         if !kept.is_empty() || !ended.is_empty() {
-            info!(browsers = kept.len(), ended = ended.len(), "took up what the last run left");
+            info!(browsers = kept.len(), ended = ended.len(), "adopted the browsers of the previous run");
         }
         Ok(())
     }
@@ -120,11 +121,11 @@ async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr
     Ok(nodes.announce(&Node { id, host, address: local.to_string(), started_at: System.now() }).await?)
 }
 
-/// The ways out, and of which browsers' proxies requests fail.
+/// Returns the egress, and the receiver of failed proxies.
 fn sandbox_egress(settings: &ServeSettings) -> (Arc<SandboxEgress>, mpsc::Receiver<proxies::FailedProxy>) {
     let rules = Rules::new(settings.egress_allow.clone());
     let egress = Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default());
-    let (egress, failed_proxies) = proxies::telling(egress);
+    let (egress, failed_proxies) = proxies::reporting(egress);
     (Arc::new(SandboxEgress::new(egress)), failed_proxies)
 }
 
@@ -145,7 +146,7 @@ async fn engine(
         config.script_runner = Some(found);
     }
     if config.script_runner.is_none() {
-        warn!("no script runner: sessions run no scripts; casement doctor says what to do");
+        warn!("no script runner: sessions cannot run scripts; see casement doctor");
     }
     Engine::new(config, sandbox_egress).await.context("browsers cannot be run here; see casement doctor")
 }

@@ -1,4 +1,4 @@
-//! How the pools fill after a start, for whoever waits for it in front of the server.
+//! Prints how the pools fill after a start.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -10,33 +10,33 @@ use casement_domain::{PoolId, StoreError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::{debug, warn};
 
-/// The pools that there are at a start, each until it is full for the first time.
+/// The pools at the start, each until it is full for the first time.
 pub(super) struct PoolFillProgress {
     pools: Arc<dyn PoolRepository>,
-    /// How many ready browsers were told last, if any number was.
-    told: HashMap<PoolId, Option<u32>>,
-    /// Hears of each pool that was looked at: in the pool loop's first round, and whenever something about it has changed.
+    /// The last printed number of ready browsers of each pool.
+    printed: HashMap<PoolId, Option<u32>>,
+    /// Receives each pool that the pool job has checked.
     checked_pools: UnboundedReceiver<PoolId>,
 }
 
 impl PoolFillProgress {
-    /// Of the pools that there are now. Whoever looks at one says so to the sender.
+    /// Starts with the current pools. The pool job sends each checked pool to the sender.
     pub(super) async fn begin(pools: Arc<dyn PoolRepository>) -> Result<(UnboundedSender<PoolId>, Self), StoreError> {
-        let told = pools.all().await?.into_iter().map(|pool| (pool, None)).collect();
+        let printed = pools.all().await?.into_iter().map(|pool| (pool, None)).collect();
         let (sender, checked_pools) = unbounded_channel();
-        Ok((sender, Self { pools, told, checked_pools }))
+        Ok((sender, Self { pools, printed, checked_pools }))
     }
 
-    /// Says on standard output how many browsers of each pool are ready, until each has been full.
-    pub(super) async fn tell(mut self) {
+    /// Prints the number of ready browsers of each pool, until each has been full.
+    pub(super) async fn print_progress(mut self) {
         let lines = match standard_output() {
             Ok(lines) => lines,
             Err(error) => return warn!(%error, "cannot tell how the pools fill"),
         };
-        while !self.told.is_empty()
+        while !self.printed.is_empty()
             && let Some(pool) = self.checked_pools.recv().await
         {
-            let line = self.news(pool).await.unwrap_or_else(|error| {
+            let line = self.line_to_print(pool).await.unwrap_or_else(|error| {
                 debug!(%pool, %error, "cannot tell how a pool fills before the next look at it");
                 None
             });
@@ -46,31 +46,31 @@ impl PoolFillProgress {
         }
     }
 
-    /// The line that is due after a look at this pool: it has more ready browsers than ever, or is full. None of a pool that was
+    /// Returns the line to print: the pool has more ready browsers than before, or is full. `None` for a pool that was
     /// full from the beginning.
-    async fn news(&mut self, id: PoolId) -> Result<Option<String>, StoreError> {
-        let Some(told) = self.told.get(&id).copied() else { return Ok(None) };
+    async fn line_to_print(&mut self, id: PoolId) -> Result<Option<String>, StoreError> {
+        let Some(printed) = self.printed.get(&id).copied() else { return Ok(None) };
         let Some(pool) = self.pools.find_by_id(id).await? else {
-            self.told.remove(&id);
+            self.printed.remove(&id);
             return Ok(None);
         };
         let (counts, size) = (self.pools.counts(id).await?, pool.config.size);
-        // What is leased already has come up, too.
+        // A leased browser counts as ready.
         let ready = counts.available.saturating_add(counts.acquired).min(size);
         let full = ready == size;
         if full {
-            self.told.remove(&id);
+            self.printed.remove(&id);
         } else {
-            self.told.insert(id, told.max(Some(ready)));
+            self.printed.insert(id, printed.max(Some(ready)));
         }
-        let due = told.map_or(!full, |told| full || ready > told);
+        let due = printed.map_or(!full, |printed| full || ready > printed);
         let name = pool.name.map_or_else(|| id.to_string(), |name| name.to_string());
         Ok(due.then(|| format!("pool {name}: {ready} of {size} browsers ready")))
     }
 }
 
-/// Takes lines for standard output, until it cannot be written to any more. They are written on a thread of its own, which nobody
-/// waits for: where standard output is not read, a line takes for ever.
+/// Returns a channel for lines on standard output. A detached thread writes them, because a write blocks forever if the
+/// output is not read.
 fn standard_output() -> io::Result<mpsc::Sender<String>> {
     let (sender, lines) = mpsc::channel::<String>();
     thread::Builder::new().name("filling".to_owned()).spawn(move || {
@@ -91,30 +91,34 @@ mod tests {
 
     use super::*;
 
-    /// What is said of a pool of two that has so many idle and leased browsers, one look after the other; at `None` the store is
+    /// Returns the lines for a pool of two with these idle and leased browsers at each check; at `None` the store is
     /// away.
-    async fn said(looks: &'static [Option<(u32, u32)>]) -> Vec<String> {
+    async fn printed_lines(checks: &'static [Option<(u32, u32)>]) -> Vec<String> {
         let mut pools = MockPoolRepository::new();
         pools.expect_all().returning(|| Ok(vec![pool_id(1)]));
         pools.expect_find_by_id().returning(|id| Ok(Some(pool(2).id(id).name("default").build())));
-        let mut found = looks.iter();
+        let mut found = checks.iter();
         pools.expect_counts().returning(move |_| match found.next() {
             Some(Some((available, acquired))) => Ok(PoolCounts { available: *available, acquired: *acquired }),
             _ => Err(StoreError::unavailable("pool.counts", "away")),
         });
         let (_sender, mut pool_fill_progress) = PoolFillProgress::begin(Arc::new(pools)).await.expect("listed");
-        let mut said = Vec::new();
-        for _ in looks {
-            said.extend(pool_fill_progress.news(pool_id(1)).await.ok().flatten());
-            assert_eq!(pool_fill_progress.news(pool_id(2)).await.ok().flatten(), None, "a pool that was made later");
+        let mut printed_lines = Vec::new();
+        for _ in checks {
+            printed_lines.extend(pool_fill_progress.line_to_print(pool_id(1)).await.ok().flatten());
+            assert_eq!(
+                pool_fill_progress.line_to_print(pool_id(2)).await.ok().flatten(),
+                None,
+                "a pool that was made later"
+            );
         }
-        said
+        printed_lines
     }
 
     #[tokio::test]
-    async fn a_pool_is_told_until_it_is_full_and_no_number_twice() {
-        // One fails to start, one is leased and given back, one comes up while the store is away.
-        let said = said(&[
+    async fn a_pool_is_printed_until_full_and_no_number_twice() {
+        // One browser fails to start, one is leased and returned, one becomes ready while the store is away.
+        let printed_lines = printed_lines(&[
             Some((0, 0)),
             Some((0, 0)),
             Some((1, 0)),
@@ -126,11 +130,11 @@ mod tests {
             Some((0, 1)),
             Some((2, 0)),
         ]);
-        assert_eq!(said.await, [0, 1, 2].map(|ready| format!("pool default: {ready} of 2 browsers ready")));
+        assert_eq!(printed_lines.await, [0, 1, 2].map(|ready| format!("pool default: {ready} of 2 browsers ready")));
     }
 
     #[tokio::test]
-    async fn of_a_pool_that_is_full_from_the_beginning_nothing_is_told() {
-        assert!(said(&[Some((1, 1)), Some((0, 1)), Some((2, 0))]).await.is_empty());
+    async fn a_pool_that_is_full_at_the_start_is_not_printed() {
+        assert!(printed_lines(&[Some((1, 1)), Some((0, 1)), Some((2, 0))]).await.is_empty());
     }
 }

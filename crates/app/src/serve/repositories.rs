@@ -1,4 +1,4 @@
-//! Where everything is stored.
+//! The repositories.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(super) struct Repositories {
 }
 
 impl Repositories {
-    /// What pages and programs write is stored within `bounds`.
+    /// Data of pages and apps is stored within `bounds`.
     pub(super) fn new(store: &Store, bounds: &StorageBounds) -> Self {
         let database = || store.database.clone();
         let system = Arc::new(System);

@@ -1,4 +1,4 @@
-//! Sessions and pools, and whom they tell of what happens.
+//! Sessions and pools, and the reporting of their events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use tokio_util::sync::CancellationToken;
 use super::infrastructure::Infrastructure;
 use crate::connections::LoggedConnections;
 use crate::engine_metrics::MeteredEngine;
-use crate::jobs::{PoolFigures, PoolWaker, Spares};
+use crate::jobs::{PoolGauges, PoolWaker, Spares};
 use crate::local_waiters::LocalWaiters;
 use crate::profiles;
 use crate::replays::{self, CleanupSignal};
 use crate::settings::ServeSettings;
 use crate::system::System;
 
-/// How long the last records, and the last events, may take.
+/// The timeout of writing the last records and events.
 const WRITE: Duration = Duration::from_secs(10);
-/// How long the last telemetry may take to leave.
+/// The timeout of exporting the last telemetry.
 const EXPORT_TELEMETRY: Duration = Duration::from_secs(5);
 
 pub(super) struct SessionServices {
@@ -36,7 +36,7 @@ pub(super) struct SessionServices {
     pub(super) pool_deps: PoolDeps,
     pub(super) pools: Pools,
     pub(super) leases: Leases,
-    /// The engine, whose starts are counted.
+    /// The engine, with metrics.
     pub(super) port: Arc<dyn BrowserEngine>,
     pub(super) trail: Arc<BatchedAuditTrail>,
     pub(super) connections: ConnectionRegistry,
@@ -44,17 +44,17 @@ pub(super) struct SessionServices {
     pub(super) recorder: Arc<EventCollector>,
     pub(super) feed: EventHubs,
     pub(super) spares: Spares,
-    pub(super) bell: PoolWaker,
-    pub(super) figures: PoolFigures,
+    pub(super) waker: PoolWaker,
+    pub(super) figures: PoolGauges,
     pub(super) room: LocalWaiters,
     pub(super) pending_cleanup: CleanupSignal,
-    /// Ends the work in the background.
+    /// Cancelled to stop the background jobs.
     pub(super) stop: CancellationToken,
-    /// Ends the following of agents: after the sessions that are to end have ended, since their last events are read then.
+    /// Cancelled to stop following agents, after the sessions have ended: their last events are read then.
     pub(super) unfollowed: CancellationToken,
 }
 
-/// What is written to the end when the server stops.
+/// The writers that finish when the server stops.
 pub(super) struct Writers {
     trail: AuditWriter,
     events: EventWriter,
@@ -70,7 +70,7 @@ impl SessionServices {
         let connections = ConnectionRegistry::new();
         let logged = Arc::new(LoggedConnections(connections.clone()));
         let spares = Spares::new(settings.spares);
-        let (bell, room, pending_cleanup) = (PoolWaker::default(), LocalWaiters::default(), CleanupSignal::default());
+        let (waker, room, pending_cleanup) = (PoolWaker::default(), LocalWaiters::default(), CleanupSignal::default());
         let system = Arc::new(System);
         let port: Arc<dyn BrowserEngine> = Arc::new(MeteredEngine(engine.clone()));
         let stop = CancellationToken::new();
@@ -82,7 +82,7 @@ impl SessionServices {
         let (recorder, feed, event_writer) =
             events::start((system.clone(), system.clone()), store, tap, open, exporter, following);
         let recorder = Arc::new(recorder);
-        let wake = Arc::new(bell.clone());
+        let wake = Arc::new(waker.clone());
         let reports = (trail.clone() as _, recorder.clone() as _);
         let profiles = profiles::of_sessions(infrastructure.profiles.clone(), engine, reports, wake.clone());
         let sessions = Sessions::new(SessionDeps {
@@ -133,8 +133,8 @@ impl SessionServices {
             recorder,
             feed,
             spares,
-            bell,
-            figures: PoolFigures::default(),
+            waker,
+            figures: PoolGauges::default(),
             room,
             pending_cleanup,
             stop,
@@ -154,7 +154,7 @@ impl Writers {
     }
 }
 
-/// Where telemetry is exported to, if it is.
+/// Returns the telemetry exporter, if one is configured.
 fn exporter(settings: &ServeSettings, node: NodeId) -> anyhow::Result<Option<(OtlpExporter, ExportTask)>> {
     let Some(endpoint) = &settings.otlp_endpoint else {
         anyhow::ensure!(settings.otlp_headers.is_empty(), "--otlp-header: there is no --otlp-endpoint");

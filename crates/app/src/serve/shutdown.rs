@@ -1,4 +1,4 @@
-//! How the server ends.
+//! Stops the server.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use super::Running;
 use super::infrastructure::Infrastructure;
 use crate::stop::StopOrder;
 
-/// How long ending all sessions may take before the process ends all the same: the largest profile may take ten minutes, its browser's
-/// good end one. What is not kept by then stays where it is, for the next start.
+/// The timeout of ending all sessions: saving the largest profile may take ten minutes, closing its browser one. The
+/// next start saves what is left.
 const END_SESSIONS: Duration = Duration::from_secs(11 * 60);
-/// How many sessions end at once: what they leave is read, packed and sealed.
+/// How many sessions end at once, because their data is read, packed and sealed.
 const ENDS_AT_ONCE: usize = 8;
 
 impl Running {
-    /// Ends the server in order. Sessions go on unless they are to end, too.
+    /// Stops the server in order. Sessions continue unless they are to end too.
     pub(super) async fn stop(self, order: StopOrder) {
         let Self { server, infrastructure, core, jobs, writers, .. } = self;
         core.stop.cancel();
         core.room.close();
         jobs.news.close();
         if let Err(error) = server.drain().await {
-            warn!(%error, "the server did not stop as it should");
+            warn!(%error, "the HTTP server did not stop cleanly");
         }
-        // Whoever lets go in the middle leaves the rest to what comes now, or to the next start.
+        // An aborted cleanup is continued here, or by the next start.
         if let Err(error) = jobs.browser_cleanup.await {
-            warn!(%error, "whoever clears away did not end as it should");
+            warn!(%error, "the browser cleanup did not stop cleanly");
         }
         let shutdown = async {
             jobs.apps.end_awaited_calls().await;
@@ -43,7 +43,7 @@ impl Running {
         jobs.heartbeat.cancel();
         match order {
             StopOrder::KeepSessions => {
-                // Spares are this life's alone.
+                // Spares do not outlive the process.
                 for browser in core.spares.clear() {
                     let _ = BrowserEngine::end(&infrastructure.engine, browser).await;
                 }
@@ -53,16 +53,16 @@ impl Running {
         }
         core.unfollowed.cancel();
         infrastructure.engine.detach().await;
-        // What ends leaves its records, too.
+        // Ending sessions write records too.
         writers.finish().await;
     }
 }
 
-/// Says on standard output which browsers outlive the server: whoever has pressed Ctrl-C may think that they ended with it.
+/// Prints the browsers that outlive the server, because a person who pressed Ctrl-C may think that they ended.
 async fn tell_what_goes_on(infrastructure: &Infrastructure) {
     let browsers = match infrastructure.rows.browsers.of_node(infrastructure.node).await {
         Ok(browsers) => browsers,
-        Err(error) => return warn!(%error, "cannot tell which browsers go on"),
+        Err(error) => return warn!(%error, "cannot list the browsers that continue"),
     };
     let count = |state| browsers.iter().filter(|browser| browser.state == state).count();
     let (leased, idle) = (count(BrowserState::Leased), count(BrowserState::Idle));
@@ -70,28 +70,30 @@ async fn tell_what_goes_on(infrastructure: &Infrastructure) {
         return;
     }
     let mut out = std::io::stdout().lock();
-    let told = writeln!(
+    let printed = writeln!(
         out,
         "\n  {} browsers go on without the server, {leased} of them in sessions; the next start finds them again.\n  \
          To end them too: start the server again, then run `casement stop --end-sessions`.",
         leased + idle
     );
-    if let Err(error) = told.and_then(|()| out.flush()) {
-        warn!(%error, "cannot say on standard output which browsers go on");
+    if let Err(error) = printed.and_then(|()| out.flush()) {
+        warn!(%error, "cannot print the browsers that continue");
     }
 }
 
-/// Ends all browsers but those that hold what is still to be kept.
+/// Ends all browsers except those with data that is still to be saved.
 async fn end_browsers(infrastructure: &Infrastructure) {
     let kept = match in_sessions(&*infrastructure.rows.browsers, infrastructure.node).await {
         Ok(kept) => kept,
-        Err(error) => return warn!(%error, "cannot tell what is still to be kept; the next start ends all browsers"),
+        Err(error) => {
+            return warn!(%error, "cannot list the data that is still to be saved; the next start ends all browsers");
+        }
     };
     if let Err(error) = infrastructure.engine.end_all_but(&kept).await {
         warn!(%error, "not all browsers could be ended; the next start ends what is left");
     }
     if !kept.is_empty() {
-        warn!(browsers = kept.len(), "what some sessions leave is not kept yet; the next start does it");
+        warn!(browsers = kept.len(), "the data of some sessions is not saved yet; the next start saves it");
     }
 }
 
@@ -109,17 +111,17 @@ async fn end_sessions(sessions: &Sessions, rows: &dyn SessionRepository, node: N
     ends.await;
     let pending_cleanup = match sessions.pending_cleanup().await {
         Ok(pending_cleanup) => pending_cleanup,
-        Err(error) => return warn!(%error, "cannot list what the sessions left"),
+        Err(error) => return warn!(%error, "cannot list the pending cleanups"),
     };
     let burials = stream::iter(pending_cleanup).for_each_concurrent(ENDS_AT_ONCE, async |browser| {
         if let Err(error) = sessions.clean_up_browser(&browser).await {
-            warn!(browser = %browser.id, %error, "cannot keep what a session left");
+            warn!(browser = %browser.id, %error, "cannot save the data of a session");
         }
     });
     burials.await;
 }
 
-/// The browsers of this node whose sessions have not ended, or left what is not kept yet.
+/// Returns the browsers of this node whose sessions continue, or have data that is not saved yet.
 async fn in_sessions(browsers: &dyn BrowserRepository, node: NodeId) -> Result<Vec<BrowserId>, StoreError> {
     let found = browsers.of_node(node).await?;
     let in_session = found.iter().filter(|one| matches!(one.state, BrowserState::Leased | BrowserState::Ending));

@@ -1,4 +1,4 @@
-//! What callers reach.
+//! The use cases of the HTTP API.
 
 use std::sync::Arc;
 
@@ -29,14 +29,14 @@ use super::sessions::SessionServices;
 use crate::apps::{AppServices, Apps};
 use crate::browser_connector::{EngineConnector, NodeHealth};
 use crate::data_dir::DataDir;
-use crate::jobs::{AuthChanges, PoolFigures};
+use crate::jobs::{AuthChanges, PoolGauges};
 use crate::settings::ServeSettings;
 use crate::store::Store;
 use crate::system::System;
 use crate::web_store::ChromeWebStore;
 use crate::{credential_providers, credentials, extensions, logins, profiles, proxies};
 
-/// The use cases behind which there is work in the background, too.
+/// The use cases that background jobs need too.
 pub(super) struct UseCases {
     pub(super) apps: Apps,
     pub(super) extensions: Extensions,
@@ -124,7 +124,7 @@ impl UseCases {
         }
     }
 
-    /// All of them, as the server takes them.
+    /// Returns all services of the HTTP server.
     pub(super) fn services(
         &self,
         infrastructure: &Infrastructure,
@@ -184,6 +184,6 @@ impl UseCases {
     }
 }
 
-fn rendered(metrics: PrometheusHandle, pools: PoolFigures) -> Arc<dyn Fn() -> String + Send + Sync> {
+fn rendered(metrics: PrometheusHandle, pools: PoolGauges) -> Arc<dyn Fn() -> String + Send + Sync> {
     Arc::new(move || metrics.render() + &pools.render())
 }

@@ -394,7 +394,7 @@ fn i9_what_finds_no_room_leaves_the_old_version_is_told_and_is_saved_once_there_
     end(&server, &session)?;
     let told = until("it is told of", SOON, || {
         let log = server.log();
-        log.lines().find(|line| line.contains("not saved to its profile yet")).map(str::to_owned)
+        log.lines().find(|line| line.contains("cannot save a session's profile")).map(str::to_owned)
     })?;
     assert!(told.contains(session.id()) && told.contains("No space left"), "{told}");
     until("nothing is left of the try", SOON, || (kept(&server) == before).then_some(()))?;

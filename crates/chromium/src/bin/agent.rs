@@ -1,4 +1,4 @@
-//! The agent as a program of its own: what the tests put into a sandbox.
+//! The agent as a program of its own, for the tests.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! A small client of the debugging protocol over a dialled connection.
+//! A small CDP client over a dialled connection.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One connection, attached to the browser's first page.
+/// A connection that is attached to the browser's first page.
 pub(crate) struct Cdp {
     socket: WebSocketStream<TcpStream>,
     session: String,
@@ -50,7 +50,7 @@ impl Cdp {
         tokio::time::timeout(PATIENCE, answered).await.with_context(|| format!("no answer to {method}"))?
     }
 
-    /// Sends a call without waiting for its answer.
+    /// Sends a call without waiting for its response.
     pub(crate) async fn tell(&mut self, method: &str, params: Value) -> anyhow::Result<()> {
         self.last += 1;
         let mut message = json!({ "id": self.last, "method": method, "params": params });
@@ -60,7 +60,7 @@ impl Cdp {
         Ok(self.socket.send(Message::text(message.to_string())).await?)
     }
 
-    /// The value of an expression on the page, promises awaited.
+    /// Evaluates an expression on the page and awaits promises.
     pub(crate) async fn evaluate(&mut self, expression: &str) -> anyhow::Result<Value> {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let answer = self.call("Runtime.evaluate", params).await?;
@@ -68,9 +68,9 @@ impl Cdp {
         Ok(answer["result"]["value"].clone())
     }
 
-    /// Opens an address and waits until it is loaded. Gives the network error, if there is one.
+    /// Opens a URL and waits until it is loaded. Returns the network error, if there is one.
     pub(crate) async fn open(&mut self, url: &str) -> anyhow::Result<Option<String>> {
-        // It is answered before the page has come there: until then whoever asks is answered by the one before.
+        // The response comes before the page has changed: until then the previous page answers.
         self.until("globalThis.isBefore = true").await?;
         let answer = self.call("Page.navigate", json!({ "url": url })).await?;
         let there = "!globalThis.isBefore && location.href !== 'about:blank' && document.readyState === 'complete'";
@@ -86,7 +86,7 @@ impl Cdp {
     /// Waits until an expression is true.
     pub(crate) async fn until(&mut self, expression: &str) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        // While a page goes over into the next one, expressions may fail.
+        // Expressions may fail while a page changes.
         while !matches!(self.evaluate(expression).await, Ok(Value::Bool(true))) {
             anyhow::ensure!(Instant::now() < deadline, "never true: {expression}");
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! Starts that come to nothing leave nothing.
+//! Failed starts leave nothing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use casement_chromium::EngineConfig;
 use casement_domain::browser::{BrowserEngine, EngineError, EngineFault, Shape};
 
-use super::support::{BrowserSlot, headless, launch, sized, until};
+use super::support::{Fixture, headless, launch, sized, until};
 
-/// A place that runs something else in place of one of the programs.
+/// Starts a browser with a broken configuration and returns the error.
 async fn failure(change: impl FnOnce(&mut EngineConfig), shape: Shape) -> anyhow::Result<EngineError> {
-    let place = BrowserSlot::with(change).await?;
+    let fixture = Fixture::with(change).await?;
     let launch = launch(shape);
-    let error = place.engine.start(&launch).await.expect_err("cannot start");
-    assert_eq!(place.remains(launch.id), Vec::<String>::new());
+    let error = fixture.engine.start(&launch).await.expect_err("cannot start");
+    assert_eq!(fixture.remains(launch.id), Vec::<String>::new());
     Ok(error)
 }
 
@@ -44,31 +44,31 @@ async fn a_start_says_which_part_failed_and_leaves_nothing() -> anyhow::Result<(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_nobody_waits_for_leaves_nothing() -> anyhow::Result<()> {
-    let place = BrowserSlot::new().await?;
+    let fixture = Fixture::new().await?;
     let launch = launch(headless());
-    for patience in [1, 60, 300] {
-        let start = place.engine.start(&launch);
-        if tokio::time::timeout(Duration::from_millis(patience), start).await.is_ok_and(|started| started.is_ok()) {
-            place.engine.end(launch.id).await?;
+    for timeout in [1, 60, 300] {
+        let start = fixture.engine.start(&launch);
+        if tokio::time::timeout(Duration::from_millis(timeout), start).await.is_ok_and(|started| started.is_ok()) {
+            fixture.engine.end(launch.id).await?;
         }
-        until("nothing is left", || place.remains(launch.id).is_empty()).await?;
-        // The last of it is forgotten a moment after it is gone.
-        place.engine.end(launch.id).await?;
+        until("nothing is left", || fixture.remains(launch.id).is_empty()).await?;
+        // The browser's slot is removed a moment after its processes.
+        fixture.engine.end(launch.id).await?;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_browser_can_be_ended_while_it_starts() -> anyhow::Result<()> {
-    let place = BrowserSlot::new().await?;
+    let fixture = Fixture::new().await?;
     let launch = launch(headless());
     let ended = async {
-        until("the sandbox is being made", || place.sandbox(launch.id).exists()).await?;
-        anyhow::Ok(place.engine.end(launch.id).await?)
+        until("the sandbox is being made", || fixture.sandbox(launch.id).exists()).await?;
+        anyhow::Ok(fixture.engine.end(launch.id).await?)
     };
-    let (started, ended) = tokio::join!(place.engine.start(&launch), ended);
+    let (started, ended) = tokio::join!(fixture.engine.start(&launch), ended);
     ended?;
     assert!(started.is_err());
-    assert_eq!(place.remains(launch.id), Vec::<String>::new());
+    assert_eq!(fixture.remains(launch.id), Vec::<String>::new());
     Ok(())
 }

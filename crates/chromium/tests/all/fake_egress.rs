@@ -1,4 +1,4 @@
-//! A way out that leads to one site of its own and refuses everything else, and that remembers what was asked of it.
+//! A fake egress that serves one site, refuses everything else, and records the requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,9 +10,9 @@ use tokio::task::AbortHandle;
 
 use super::login_site::{Login, Origins, response};
 
-/// The one site. By this name it is a secure context, in which pages may look at more of the browser.
+/// The site. This name makes it a secure context, in which pages can use more of the browser.
 pub(crate) const SITE: &str = "http://localhost:8000";
-/// What everything else answers.
+/// The response for everything else.
 pub(crate) const REFUSAL: &str = "refused by the test's way out";
 
 const PAGE: &str = "<!doctype html><title>the site</title><iframe src=/frame></iframe>";
@@ -26,18 +26,18 @@ pub(crate) struct FakeEgress {
 }
 
 impl FakeEgress {
-    /// Leads to the sites of these logins too.
+    /// Serves the sites of these logins too.
     pub(crate) fn serve_logins(&self, logins: Vec<Login>, origins: Origins) {
         assert!(self.logins.set((logins, origins)).is_ok(), "once");
     }
 
-    /// The targets that a browser asked for, as `host:port` or `host`.
+    /// Returns the targets that a browser requested, as `host:port` or `host`.
     pub(crate) fn asked_by(&self, session: &str) -> Vec<String> {
         let asked = self.asked.lock().expect("not poisoned");
         asked.iter().filter(|(by, _)| by == session).map(|(_, target)| target.clone()).collect()
     }
 
-    /// Who is served now.
+    /// Returns true if the browser is served now.
     pub(crate) fn serves(&self, session: &str) -> bool {
         self.serving.lock().expect("not poisoned").contains_key(session)
     }

@@ -1,4 +1,4 @@
-//! A browser without a display, as its caller finds it.
+//! A headless browser, as its caller sees it.
 
 use std::time::{Duration, Instant};
 
@@ -13,71 +13,71 @@ use serde_json::json;
 
 use super::cdp::Cdp;
 use super::fake_egress::{REFUSAL, SITE};
-use super::support::{BrowserSlot, hand_out, launch, new_id, png_size, processes, sized};
+use super::support::{Fixture, hand_out, launch, new_id, png_size, processes, sized};
 
-/// What a page may look at to see whether a person sits in front of it.
-const LOOK: &str = "(async () => JSON.stringify({
+/// The properties by which a page may detect automation.
+const AUTOMATION_SIGNS: &str = "(async () => JSON.stringify({
     webdriver: navigator.webdriver, agent: navigator.userAgent,
     brands: (navigator.userAgentData?.brands ?? []).map(b => b.brand).join(),
     full: JSON.stringify(await navigator.userAgentData?.getHighEntropyValues(['fullVersionList']) ?? {}) }))()";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
-    let place = BrowserSlot::new().await?;
+    let fixture = Fixture::new().await?;
     let policy = json!({ "URLBlocklist": ["blocked.test"], "BookmarkBarEnabled": true });
     let policy = BrowserPolicy::parse(policy.as_object().cloned().unwrap_or_default()).expect("allowed");
     let shape = Shape { headless: true, stealth: true, policy: Some(policy), ..sized(1000, 700) };
     let launch = launch(shape);
     let id = launch.id;
-    let started = place.engine.start(&launch).await?;
+    let started = fixture.engine.start(&launch).await?;
     eprintln!("up in {:?}", started.stages);
     assert!(started.version.starts_with("Chrome/"), "{}", started.version);
     let names: Vec<&str> = started.stages.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["sandbox", "spawn", "devtools_port", "attach", "evaluated", "answer"]);
 
-    let mut page = Cdp::attach(&place.engine, id).await?;
-    b6_the_command_line_is_ours(&place, id).await?;
+    let mut page = Cdp::attach(&fixture.engine, id).await?;
+    b6_the_command_line_is_ours(&fixture, id).await?;
     let size = "[innerWidth, innerHeight, screen.width, screen.height]";
     page.until_is(size, &json!([1000, 700, 1000, 700])).await?;
-    the_start_url_is_opened(&place, id, &mut page).await?;
+    the_start_url_is_opened(&fixture, id, &mut page).await?;
     stealth_holds_in_pages_frames_and_workers(&mut page).await?;
-    policies_are_in_force(&place, id, &mut page).await?;
-    b4_a_page_reaches_nothing_of_the_host(&place, id, &mut page).await?;
-    pictures_have_the_size_asked_for(&place, id).await?;
-    webdriver_attaches_and_leaves_the_browser(&place, id).await?;
+    policies_are_in_force(&fixture, id, &mut page).await?;
+    b4_a_page_reaches_nothing_of_the_host(&fixture, id, &mut page).await?;
+    pictures_have_the_size_asked_for(&fixture, id).await?;
+    webdriver_attaches_and_leaves_the_browser(&fixture, id).await?;
     drop(page);
 
-    place.engine.set_viewport(id, Viewport { width: 640, height: 480, refresh_rate: 25 }).await?;
-    let mut page = Cdp::attach(&place.engine, id).await?;
+    fixture.engine.set_viewport(id, Viewport { width: 640, height: 480, refresh_rate: 25 }).await?;
+    let mut page = Cdp::attach(&fixture.engine, id).await?;
     page.until_is(size, &json!([640, 480, 640, 480])).await?;
-    assert_eq!(png_size(&place.engine.screenshot(id, sized(1000, 700).viewport, None).await?)?, (640, 480));
-    i5_a_stopped_page_or_agent_is_not_handed_out(&place, id).await?;
+    assert_eq!(png_size(&fixture.engine.screenshot(id, sized(1000, 700).viewport, None).await?)?, (640, 480));
+    i5_a_stopped_page_or_agent_is_not_handed_out(&fixture, id).await?;
 
-    let mut events = place.engine.events();
-    let (first, second) = tokio::join!(place.engine.end(id), place.engine.end(id));
+    let mut events = fixture.engine.events();
+    let (first, second) = tokio::join!(fixture.engine.end(id), fixture.engine.end(id));
     assert!(first.is_ok() && second.is_ok(), "whoever ends it at the same time");
-    assert_eq!(place.remains(id), Vec::<String>::new());
-    place.engine.end(id).await?;
+    assert_eq!(fixture.remains(id), Vec::<String>::new());
+    fixture.engine.end(id).await?;
     assert!(events.try_recv().is_err(), "an end that was asked for is no news");
-    assert!(matches!(place.engine.hand_out(id, HandOut::default()).await, Err(EngineError::NotRunning(_))));
+    assert!(matches!(fixture.engine.hand_out(id, HandOut::default()).await, Err(EngineError::NotRunning(_))));
     Ok(())
 }
 
 #[tokio::test]
 async fn a_browser_that_is_not_there_is_not_running_and_ends_well() -> anyhow::Result<()> {
-    let place = BrowserSlot::new().await?;
+    let fixture = Fixture::new().await?;
     let id = new_id();
-    assert!(matches!(place.engine.hand_out(id, HandOut::default()).await, Err(EngineError::NotRunning(_))));
+    assert!(matches!(fixture.engine.hand_out(id, HandOut::default()).await, Err(EngineError::NotRunning(_))));
     assert!(matches!(
-        place.engine.screenshot(id, sized(1000, 700).viewport, None).await,
+        fixture.engine.screenshot(id, sized(1000, 700).viewport, None).await,
         Err(EngineError::NotRunning(_))
     ));
-    assert!(matches!(place.engine.cdp_path(id).await, Err(EngineError::NotRunning(_))));
-    Ok(place.engine.end(id).await?)
+    assert!(matches!(fixture.engine.cdp_path(id).await, Err(EngineError::NotRunning(_))));
+    Ok(fixture.engine.end(id).await?)
 }
 
-async fn b6_the_command_line_is_ours(place: &BrowserSlot, id: BrowserId) -> anyhow::Result<()> {
-    let argv = place.engine.status(id).await?.chromium_argv;
+async fn b6_the_command_line_is_ours(fixture: &Fixture, id: BrowserId) -> anyhow::Result<()> {
+    let argv = fixture.engine.status(id).await?.chromium_argv;
     assert_eq!(argv.first().map(String::as_str), Some("/usr/lib/chromium/chromium"));
     for forbidden in ["--no-sandbox", "--disable-setuid-sandbox", "--enable-automation", "--load-extension", "blocked"]
     {
@@ -89,14 +89,14 @@ async fn b6_the_command_line_is_ours(place: &BrowserSlot, id: BrowserId) -> anyh
     Ok(())
 }
 
-async fn the_start_url_is_opened(place: &BrowserSlot, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
+async fn the_start_url_is_opened(fixture: &Fixture, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
     let start_url = Some(StartUrl::parse(&format!("{SITE}/start")).expect("a URL"));
-    hand_out(&place.engine, id, HandOut { start_url, ..HandOut::default() }).await?;
+    hand_out(&fixture.engine, id, HandOut { start_url, ..HandOut::default() }).await?;
     page.until("document.title === 'the site' && document.readyState === 'complete'").await?;
     let mut times = Vec::new();
     for _ in 0..50 {
         let began = Instant::now();
-        hand_out(&place.engine, id, HandOut::default()).await?;
+        hand_out(&fixture.engine, id, HandOut::default()).await?;
         times.push(began.elapsed());
     }
     times.sort_unstable();
@@ -106,36 +106,32 @@ async fn the_start_url_is_opened(place: &BrowserSlot, id: BrowserId, page: &mut 
 }
 
 async fn stealth_holds_in_pages_frames_and_workers(page: &mut Cdp) -> anyhow::Result<()> {
-    let frame = format!("frames[0].eval({})", json!(LOOK));
+    let frame = format!("frames[0].eval({})", json!(AUTOMATION_SIGNS));
     let worker = format!(
         "new Promise((done, failed) => {{ const w = new Worker('/worker.js');
             w.onmessage = e => done(e.data); w.onerror = e => failed(e.message); w.postMessage({}) }})",
-        json!(LOOK)
+        json!(AUTOMATION_SIGNS)
     );
-    for (place, look) in [("page", LOOK), ("frame", &frame), ("worker", &worker)] {
+    for (fixture, look) in [("page", AUTOMATION_SIGNS), ("frame", &frame), ("worker", &worker)] {
         let seen = page.evaluate(look).await?;
         let seen: serde_json::Value = serde_json::from_str(seen.as_str().unwrap_or_default())?;
-        assert!(!seen.to_string().contains("Headless"), "{place}: {seen}");
-        // A worker has no such member at all.
-        assert_ne!(seen["webdriver"], true, "{place}: {seen}");
-        assert!(seen["brands"].as_str().is_some_and(|brands| brands.contains("Chromium")), "{place}: {seen}");
+        assert!(!seen.to_string().contains("Headless"), "{fixture}: {seen}");
+        // Workers lack this member.
+        assert_ne!(seen["webdriver"], true, "{fixture}: {seen}");
+        assert!(seen["brands"].as_str().is_some_and(|brands| brands.contains("Chromium")), "{fixture}: {seen}");
     }
     Ok(())
 }
 
-async fn policies_are_in_force(place: &BrowserSlot, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
+async fn policies_are_in_force(fixture: &Fixture, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
     let error = page.open("http://blocked.test/").await?;
     assert_eq!(error.as_deref(), Some("net::ERR_BLOCKED_BY_ADMINISTRATOR"));
-    let asked = place.egress.asked_by(&id.to_string());
+    let asked = fixture.egress.asked_by(&id.to_string());
     assert!(!asked.iter().any(|target| target.contains("blocked.test")), "{asked:?}");
     Ok(())
 }
 
-async fn b4_a_page_reaches_nothing_of_the_host(
-    place: &BrowserSlot,
-    id: BrowserId,
-    page: &mut Cdp,
-) -> anyhow::Result<()> {
+async fn b4_a_page_reaches_nothing_of_the_host(fixture: &Fixture, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
     let outside = std::net::TcpListener::bind("127.0.0.1:0")?;
     outside.set_nonblocking(true)?;
     let port = outside.local_addr()?.port();
@@ -163,7 +159,7 @@ async fn b4_a_page_reaches_nothing_of_the_host(
         let fetched = format!("fetch('http://{target}/').then(r => r.text()).catch(() => 'refused')");
         assert_eq!(page.evaluate(&fetched).await?, "refused", "fetch from {target}");
     }
-    let asked = place.egress.asked_by(&id.to_string());
+    let asked = fixture.egress.asked_by(&id.to_string());
     for target in &targets {
         let authority = target.split('/').next().unwrap_or_default();
         assert!(asked.iter().any(|a| a == authority), "{authority} went past the way out: {asked:?}");
@@ -172,19 +168,19 @@ async fn b4_a_page_reaches_nothing_of_the_host(
     Ok(())
 }
 
-async fn pictures_have_the_size_asked_for(place: &BrowserSlot, id: BrowserId) -> anyhow::Result<()> {
-    assert_eq!(png_size(&place.engine.screenshot(id, sized(1000, 700).viewport, None).await?)?, (1000, 700));
+async fn pictures_have_the_size_asked_for(fixture: &Fixture, id: BrowserId) -> anyhow::Result<()> {
+    assert_eq!(png_size(&fixture.engine.screenshot(id, sized(1000, 700).viewport, None).await?)?, (1000, 700));
     let region = Region { x: 10, y: 20, width: 123, height: 45 };
-    assert_eq!(png_size(&place.engine.screenshot(id, sized(1000, 700).viewport, Some(region)).await?)?, (123, 45));
+    assert_eq!(png_size(&fixture.engine.screenshot(id, sized(1000, 700).viewport, Some(region)).await?)?, (123, 45));
     let outside = Region { x: 990, y: 0, width: 11, height: 1 };
-    let refused = place.engine.screenshot(id, sized(1000, 700).viewport, Some(outside)).await;
+    let refused = fixture.engine.screenshot(id, sized(1000, 700).viewport, Some(outside)).await;
     assert!(matches!(refused, Err(EngineError::Failed { fault: EngineFault::DisplayError, .. })), "{refused:?}");
     Ok(())
 }
 
-async fn webdriver_attaches_and_leaves_the_browser(place: &BrowserSlot, id: BrowserId) -> anyhow::Result<()> {
+async fn webdriver_attaches_and_leaves_the_browser(fixture: &Fixture, id: BrowserId) -> anyhow::Result<()> {
     let began = Instant::now();
-    let engine = place.engine.clone();
+    let engine = fixture.engine.clone();
     let connect = Connect::new(move || {
         let engine = engine.clone();
         async move {
@@ -198,17 +194,17 @@ async fn webdriver_attaches_and_leaves_the_browser(place: &BrowserSlot, id: Brow
     assert_eq!(client.title().await?, "the site");
     assert_eq!(png_size(&client.screenshot().await?)?, (1000, 700));
     client.close().await?;
-    let mut page = Cdp::attach(&place.engine, id).await?;
+    let mut page = Cdp::attach(&fixture.engine, id).await?;
     assert_eq!(page.evaluate("location.pathname").await?, "/by-webdriver");
     Ok(())
 }
 
-async fn i5_a_stopped_page_or_agent_is_not_handed_out(place: &BrowserSlot, id: BrowserId) -> anyhow::Result<()> {
+async fn i5_a_stopped_page_or_agent_is_not_handed_out(fixture: &Fixture, id: BrowserId) -> anyhow::Result<()> {
     for word in ["--type=renderer", "--utility-sub-type=network.mojom.NetworkService", "--remote-debugging-port"] {
         let deadline = Instant::now() + Duration::from_secs(60);
         let refused = loop {
-            let answer = hand_out_while_stopped(place, id, word).await?;
-            // On a busy machine the agent's word may come later than anybody waits for it.
+            let answer = hand_out_while_stopped(fixture, id, word).await?;
+            // On a busy machine the agent's response may come after the timeout.
             if !matches!(answer, Err(EngineError::Timeout { .. })) || Instant::now() > deadline {
                 break answer;
             }
@@ -216,28 +212,28 @@ async fn i5_a_stopped_page_or_agent_is_not_handed_out(place: &BrowserSlot, id: B
         let hung = matches!(refused, Err(EngineError::Failed { fault: EngineFault::BrowserHung, .. }));
         assert!(hung, "{word}: {refused:?}");
     }
-    let refused = hand_out_while_stopped(place, id, "/run/casement/program").await?;
+    let refused = hand_out_while_stopped(fixture, id, "/run/casement/program").await?;
     assert!(matches!(refused, Err(EngineError::Timeout { .. })), "{refused:?}");
-    // What stood still for a while may need a moment.
-    hand_out(&place.engine, id, HandOut::default()).await
+    // A continued process may need a moment.
+    hand_out(&fixture.engine, id, HandOut::default()).await
 }
 
-/// What a hand-out answers, in time, while those processes stand still whose command line contains `word`.
+/// Hands a browser out while the processes are stopped whose command line contains `word`, and returns the result.
 async fn hand_out_while_stopped(
-    place: &BrowserSlot,
+    fixture: &Fixture,
     id: BrowserId,
     word: &str,
 ) -> anyhow::Result<Result<(), EngineError>> {
-    // A page that has gone a moment ago takes its process along: one that is listed may have ended.
-    let told = |pid: &i32, signal| Pid::from_raw(*pid).is_some_and(|pid| kill_process(pid, signal).is_ok());
-    let mut pids = processes(&place.engine, id, |line| line.contains(word)).await?;
-    pids.retain(|pid| told(pid, Signal::STOP));
+    // A listed process may have ended with its page.
+    let sent = |pid: &i32, signal| Pid::from_raw(*pid).is_some_and(|pid| kill_process(pid, signal).is_ok());
+    let mut pids = processes(&fixture.engine, id, |line| line.contains(word)).await?;
+    pids.retain(|pid| sent(pid, Signal::STOP));
     assert!(!pids.is_empty(), "{word}");
     let began = Instant::now();
-    let answer = place.engine.hand_out(id, HandOut::default()).await;
+    let answer = fixture.engine.hand_out(id, HandOut::default()).await;
     let took = began.elapsed();
     for pid in &pids {
-        assert!(told(pid, Signal::CONT), "{pid} of {word} is gone");
+        assert!(sent(pid, Signal::CONT), "{pid} of {word} is gone");
     }
     assert!(took < Duration::from_secs(30), "{took:?}");
     Ok(answer)

@@ -1,7 +1,7 @@
 //! Login pages of many kinds, read, understood and filled in by the real agent in a real Chromium.
 //!
-//! What is asserted of each: what was understood of it, one thing after the other; and that what was typed was taken, since a page
-//! leads on for nobody else. With a display the whole program logs in at them: `crates/app/tests/all/login_pages.rs`.
+//! Each test asserts the sequence of understood steps, and that the typed values arrived, because a page only continues
+//! with correct ones. The whole program logs in with a display in `crates/app/tests/all/login_pages.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,16 +18,16 @@ use secrecy::SecretString;
 
 use super::cdp::Cdp;
 use super::login_site::{Login, Origins, given, logins};
-use super::support::{BrowserSlot, headless};
+use super::support::{Fixture, headless};
 
-/// How long a page may take to show something else.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often in a row nothing may come of a reading.
-const FRUITLESS: u32 = 4;
-/// Names the only login to try, by a part of its name; everything that is read is shown then.
-const ONLY: &str = "CASEMENT_TEST_LOGIN";
-/// Nothing takes so many steps.
-const MOST_STEPS: usize = 14;
+/// The timeout for a page to change.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many reads in a row may lead to no step.
+const MAX_FRUITLESS: u32 = 4;
+/// The variable with a part of the name of the only login to run; prints everything that is read.
+const ONLY_VARIABLE: &str = "CASEMENT_TEST_LOGIN";
+/// More steps than any login takes.
+const MAX_STEPS: usize = 14;
 
 pub(crate) fn origins() -> Origins {
     let origin = |host: &str| format!("http://{host}.test");
@@ -38,22 +38,22 @@ fn hosts() -> AllowedHosts {
     AllowedHosts::new("shop.test", vec![HostPattern::parse("id.test").expect("a host")])
 }
 
-/// Somebody who logs in.
+/// A simulated person who logs in.
 struct Person<'a> {
-    place: &'a BrowserSlot,
+    fixture: &'a Fixture,
     browser: BrowserId,
     login: &'a Login,
     known: Known,
-    /// What was understood so far.
+    /// The steps understood so far.
     trace: Vec<String>,
-    /// The wrong values have been given.
+    /// True once the wrong values were given.
     wronged: bool,
-    /// Since then nothing else has been understood.
+    /// The number of reads since the last new step.
     fruitless: u32,
     last: Option<Mark>,
 }
 
-/// How a login ended.
+/// The result of a login.
 struct Ended {
     name: String,
     trace: String,
@@ -62,22 +62,22 @@ struct Ended {
 }
 
 impl Person<'_> {
-    /// Goes on until there is nothing to do any more.
+    /// Runs until there is nothing left to do.
     async fn log_in(&mut self) -> anyhow::Result<()> {
-        self.place.engine.open(self.browser, &format!("{}/{}/login", origins().shop, self.login.name)).await?;
+        self.fixture.engine.open(self.browser, &format!("{}/{}/login", origins().shop, self.login.name)).await?;
         for _ in 0..200 {
-            // Nothing else is to come, and that has been seen once.
+            // The expected end, which was seen once.
             let whole = self.trace.iter().map(String::as_str).chain(["not-understood"]).collect::<Vec<_>>().join(" > ");
             let hopeless = self.login.expect == whole && self.fruitless > 0;
-            let within = if hopeless { Duration::from_millis(300) } else { PATIENCE };
+            let within = if hopeless { Duration::from_millis(300) } else { PAGE_TIMEOUT };
             let wait = ReadCondition { differs_from: self.last.clone(), within };
             match self.look(wait).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                // It has changed since it was read, or does not answer.
+                // The page changed since it was read, or does not answer.
                 Err(error) if error.downcast_ref::<LoginPageError>().is_some_and(again) => {
                     self.fruitless += 1;
-                    ensure!(self.fruitless < FRUITLESS, "{error}");
+                    ensure!(self.fruitless < MAX_FRUITLESS, "{error}");
                 }
                 Err(error) => return Err(error),
             }
@@ -86,29 +86,29 @@ impl Person<'_> {
     }
 
     async fn look(&mut self, wait: ReadCondition) -> anyhow::Result<bool> {
-        let reading = self.place.engine.read(self.browser, wait).await?;
+        let reading = self.fixture.engine.read(self.browser, wait).await?;
         let understood = understand(&reading, &self.known, &hosts());
-        if std::env::var(ONLY).is_ok_and(|only| !only.is_empty()) {
+        if std::env::var(ONLY_VARIABLE).is_ok_and(|only| !only.is_empty()) {
             eprintln!("{reading:#?}\n{understood:#?}");
         }
         self.step(&reading, understood).await
     }
 
-    /// What comes of one reading. Whether that is the end.
+    /// Handles one read. Returns true at the end.
     async fn step(&mut self, reading: &Reading, understood: Understanding) -> anyhow::Result<bool> {
-        let said = told(&understood);
+        let said = step_name(&understood);
         if let Some(said) = &said {
             let same = self.trace.last() == Some(said) && self.last.as_ref() == Some(&reading.mark);
             if !same {
                 self.trace.push(said.clone());
             }
-            // The same again, and not a word about it: no loop.
+            // The same step again without an error message: no loop.
             let count = self.trace.iter().filter(|one| *one == said).count();
             let told_off = matches!(&understood, Understanding::Fields(PageQuestion { refusal: Some(_), .. }));
             let waits = matches!(understood, Understanding::External(_) | Understanding::Captcha { .. });
             let asks = said.starts_with("fields") && !said.contains("captcha");
             let stuck = self.known.progress.any() && count > 1 && !told_off && asks;
-            if (same && !waits) || stuck || self.trace.len() > MOST_STEPS {
+            if (same && !waits) || stuck || self.trace.len() > MAX_STEPS {
                 return Ok(true);
             }
             self.fruitless = 0;
@@ -117,7 +117,7 @@ impl Person<'_> {
         match understood {
             Understanding::Busy | Understanding::NotUnderstood => {
                 self.fruitless += 1;
-                if self.fruitless >= FRUITLESS {
+                if self.fruitless >= MAX_FRUITLESS {
                     self.trace.push("not-understood".to_owned());
                     return Ok(true);
                 }
@@ -183,23 +183,23 @@ impl Person<'_> {
     }
 
     async fn act(&self, acts: Vec<Act>) -> anyhow::Result<()> {
-        Ok(self.place.engine.act(self.browser, acts).await?)
+        Ok(self.fixture.engine.act(self.browser, acts).await?)
     }
 
-    /// What a person does elsewhere, or in the live view.
+    /// Does what a person does elsewhere, or in the live view.
     async fn elsewhere(&self) -> anyhow::Result<()> {
-        let mut cdp = Cdp::attach(&self.place.engine, self.browser).await?;
+        let mut cdp = Cdp::attach(&self.fixture.engine, self.browser).await?;
         cdp.evaluate("void acted()").await.map(drop)
     }
 }
 
-/// Whether another look may help.
+/// Returns true if another read may help.
 const fn again(error: &LoginPageError) -> bool {
     !matches!(error, LoginPageError::NavigationFailed { .. } | LoginPageError::WrongOrigin { .. })
 }
 
-/// What was understood, in short.
-fn told(understood: &Understanding) -> Option<String> {
+/// Returns the short name of what was understood.
+fn step_name(understood: &Understanding) -> Option<String> {
     Some(match understood {
         Understanding::Fields(asked) | Understanding::Choices(asked) => {
             let fields: Vec<String> = asked.fields.iter().map(field).collect();
@@ -258,7 +258,7 @@ fn word(field: &Field) -> &str {
 
 fn choice(choice: &Choice) -> Option<String> {
     Some(match choice.kind {
-        // Another way is offered by many; it is not counted.
+        // Many pages offer another method; that is not counted.
         ChoiceKind::MfaMethod if choice.mfa == Some(MfaKind::Switch) => return None,
         ChoiceKind::MfaMethod => format!("mfa:{}", choice.mfa.map_or("other", way)),
         ChoiceKind::SsoProvider => format!("sso:{}", choice.provider.as_deref().unwrap_or_default()),
@@ -295,25 +295,25 @@ fn refused(refusal: &Refusal) -> String {
     format!("{kind}({})", refusal.website_error)
 }
 
-/// Logs in at all of them, in so many browsers at a time; how each ended.
-async fn log_in_at(place: &BrowserSlot, browsers: usize, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
+/// Runs all logins, in several browsers at a time, and returns the results.
+async fn log_in_at(fixture: &Fixture, browsers: usize, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
     let next = AtomicUsize::new(0);
     let one = async || {
-        let browser = place.start(headless()).await?;
+        let browser = fixture.start(headless()).await?;
         let mut ended = Vec::new();
         while let Some(login) = logins.get(next.fetch_add(1, Ordering::Relaxed)) {
-            ended.push(log_in(place, browser, login).await);
+            ended.push(log_in(fixture, browser, login).await);
         }
         anyhow::Ok(ended)
     };
     let all = try_join_all((0..browsers).map(|_| one())).await?;
-    place.engine.end_all().await?;
+    fixture.engine.end_all().await?;
     Ok(all.into_iter().flatten().collect())
 }
 
-async fn log_in(place: &BrowserSlot, browser: BrowserId, login: &Login) -> Ended {
+async fn log_in(fixture: &Fixture, browser: BrowserId, login: &Login) -> Ended {
     let (trace, known) = (Vec::new(), Known::default());
-    let mut person = Person { place, browser, login, known, trace, wronged: false, fruitless: 0, last: None };
+    let mut person = Person { fixture, browser, login, known, trace, wronged: false, fruitless: 0, last: None };
     let began = Instant::now();
     if let Err(error) = person.log_in().await {
         person.trace.push(format!("FAILED: {error:#}"));
@@ -322,7 +322,7 @@ async fn log_in(place: &BrowserSlot, browser: BrowserId, login: &Login) -> Ended
     Ended { name, expect, trace: person.trace.join(" > "), took: began.elapsed() }
 }
 
-/// All are to end as they should; says how many do, and how long they take.
+/// Checks that all end as expected; prints how many do, and how long they take.
 fn count(what: &str, mut ended: Vec<Ended>, at_least: usize) -> anyhow::Result<()> {
     let right = ended.iter().filter(|one| one.trace == one.expect).count();
     ended.sort_by_key(|one| one.took);
@@ -337,17 +337,17 @@ fn count(what: &str, mut ended: Vec<Ended>, at_least: usize) -> anyhow::Result<(
     Ok(())
 }
 
-/// Those that the environment names, or all.
+/// Returns the logins that the environment selects, or all.
 fn chosen(folder: &str) -> anyhow::Result<Vec<Login>> {
-    let only = std::env::var(ONLY).unwrap_or_default();
+    let only = std::env::var(ONLY_VARIABLE).unwrap_or_default();
     let all = logins(folder)?;
     Ok(all.into_iter().filter(|login| login.name.contains(&only)).collect())
 }
 
 async fn log_in_at_all(what: &str, browsers: usize, logins: Vec<Login>, at_least: usize) -> anyhow::Result<()> {
-    let place = BrowserSlot::new().await?;
-    place.egress.serve_logins(logins.clone(), origins());
-    let ended = log_in_at(&place, browsers, &logins).await?;
+    let fixture = Fixture::new().await?;
+    fixture.egress.serve_logins(logins.clone(), origins());
+    let ended = log_in_at(&fixture, browsers, &logins).await?;
     count(what, ended, at_least)
 }
 

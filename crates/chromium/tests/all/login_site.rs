@@ -1,35 +1,35 @@
-//! The login pages below `tests/login_pages`, as web sites. What a file says:
+//! The login pages below `tests/login_pages`, served as web sites. The format of a file:
 //!
 //! ```text
-//! answers: wrong-first, choose=<what a choice says>    how whoever logs in answers, if not plainly
-//! expect: fields(username password) > logged-in        what is to be understood, one after the other
+//! answers: wrong-first, choose=<text of a choice>      how the person answers, if not with the right values
+//! expect: fields(username password) > logged-in        the expected steps in order
 //! === login user=ann&pass=s3cret-of-ann->home; else->login
-//! the page <name>/login, and where it leads when that is posted to it
+//! the page <name>/login, and the view that follows a POST
 //! === gone status=410
 //! === away to={{id}}/login
 //! ```
 //!
-//! Each page is `/<name>/<view>` at each of the hosts. `{{shop}}`, `{{id}}` and `{{evil}}` are the same at another host: the site's own, one
-//! where its login may go, one where it may not. `ok()` of the page's scripts knows who may log in.
+//! Each page is `/<name>/<view>` at each host. `{{shop}}`, `{{id}}` and `{{evil}}` are the same page at another host: the site's own,
+//! one where its login may go, one where it may not. `ok()` of the pages' scripts checks the login.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// What pages call as `ok(name, password)`.
+/// Pages call it as `ok(name, password)`.
 const SCRIPT: &str = "<script>const ok = (name, word) => \
      ['ann', 'ann@shop.test'].includes(name) && word === 's3cret-of-ann';</script>";
-/// Where those are who are logged in, unless a file says otherwise.
+/// The page after a login, unless a file has its own.
 const HOME: &str = "<title>Your orders</title><h1>Your orders</h1><p>Welcome back, Ann.</p><a href=#>Sign out</a>";
 
 /// A login and its pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Login {
     pub(crate) name: String,
-    /// What is to be understood.
+    /// The expected steps.
     pub(crate) expect: String,
-    /// How to answer.
+    /// The answers.
     pub(crate) answers: String,
     views: BTreeMap<String, View>,
 }
@@ -38,12 +38,12 @@ pub(crate) struct Login {
 struct View {
     status: Option<u16>,
     to: Option<String>,
-    /// What must be posted, and where that leads.
+    /// The expected form values, and the view that follows.
     rules: Vec<(Vec<(String, String)>, String)>,
     html: String,
 }
 
-/// The origins by which pages name hosts.
+/// The origins that stand for the hosts of pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Origins {
     pub(crate) shop: String,
@@ -51,14 +51,14 @@ pub(crate) struct Origins {
     pub(crate) evil: String,
 }
 
-/// An answer of a server.
+/// A server's response.
 struct Answer {
     status: u16,
     location: Option<String>,
     html: String,
 }
 
-/// What Ann gives where she is asked for what `expect` calls so. `wrong`: what is not hers.
+/// Returns Ann's value for a field that `expect` names. `wrong`: a wrong value.
 pub(crate) fn given(what: &str, wrong: bool) -> &'static str {
     match what {
         "email" => "ann@shop.test",
@@ -74,7 +74,7 @@ pub(crate) fn given(what: &str, wrong: bool) -> &'static str {
     }
 }
 
-/// What a server of these logins answers to whoever asks it for `path`, without the slash at its beginning; whole, with its head.
+/// Returns a server's whole response for `path`, without its leading slash.
 pub(crate) fn response(path: &str, posted: Option<&str>, logins: &[Login], origins: &Origins) -> String {
     let (name, view) = path.split_once('/').unwrap_or((path, ""));
     let view = view.split('?').next().unwrap_or_default();
@@ -93,7 +93,7 @@ impl Answer {
     }
 }
 
-/// The logins in a folder of `tests/login_pages`, in order.
+/// Returns the logins in a folder of `tests/login_pages`, in order.
 pub(crate) fn logins(folder: &str) -> anyhow::Result<Vec<Login>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chromium/tests/login_pages").join(folder);
     let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -142,7 +142,7 @@ fn view(head: &str) -> anyhow::Result<View> {
 }
 
 impl Login {
-    /// What its server answers. `posted`: the body, if it was sent one.
+    /// Returns the server's response. `posted`: the body, if there was one.
     fn answer(&self, view: &str, posted: Option<&str>, origins: &Origins) -> Answer {
         let plain = View { html: HOME.to_owned(), ..View::default() };
         let fallback = (view == "home").then_some(&plain);
@@ -174,7 +174,7 @@ impl View {
     }
 }
 
-/// What a form sent, as it was typed.
+/// Decodes a form value.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();

@@ -1,4 +1,4 @@
-//! Profiles: brought into browsers that start and that run, and taken out, also after the server has died.
+//! Profiles: loaded into starting and running browsers, and saved, also after a server restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use bytes::Bytes;
-use casement_chromium::{BrowserExitReason, Engine, EngineEvent, What};
+use casement_chromium::{BrowserExitReason, Engine, EngineEvent};
 use casement_domain::browser::{BrowserEngine as _, EngineError, Shape};
 use casement_domain::ids::{BrowserId, ProfileId};
 use casement_domain::profile::{LoadedProfile, ProfileMachine as _, ProfileSource};
@@ -17,17 +17,17 @@ use ulid::Ulid;
 
 use super::cdp::Cdp;
 use super::fake_egress::{FakeEgress, SITE};
-use super::support::{BrowserSlot, chromium, config, gone, headless, launch, next, signal, within};
+use super::support::{Fixture, chromium, config, gone, headless, launch, next, signal, within};
 
 const WRITE: &str = "document.cookie = 'ends=1'; document.cookie = 'stays=1; max-age=999'; localStorage.kept = 'here'";
 const READ: &str = "document.cookie.split('; ').sort().join() + localStorage.kept";
 const WRITTEN: &str = "ends=1,stays=1here";
 
-/// What a start gets as its profile.
+/// The profile of a start.
 enum Source {
     Nothing,
     Whole(Vec<u8>),
-    /// Up to here, then it turns out to be altered.
+    /// Valid up to here, then altered.
     Altered(Vec<u8>),
     Gone,
 }
@@ -54,10 +54,10 @@ fn with_profile(save_changes: bool) -> Shape {
     Shape { profile: Some(LoadedProfile { id, version: None, save_changes }), ..headless() }
 }
 
-async fn place(source: Source) -> anyhow::Result<BrowserSlot> {
-    let mut place = BrowserSlot::new().await?;
-    place.engine = place.engine.clone().with_profiles(Arc::new(source));
-    Ok(place)
+async fn fixture(source: Source) -> anyhow::Result<Fixture> {
+    let mut fixture = Fixture::new().await?;
+    fixture.engine = fixture.engine.clone().with_profiles(Arc::new(source));
+    Ok(fixture)
 }
 
 async fn capture(engine: &Engine, id: BrowserId) -> anyhow::Result<Vec<u8>> {
@@ -80,75 +80,75 @@ async fn read(engine: &Engine, id: BrowserId) -> anyhow::Result<serde_json::Valu
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_profile_is_taken_out_although_the_server_dies_meanwhile() -> anyhow::Result<()> {
-    let mut place = place(Source::Nothing).await?;
-    let id = place.start(with_profile(true)).await?;
-    write(&place.engine, id).await?;
-    let mut events = place.engine.events();
-    let mut first = place.engine.capture(id).await?;
+    let mut fixture = fixture(Source::Nothing).await?;
+    let id = fixture.start(with_profile(true)).await?;
+    write(&fixture.engine, id).await?;
+    let mut events = fixture.engine.events();
+    let mut first = fixture.engine.capture(id).await?;
     first.next().await.context("a piece")??;
     drop(first);
-    gone(&place.engine, id, |line| line.contains("/chromium")).await?;
+    gone(&fixture.engine, id, |line| line.contains("/chromium")).await?;
 
-    place.engine.clone().detach().await;
-    place.egress = Arc::new(FakeEgress::default());
-    place.engine = Engine::new(config(place.dir.path().to_owned())?, place.egress.clone()).await?;
-    assert_eq!(place.engine.find_running().await?, [id]);
-    let archive = capture(&place.engine, id).await?;
-    assert_eq!(capture(&place.engine, id).await?, archive);
+    fixture.engine.clone().detach().await;
+    fixture.egress = Arc::new(FakeEgress::default());
+    fixture.engine = Engine::new(config(fixture.dir.path().to_owned())?, fixture.egress.clone()).await?;
+    assert_eq!(fixture.engine.find_running().await?, [id]);
+    let archive = capture(&fixture.engine, id).await?;
+    assert_eq!(capture(&fixture.engine, id).await?, archive);
     assert!(events.try_recv().is_err(), "what was asked for is no news");
-    place.engine.end(id).await?;
-    assert_eq!(place.remains(id), Vec::<String>::new());
+    fixture.engine.end(id).await?;
+    assert_eq!(fixture.remains(id), Vec::<String>::new());
 
-    place.engine = place.engine.clone().with_profiles(Arc::new(Source::Whole(archive)));
-    let id = place.start(with_profile(false)).await?;
-    assert_eq!(read(&place.engine, id).await?, WRITTEN);
+    fixture.engine = fixture.engine.clone().with_profiles(Arc::new(Source::Whole(archive)));
+    let id = fixture.start(with_profile(false)).await?;
+    assert_eq!(read(&fixture.engine, id).await?, WRITTEN);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_browser_that_crashed_still_has_its_profile() -> anyhow::Result<()> {
-    let place = place(Source::Nothing).await?;
-    let id = place.start(with_profile(true)).await?;
-    write(&place.engine, id).await?;
-    let mut events = place.engine.events();
-    signal(chromium(&place.engine, id).await?, Signal::KILL)?;
-    assert_eq!(next(&mut events).await?, EngineEvent { browser: id, what: What::Exited(BrowserExitReason::Crashed) });
-    ensure!(!capture(&place.engine, id).await?.is_empty());
-    place.engine.end(id).await?;
-    assert_eq!(place.remains(id), Vec::<String>::new());
+    let fixture = fixture(Source::Nothing).await?;
+    let id = fixture.start(with_profile(true)).await?;
+    write(&fixture.engine, id).await?;
+    let mut events = fixture.engine.events();
+    signal(chromium(&fixture.engine, id).await?, Signal::KILL)?;
+    assert_eq!(next(&mut events).await?, EngineEvent { browser: id, reason: BrowserExitReason::Crashed });
+    ensure!(!capture(&fixture.engine, id).await?.is_empty());
+    fixture.engine.end(id).await?;
+    assert_eq!(fixture.remains(id), Vec::<String>::new());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_with_a_profile_that_cannot_be_used_leaves_nothing() -> anyhow::Result<()> {
     for source in [Source::Whole(b"no archive".to_vec()), Source::Altered(vec![7; 5000]), Source::Gone] {
-        let place = place(source).await?;
+        let fixture = fixture(source).await?;
         let launch = launch(with_profile(false));
-        let refused = place.engine.start(&launch).await;
+        let refused = fixture.engine.start(&launch).await;
         ensure!(matches!(&refused, Err(EngineError::Profile(why)) if why.contains("profile")), "{refused:?}");
-        assert_eq!(place.remains(launch.id), Vec::<String>::new());
+        assert_eq!(fixture.remains(launch.id), Vec::<String>::new());
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_profile_is_brought_into_a_browser_that_runs_or_leaves_it_as_it_is() -> anyhow::Result<()> {
-    let place = place(Source::Nothing).await?;
-    let [first, second] = [place.start(headless()).await?, place.start(headless()).await?];
-    write(&place.engine, first).await?;
-    let archive = capture(&place.engine, first).await?;
+    let fixture = fixture(Source::Nothing).await?;
+    let [first, second] = [fixture.start(headless()).await?, fixture.start(headless()).await?];
+    write(&fixture.engine, first).await?;
+    let archive = capture(&fixture.engine, first).await?;
 
-    let before = place.engine.cdp_path(second).await?;
+    let before = fixture.engine.cdp_path(second).await?;
     let cut = Source::Altered(archive[..archive.len() / 2].to_vec());
     let profile = with_profile(false).profile.context("it has one")?;
     let cut = cut.archive(&profile).await?.context("it has bytes")?;
     for bad in [pieces(b"no archive"), pieces(&archive[..archive.len() - 1]), cut] {
-        let refused = place.engine.load(second, bad).await;
+        let refused = fixture.engine.load(second, bad).await;
         ensure!(matches!(&refused, Err(OperationError::Engine(EngineError::Profile(_)))), "{refused:?}");
     }
-    assert_eq!(place.engine.cdp_path(second).await?, before);
-    place.engine.load(second, pieces(&archive)).await?;
-    assert_ne!(place.engine.cdp_path(second).await?, before);
-    assert_eq!(read(&place.engine, second).await?, WRITTEN);
+    assert_eq!(fixture.engine.cdp_path(second).await?, before);
+    fixture.engine.load(second, pieces(&archive)).await?;
+    assert_ne!(fixture.engine.cdp_path(second).await?, before);
+    assert_eq!(read(&fixture.engine, second).await?, WRITTEN);
     Ok(())
 }

@@ -3,71 +3,71 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use casement_chromium::{BrowserExitReason, Engine, EngineEvent, EngineSetupError, What};
+use casement_chromium::{BrowserExitReason, Engine, EngineEvent, EngineSetupError};
 use casement_domain::browser::{BrowserEngine, HandOut};
 use rustix::process::Signal;
 
 use super::cdp::Cdp;
 use super::fake_egress::{FakeEgress, SITE};
-use super::support::{BrowserSlot, chromium, config, hand_out, headless, next, processes, signal};
+use super::support::{Fixture, chromium, config, hand_out, headless, next, processes, signal};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i5_a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Result<()> {
-    let mut place = BrowserSlot::new().await?;
-    let (kept, stranger) = tokio::join!(place.start(headless()), place.start(headless()));
+    let mut fixture = Fixture::new().await?;
+    let (kept, stranger) = tokio::join!(fixture.start(headless()), fixture.start(headless()));
     let (kept, stranger) = (kept?, stranger?);
-    let mut client = Cdp::attach(&place.engine, kept).await?;
-    // A mark on the page that a browser begins with is lost where that comes to its blank address.
+    let mut client = Cdp::attach(&fixture.engine, kept).await?;
+    // A mark on the initial page would be lost when its blank page is committed.
     assert_eq!(client.open(&format!("{SITE}/before")).await?, None);
     client.evaluate("globalThis.mark = 'from an earlier life'").await?;
 
-    place.engine.clone().detach().await;
-    place.egress = Arc::new(FakeEgress::default());
-    place.engine = Engine::new(config(place.dir.path().to_owned())?, place.egress.clone()).await?;
-    let mut events = place.engine.events();
-    let mut found = place.engine.find_running().await?;
+    fixture.engine.clone().detach().await;
+    fixture.egress = Arc::new(FakeEgress::default());
+    fixture.engine = Engine::new(config(fixture.dir.path().to_owned())?, fixture.egress.clone()).await?;
+    let mut events = fixture.engine.events();
+    let mut found = fixture.engine.find_running().await?;
     found.sort_unstable();
     assert_eq!(found, [kept, stranger]);
     assert_eq!(client.evaluate("mark").await?, "from an earlier life", "an open connection goes on");
-    assert_eq!(place.engine.sweep(&[kept]).await?, [stranger]);
-    assert_eq!(place.remains(stranger), Vec::<String>::new());
+    assert_eq!(fixture.engine.sweep(&[kept]).await?, [stranger]);
+    assert_eq!(fixture.remains(stranger), Vec::<String>::new());
 
-    hand_out(&place.engine, kept, HandOut::default()).await?;
-    let mut page = Cdp::attach(&place.engine, kept).await?;
+    hand_out(&fixture.engine, kept, HandOut::default()).await?;
+    let mut page = Cdp::attach(&fixture.engine, kept).await?;
     assert_eq!(page.evaluate("mark").await?, "from an earlier life");
     assert_eq!(page.open(SITE).await?, None);
     assert_eq!(page.evaluate("document.title").await?, "the site", "the way out is served again");
 
-    let first = chromium(&place.engine, kept).await?;
+    let first = chromium(&fixture.engine, kept).await?;
     signal(first, Signal::KILL)?;
-    assert_eq!(next(&mut events).await?, EngineEvent { browser: kept, what: What::Exited(BrowserExitReason::Crashed) });
-    place.engine.end(kept).await?;
-    assert_eq!(place.remains(kept), Vec::<String>::new());
+    assert_eq!(next(&mut events).await?, EngineEvent { browser: kept, reason: BrowserExitReason::Crashed });
+    fixture.engine.end(kept).await?;
+    assert_eq!(fixture.remains(kept), Vec::<String>::new());
     assert!(events.try_recv().is_err(), "its end is told once, and the stranger's was asked for");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i5_a_browser_whose_agent_is_slow_to_answer_is_taken_up_all_the_same() -> anyhow::Result<()> {
-    let mut place = BrowserSlot::new().await?;
-    let id = place.start(headless()).await?;
-    let agents = processes(&place.engine, id, |line| line.contains("/program") && !line.contains("bwrap")).await?;
+    let mut fixture = Fixture::new().await?;
+    let id = fixture.start(headless()).await?;
+    let agents = processes(&fixture.engine, id, |line| line.contains("/program") && !line.contains("bwrap")).await?;
     assert!(!agents.is_empty());
 
-    place.engine.clone().detach().await;
-    place.engine = Engine::new(config(place.dir.path().to_owned())?, place.egress.clone()).await?;
+    fixture.engine.clone().detach().await;
+    fixture.engine = Engine::new(config(fixture.dir.path().to_owned())?, fixture.egress.clone()).await?;
     agents.iter().try_for_each(|agent| signal(*agent, Signal::STOP))?;
     let found = tokio::spawn({
-        let engine = place.engine.clone();
+        let engine = fixture.engine.clone();
         async move { engine.find_running().await }
     });
-    // Longer than any one question may take.
+    // Longer than the timeout of one query.
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert!(!found.is_finished(), "given up while its sandbox lives");
     agents.iter().try_for_each(|agent| signal(*agent, Signal::CONT))?;
 
     assert_eq!(found.await??, [id]);
-    place.engine.end(id).await?;
+    fixture.engine.end(id).await?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A place for browsers, and what is left of them.
+//! Test support: an engine with its data directory, and checks for remains of browsers.
 
 use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
@@ -18,14 +18,14 @@ use ulid::Ulid;
 
 use super::fake_egress::FakeEgress;
 
-/// A data directory of its own with an engine on it. What a failed test leaves is ended by `Drop`.
-pub(crate) struct BrowserSlot {
+/// A data directory with an engine. `Drop` ends what a failed test leaves.
+pub(crate) struct Fixture {
     pub(crate) dir: TempDir,
     pub(crate) engine: Engine,
     pub(crate) egress: Arc<FakeEgress>,
 }
 
-impl BrowserSlot {
+impl Fixture {
     pub(crate) async fn new() -> anyhow::Result<Self> {
         Self::with(|_| {}).await
     }
@@ -51,7 +51,7 @@ impl BrowserSlot {
         self.dir.path().join("sandboxes").join(id.to_string())
     }
 
-    /// Everything that is left of a browser on this machine.
+    /// Returns everything that is left of a browser on this machine.
     pub(crate) fn remains(&self, id: BrowserId) -> Vec<String> {
         let name = self.sandbox(id).to_string_lossy().into_owned();
         let holds = |path: PathBuf| std::fs::read(path).is_ok_and(|b| String::from_utf8_lossy(&b).contains(&name));
@@ -67,7 +67,7 @@ impl BrowserSlot {
     }
 }
 
-impl Drop for BrowserSlot {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let engine = self.engine.clone();
         let sweep = async move { engine.sweep(&[]).await.map(drop) };
@@ -99,7 +99,7 @@ pub(crate) fn sized(width: u32, height: u32) -> Shape {
     Shape { viewport: Viewport { width, height, refresh_rate: 25 }, ..Shape::default() }
 }
 
-/// Those of a browser's processes whose command line passes the test.
+/// Returns the browser's processes whose command line passes the test.
 pub(crate) async fn processes(engine: &Engine, id: BrowserId, test: impl Fn(&str) -> bool) -> anyhow::Result<Vec<i32>> {
     let mut pids = engine.sandbox_pids(id).await?;
     pids.retain(|pid| {
@@ -122,7 +122,7 @@ pub(crate) async fn gone(engine: &Engine, id: BrowserId, test: impl Fn(&str) -> 
     }
 }
 
-/// Hands a browser out. A busy machine may be slower than anybody waits for one browser, where others can be had.
+/// Hands a browser out. Retries, because a busy machine may exceed the probe's timeout.
 pub(crate) async fn hand_out(engine: &Engine, id: BrowserId, to: HandOut) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -134,7 +134,7 @@ pub(crate) async fn hand_out(engine: &Engine, id: BrowserId, to: HandOut) -> any
     }
 }
 
-/// Chromium's first process.
+/// Returns Chromium's first process.
 pub(crate) async fn chromium(engine: &Engine, id: BrowserId) -> anyhow::Result<i32> {
     let found = processes(engine, id, |line| line.contains("--remote-debugging-port") && !line.contains("--type="));
     found.await?.first().copied().context("Chromium runs")
@@ -152,7 +152,7 @@ pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) ->
     tokio::time::timeout(limit, what).await.context("took too long")
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !so() {
@@ -164,7 +164,7 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) -> anyhow::R
     Ok(())
 }
 
-/// Width and height of a PNG.
+/// Returns width and height of a PNG.
 pub(crate) fn png_size(bytes: &[u8]) -> anyhow::Result<(u32, u32)> {
     let reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info()?;
     Ok((reader.info().width, reader.info().height))

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_come_to_the_bound_too() {
+    fn empty_lines_count_towards_the_limit() {
         let most = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
         let lines: Vec<Line> = (0..2 * most).map(|number| line(number, "")).collect();
         let (taken, kept) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());

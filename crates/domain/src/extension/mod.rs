@@ -1,4 +1,4 @@
-//! Browser extensions: kept for a project, loaded into sessions when they start or while they run.
+//! Browser extensions: stored in a project, loaded into sessions at their start or while they run.
 
 mod model;
 mod ports;

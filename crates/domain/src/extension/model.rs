@@ -1,4 +1,4 @@
-//! What an extension is, and how one is named.
+//! Extensions and the references to them.
 
 use time::OffsetDateTime;
 
@@ -14,9 +14,9 @@ pub const MAX_LOADED_AT_ONCE: usize = 20;
 /// An extension that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// Which one.
+    /// The identifier.
     pub id: ExtensionId,
-    /// Whose it is.
+    /// The project that owns it.
     pub project: ProjectId,
     /// Unique in the project, without case and accents.
     pub name: Option<SlugName>,
@@ -24,7 +24,7 @@ pub struct Extension {
     pub size_bytes: u64,
     /// SHA-256 of the archive, in hexadecimal.
     pub checksum: String,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: OffsetDateTime,
     /// When a browser was last started with it.
     pub last_used_at: Option<OffsetDateTime>,

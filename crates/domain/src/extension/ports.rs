@@ -1,4 +1,4 @@
-//! What extensions need from outside.
+//! The ports of extensions: repository, inspector, loader, source and web store.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -11,25 +11,25 @@ use crate::session::IdOrName;
 use crate::session_operation::{ByteStream, OperationError};
 use crate::store_error::StoreError;
 
-/// What became of an extension that was to be stored.
+/// The result of storing an extension.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionStored {
     /// It is stored.
     Yes,
-    /// Another extension of the project bears the name. Nothing was stored.
+    /// Another extension of the project has the name. Nothing was stored.
     NameTaken,
-    /// The project has as many as it may have. Nothing was stored.
+    /// The project has the maximum of extensions. Nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// The project is gone. Nothing was stored.
+    /// The project was deleted. Nothing was stored.
     ProjectGone,
 }
 
-/// What became of an extension that was to be deleted.
+/// The result of deleting an extension.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionDeleted {
-    /// It is gone, its bytes not yet.
+    /// It is deleted; its bytes are deleted later.
     Yes,
     /// A pool names it. Nothing was changed.
     InUse,
@@ -37,26 +37,26 @@ pub enum ExtensionDeleted {
     NotFound,
 }
 
-/// Which extensions a list shows.
+/// The filter of a list of extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtensionFilter {
-    /// Exactly, without case and accents.
+    /// The exact name, compared without case and accents.
     pub name: Option<String>,
-    /// Substring of the name, without case.
+    /// A substring of the name, compared without case.
     pub query: Option<String>,
 }
 
-/// Where extensions are kept, without their bytes.
+/// The stored extensions, without their bytes.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExtensionRepository: Send + Sync {
-    /// Stores a new extension, if the project has fewer than `most`.
+    /// Stores a new extension if the project has fewer than `most`.
     async fn create(&self, extension: &Extension, most: u32) -> Result<ExtensionStored, StoreError>;
 
-    /// The project's extension.
+    /// Returns the project's extension.
     async fn find(&self, project: ProjectId, which: &IdOrName<ExtensionId>) -> Result<Option<Extension>, StoreError>;
 
-    /// The project's extensions, newest first.
+    /// Returns the project's extensions, newest first.
     async fn list(
         &self,
         project: ProjectId,
@@ -64,17 +64,17 @@ pub trait ExtensionRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<Extension>, StoreError>;
 
-    /// Deletes it, unless a pool names it.
+    /// Deletes the extension, unless a pool names it.
     async fn delete(&self, id: ExtensionId) -> Result<ExtensionDeleted, StoreError>;
 
-    /// Notes that it was used; never backwards.
+    /// Stores the time of its last use; never moves it backwards.
     async fn used(&self, id: ExtensionId, at: OffsetDateTime) -> Result<(), StoreError>;
 
-    /// Those of `ids` that are stored.
+    /// Returns the ids that are stored.
     async fn known(&self, ids: &[ExtensionId]) -> Result<Vec<ExtensionId>, StoreError>;
 }
 
-/// No extension at all, for whoever embeds the sessions without them.
+/// A repository without extensions, for embedders that do not use them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoExtensions;
 
@@ -106,9 +106,9 @@ impl ExtensionRepository for NoExtensions {
     }
 }
 
-/// An archive that may be unpacked and holds an extension.
+/// A checked archive that can be unpacked and holds an extension.
 pub struct InspectedArchive {
-    /// How long it is.
+    /// The size in bytes.
     pub size_bytes: u64,
     /// Its SHA-256, in hexadecimal.
     pub checksum: String,
@@ -116,11 +116,11 @@ pub struct InspectedArchive {
     pub content: ByteStream,
 }
 
-/// Looks through archives before anything is done with them.
+/// Inspects archives before they are used.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExtensionArchives: Send + Sync {
-    /// Reads an archive to its end and looks through it.
+    /// Reads and inspects a whole archive.
     ///
     /// # Errors
     /// [`OperationError::Invalid`] in the field `field` for what is no archive of an extension, or one that nobody should unpack;
@@ -128,14 +128,14 @@ pub trait ExtensionArchives: Send + Sync {
     async fn inspect(&self, field: &str, content: ByteStream) -> Result<InspectedArchive, OperationError>;
 }
 
-/// Loads extensions into a browser that runs.
+/// Loads extensions into running browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExtensionMachine: Send + Sync {
-    /// Brings an archive into the browser's sandbox, where it waits.
+    /// Copies an archive into the browser's sandbox for a later restart.
     async fn add(&self, browser: BrowserId, name: &str, content: ByteStream) -> Result<(), OperationError>;
 
-    /// Starts Chromium anew with those that were added, in this order, after those that it has.
+    /// Restarts Chromium with its present extensions and the added ones, in this order.
     ///
     /// # Errors
     /// [`OperationError::Invalid`] if Chromium does not take one of them; it runs without that one then. After any other failure the
@@ -143,19 +143,19 @@ pub trait ExtensionMachine: Send + Sync {
     async fn load(&self, browser: BrowserId, names: Vec<String>) -> Result<(), OperationError>;
 }
 
-/// Where a browser that is started gets its extensions.
+/// The source of the extensions of a starting browser.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExtensionSource: Send + Sync {
-    /// The archive; `None` if it is not kept any more. Asking counts as use.
+    /// Returns the archive; `None` if it was deleted. Counts as use of the extension.
     async fn archive(&self, id: ExtensionId) -> Result<Option<ByteStream>, OperationError>;
 }
 
-/// The public store of extensions.
+/// The public web store of extensions.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait WebStore: Send + Sync {
-    /// The extension as the store packs it for that platform.
+    /// Returns the extension as the store packs it for that platform.
     ///
     /// # Errors
     /// [`OperationError::Upstream`]; [`OperationError::TooLarge`].

@@ -1,4 +1,4 @@
-//! What can be done with extensions.
+//! The use cases of extensions.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ pub enum ExtensionError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// The project takes nothing new.
+    /// The project is archived and accepts nothing new.
     #[error(transparent)]
     Archived(#[from] ProjectArchived),
-    /// The project is gone.
+    /// The project was deleted.
     #[error("the project was deleted")]
     ProjectGone,
     /// Another extension bears the name.
@@ -83,9 +83,9 @@ pub struct ExtensionDeps {
     pub connections: Arc<dyn Connections>,
     /// The idle clocks.
     pub activity: Activity,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Identifiers.
+    /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
     /// How many a project may have.
     pub most: u32,
@@ -112,7 +112,7 @@ impl Extensions {
     /// How many extensions a project may have, unless configured.
     pub const DEFAULT_MAX: u32 = 500;
 
-    /// The use cases on these ports.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(deps: ExtensionDeps) -> Self {
         Self { deps }
@@ -176,7 +176,7 @@ impl Extensions {
     /// The project's extensions, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(
         &self,
         scope: &Scope,
@@ -357,7 +357,7 @@ pub struct ExtensionFiles {
 }
 
 impl ExtensionFiles {
-    /// On these ports.
+    /// Creates it on these ports.
     #[must_use]
     pub fn new(extensions: Arc<dyn ExtensionRepository>, blobs: Arc<dyn BlobStore>, clock: Arc<dyn Clock>) -> Self {
         Self { extensions, blobs, clock }

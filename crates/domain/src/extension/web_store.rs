@@ -1,4 +1,4 @@
-//! The public store: how its pages name an extension, and how it packs one.
+//! The public web store: parses its page addresses and its package format.
 
 use std::fmt;
 

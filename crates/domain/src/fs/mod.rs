@@ -1,4 +1,4 @@
-//! The files of a session's machine.
+//! The files in a session's sandbox.
 
 mod model;
 mod ports;

@@ -1,4 +1,4 @@
-//! What files need from outside.
+//! The port to files in a sandbox.
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;

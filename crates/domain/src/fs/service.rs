@@ -1,4 +1,4 @@
-//! What can be done with files.
+//! The use cases of files.
 
 use std::sync::Arc;
 

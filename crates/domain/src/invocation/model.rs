@@ -1,4 +1,4 @@
-//! What an invocation is.
+//! The invocation and its states.
 
 use time::{Duration, OffsetDateTime};
 
@@ -43,7 +43,7 @@ impl InvocationStatus {
 /// One run of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
-    /// Which one.
+    /// The identifier.
     pub id: InvocationId,
     /// Whose.
     pub project: ProjectId,
@@ -59,7 +59,7 @@ pub struct Invocation {
     pub payload: Option<String>,
     /// JSON text of what came out.
     pub output: Option<String>,
-    /// Where it stands.
+    /// The current state.
     pub status: InvocationStatus,
     /// Why it stands there.
     pub status_reason: Option<String>,

@@ -1,4 +1,4 @@
-//! What invocations need from outside.
+//! The ports of invocations.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::ids::{DeploymentId, InvocationId, ProjectId};
 /// A deployment that runs, with all that a process of it needs.
 #[derive(Clone, Debug)]
 pub struct Runnable {
-    /// Which one.
+    /// The identifier.
     pub deployment: DeploymentId,
     /// Whose.
     pub project: ProjectId,
@@ -45,7 +45,7 @@ impl CallLimits {
 /// One run of an action.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which one.
+    /// The identifier.
     pub invocation: InvocationId,
     /// Of what.
     pub runnable: Runnable,
@@ -89,7 +89,7 @@ pub struct RunFailure {
 /// A deployment of which no process can be loaded any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedDeployment {
-    /// Which one.
+    /// The identifier.
     pub deployment: DeploymentId,
     /// For the one who deployed, without secrets; its first 1,000 characters are shown.
     pub reason: String,

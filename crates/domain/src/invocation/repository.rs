@@ -1,4 +1,4 @@
-//! Where invocations are kept.
+//! The port to stored invocations.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -15,11 +15,11 @@ use crate::store_error::{Replaced, StoreError};
 pub enum InvocationStored {
     /// It is stored.
     Yes,
-    /// It would go over a limit. Nothing was stored.
+    /// The request exceeds a limit. Nothing was stored.
     LimitExceeded(LimitExceeded),
     /// Its deployment does not run any more. Nothing was stored.
     NotRunning,
-    /// The project is gone. Nothing was stored.
+    /// The project was deleted. Nothing was stored.
     ProjectGone,
 }
 
@@ -42,7 +42,7 @@ pub struct InvocationFilter {
     pub query: Option<String>,
 }
 
-/// Where invocations are kept. Whatever changes one tells those who wait for news of it.
+/// The port to stored invocations.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait InvocationRepository: Send + Sync {

@@ -1,4 +1,4 @@
-//! How queued invocations come to run: who runs them, and what becomes of what came out.
+//! Runs queued invocations: leases them to nodes and stores their results.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -147,7 +147,7 @@ impl Runs {
     /// The up to `most` deployments that this node should hold ready.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn wanted(&self, most: u32) -> Result<Vec<Runnable>, StoreError> {
         let mut wanted = Vec::new();
         for deployment in self.deployments.running(most).await? {
@@ -205,7 +205,7 @@ impl Runs {
     /// Whether the invocation has ended.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn over(&self, id: InvocationId) -> Result<bool, StoreError> {
         Ok(self.invocations.get(id).await?.is_none_or(|one| one.status.is_final()))
     }
@@ -213,7 +213,7 @@ impl Runs {
     /// What this node runs, as far as the store knows: asked after a start and now and then, so that each is found again or given up.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn forgotten(&self) -> Result<Vec<Invocation>, StoreError> {
         self.invocations.running_on(self.builds.node()).await
     }

@@ -1,4 +1,4 @@
-//! What callers can do with invocations.
+//! The use cases of invocations.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ pub enum InvocationError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// The project takes nothing new.
+    /// The project is archived and accepts nothing new.
     #[error(transparent)]
     Archived(#[from] ProjectArchived),
-    /// The project is gone.
+    /// The project was deleted.
     #[error("the project was deleted")]
     ProjectGone,
-    /// It would go over a limit.
+    /// The request exceeds a limit.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
     /// The project has no such invocation, app, version or action.
@@ -78,9 +78,9 @@ pub struct InvocationDeps {
     pub news: Arc<dyn ChangeNotifier>,
     /// Their browsers.
     pub sessions: Sessions,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Identifiers.
+    /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
 }
 
@@ -101,7 +101,7 @@ impl Invocations {
     /// For how many seconds a caller waits at most.
     pub const MAX_WAIT_SECONDS: i64 = 300;
 
-    /// The use cases on these ports.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(deps: InvocationDeps) -> Self {
         Self { deps }
@@ -190,7 +190,7 @@ impl Invocations {
     /// The project's invocations, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(
         &self,
         scope: &Scope,

@@ -1,4 +1,4 @@
-//! How an invocation moves from its acceptance to its end.
+//! The state machine of an invocation.
 
 use time::OffsetDateTime;
 
@@ -53,7 +53,7 @@ impl InvocationEvent {
 pub struct InvocationRefused {
     /// Which invocation.
     pub id: InvocationId,
-    /// Where it stands.
+    /// The current state.
     pub status: InvocationStatus,
     /// Which event.
     pub event: &'static str,

@@ -1,4 +1,4 @@
-//! The live view of a session's display: its frames. What viewers do goes the ways of computer control.
+//! The live view of a session's display: its frames. Input of viewers uses computer control.
 
 mod ports;
 

@@ -1,4 +1,4 @@
-//! What live views need from outside.
+//! The port to live views.
 
 use async_trait::async_trait;
 

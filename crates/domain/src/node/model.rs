@@ -1,4 +1,4 @@
-//! What a node is.
+//! The node.
 
 use time::{Duration, OffsetDateTime};
 

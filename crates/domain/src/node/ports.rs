@@ -1,4 +1,4 @@
-//! What nodes need from outside.
+//! The ports of nodes.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;

@@ -1,4 +1,4 @@
-//! Which nodes are gone.
+//! Finds lost nodes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,7 +28,7 @@ impl NodeWatch {
     /// The other nodes that have something and were silent for [`Node::LOST_AFTER`]. To be asked every few seconds.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn lost(&self) -> Result<Vec<NodeId>, StoreError> {
         let mut nodes = self.nodes.with_remains().await?;
         nodes.retain(|(id, _)| *id != self.own);

@@ -1,4 +1,4 @@
-//! How many sessions and pooled browsers there may be at once.
+//! Limits: the number of sessions and pooled browsers that may exist at once.
 
 use std::fmt;
 
@@ -122,7 +122,7 @@ impl fmt::Display for Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{limit} is {value}, {used} in use, {asked} more asked")]
 pub struct LimitExceeded {
-    /// Which one.
+    /// The identifier.
     pub limit: Limit,
     /// Its value.
     pub value: u32,

@@ -1,4 +1,4 @@
-//! What an organization is.
+//! The organization and its limits.
 
 use time::OffsetDateTime;
 
@@ -11,7 +11,7 @@ use crate::project::Project;
 /// The owner of projects and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Organization {
-    /// Which one.
+    /// The identifier.
     pub id: OrganizationId,
     /// For people.
     pub name: LabelName,
@@ -19,7 +19,7 @@ pub struct Organization {
     pub caps: Caps,
     /// What each of its projects may have at once, unless the project says otherwise; sessions only. `None`: no cap.
     pub default_project_max_concurrent_sessions: Option<u32>,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: OffsetDateTime,
 }
 
@@ -32,7 +32,7 @@ impl Organization {
 /// A person or program that keys are made by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Which one.
+    /// The identifier.
     pub id: UserId,
     /// Where it belongs.
     pub organization: OrganizationId,

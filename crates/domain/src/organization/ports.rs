@@ -1,4 +1,4 @@
-//! What the organization needs from outside.
+//! The ports of the organization.
 
 use async_trait::async_trait;
 

@@ -1,16 +1,17 @@
-//! Places that a node has for work of several owners, so that none of them can take all.
+//! The slots of a node for work of several owners, of which no owner can take all.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// So many places, of which one owner gets at most three quarters, rounded up, but never the last one unless there is no other.
+/// A fixed number of slots. One owner gets at most three quarters, rounded up, but never the last slot unless it is the
+/// only one.
 #[derive(Clone, Debug)]
 pub struct FairSlots<O: Ord> {
     taken: Arc<Mutex<BTreeMap<O, usize>>>,
-    places: usize,
+    slots: usize,
 }
 
-/// A place that is taken until this is dropped.
+/// A taken slot, freed on drop.
 #[derive(Debug)]
 pub struct FairSlot<O: Ord> {
     taken: Arc<Mutex<BTreeMap<O, usize>>>,
@@ -18,41 +19,41 @@ pub struct FairSlot<O: Ord> {
 }
 
 fn lock<O>(taken: &Mutex<BTreeMap<O, usize>>) -> MutexGuard<'_, BTreeMap<O, usize>> {
-    // Every change is one call, so a panic elsewhere leaves nothing half-made.
+    // A poisoned lock is safe to use: every change is one call, so the state is never partial.
     taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<O: Ord + Clone> FairSlots<O> {
-    /// `places` in all, one at least.
+    /// Creates `slots` slots, at least one.
     #[must_use]
-    pub fn new(places: usize) -> Self {
-        Self { taken: Arc::default(), places: places.max(1) }
+    pub fn new(slots: usize) -> Self {
+        Self { taken: Arc::default(), slots: slots.max(1) }
     }
 
-    /// How many of them one owner gets at most.
+    /// Returns the maximum of one owner.
     #[must_use]
-    pub fn of_one(&self) -> usize {
-        (self.places - (self.places / 4).max(1)).max(1)
+    pub fn max_per_owner(&self) -> usize {
+        (self.slots - (self.slots / 4).max(1)).max(1)
     }
 
-    /// How many places are free.
+    /// Returns the number of free slots.
     #[must_use]
     pub fn free(&self) -> usize {
-        self.places.saturating_sub(lock(&self.taken).values().sum())
+        self.slots.saturating_sub(lock(&self.taken).values().sum())
     }
 
-    /// How many an owner has.
+    /// Returns the number of slots that an owner has.
     #[must_use]
     pub fn of(&self, owner: &O) -> usize {
         lock(&self.taken).get(owner).copied().unwrap_or_default()
     }
 
-    /// A place for this owner, if one is free and it has not as many as it may.
+    /// Takes a slot for this owner, if one is free and the owner is below its maximum.
     #[must_use]
     pub fn take(&self, owner: &O) -> Option<FairSlot<O>> {
         let mut taken = lock(&self.taken);
         let own = taken.get(owner).copied().unwrap_or_default();
-        if taken.values().sum::<usize>() >= self.places || own >= self.of_one() {
+        if taken.values().sum::<usize>() >= self.slots || own >= self.max_per_owner() {
             return None;
         }
         taken.insert(owner.clone(), own + 1);
@@ -60,7 +61,7 @@ impl<O: Ord + Clone> FairSlots<O> {
         Some(FairSlot { taken: Arc::clone(&self.taken), owner: owner.clone() })
     }
 
-    /// Puts those first whose owners have the fewest places, and leaves the order as it is otherwise.
+    /// Sorts the items by the number of slots of their owners, fewest first; the sort is stable.
     pub fn fewest_first<T>(&self, waiting: &mut [T], owner: impl Fn(&T) -> O) {
         let taken = lock(&self.taken).clone();
         waiting.sort_by_key(|one| taken.get(&owner(one)).copied().unwrap_or_default());
@@ -83,19 +84,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_owner_never_has_all_places() {
-        for (places, of_one) in [(1, 1), (2, 1), (3, 2), (4, 3), (50, 38)] {
-            let fair = FairSlots::new(places);
+    fn one_owner_never_has_all_slots() {
+        for (slots, max_per_owner) in [(1, 1), (2, 1), (3, 2), (4, 3), (50, 38)] {
+            let fair = FairSlots::new(slots);
             let held: Vec<_> = std::iter::from_fn(|| fair.take(&"large")).collect();
-            assert_eq!(held.len(), of_one, "of {places}");
-            assert_eq!(fair.take(&"small").is_some(), places > 1, "of {places}");
+            assert_eq!(held.len(), max_per_owner, "of {slots}");
+            assert_eq!(fair.take(&"small").is_some(), slots > 1, "of {slots}");
             drop(held);
-            assert_eq!((fair.free(), fair.of(&"large")), (places, 0));
+            assert_eq!((fair.free(), fair.of(&"large")), (slots, 0));
         }
     }
 
     #[test]
-    fn whoever_has_the_fewest_comes_first_and_else_whoever_came_first() {
+    fn the_owner_with_the_fewest_slots_comes_first_then_arrival_order() {
         let fair = FairSlots::new(8);
         let _held = (fair.take(&"a"), fair.take(&"a"), fair.take(&"b"));
         let mut waiting = [("a", 1), ("a", 2), ("b", 3), ("c", 4), ("b", 5), ("c", 6)];

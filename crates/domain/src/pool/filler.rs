@@ -1,4 +1,4 @@
-//! Keeps pools full: one look at a pool, and what follows from it.
+//! Fills pools: plans the steps of one pool and starts its browsers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use crate::ids::{BrowserId, PoolId, ProjectId};
 use crate::session::Sessions;
 use crate::store_error::{Replaced, StoreError};
 
-/// How it goes with filling a pool.
+/// The failures of filling a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FillStatus {
-    /// Starts that failed in a row.
+    /// The number of consecutive failed starts.
     pub failures: u32,
-    /// Why the last one failed.
+    /// The reason of the last failure.
     pub reason: Option<String>,
-    /// No start before this.
+    /// The time before which no start is tried.
     pub retry_at: Option<MonotonicTime>,
 }
 
@@ -37,45 +37,45 @@ impl FillStatus {
     }
 }
 
-/// What one look at a pool found to do.
+/// The work found by one look at a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FillRound {
     /// Browsers to start, each by [`PoolFiller::warm`].
     pub launches: Vec<Launch>,
-    /// Browsers of this node to bury, each by [`Sessions::clean_up`].
+    /// Browsers of this node to clean up, each by [`Sessions::clean_up`].
     pub discarded: Vec<BrowserId>,
-    /// Whose pool it is, for the turns of starting.
+    /// The project of the pool, for the fair order of starts.
     pub project: Option<ProjectId>,
-    /// When to look again if nothing happens before.
+    /// The time of the next look if nothing wakes the filler earlier.
     pub again_at: Option<MonotonicTime>,
 }
 
-/// Fills pools of which this node is the leader.
+/// Fills the pools that this node leads.
 #[derive(Clone)]
 pub struct PoolFiller {
     deps: PoolDeps,
     browsers: Arc<dyn BrowserRepository>,
     sessions: Sessions,
     status: Arc<Mutex<HashMap<PoolId, FillStatus>>>,
-    /// The browsers that this node is to start, or starts.
+    /// The browsers that this node starts or will start.
     starting: Arc<Mutex<HashSet<BrowserId>>>,
-    /// Rows of browsers that nobody starts or runs.
+    /// Rows of browsers that are neither starting nor running.
     lost: Arc<Mutex<FirstSeen<BrowserId>>>,
-    growing: Arc<Mutex<HashMap<PoolId, Growing>>>,
+    growth_clocks: Arc<Mutex<HashMap<PoolId, GrowthClock>>>,
 }
 
-/// How the growth of a pool counts in this process: as it was stored last, and at which moment it had been growing for nothing yet.
+/// The growth of a pool on the monotonic clock: the stored growth, and the moment from which it counts.
 #[derive(Clone, Copy, Debug)]
-struct Growing {
+struct GrowthClock {
     growth: Growth,
     since: MonotonicTime,
 }
 
 impl PoolFiller {
-    /// How long a lead lasts unless it is renewed.
+    /// The duration of a lead that is not renewed.
     pub const LEAD: Duration = Duration::seconds(20);
-    /// A browser that was to be stored may be stored this much later still.
-    const LATE: Duration = Duration::minutes(1);
+    /// The time within which a write with a lost answer may still take effect.
+    const LATE_WRITE_TIMEOUT: Duration = Duration::minutes(1);
 
     /// The use case on these ports.
     #[must_use]
@@ -87,35 +87,35 @@ impl PoolFiller {
             status: Arc::default(),
             starting: Arc::default(),
             lost: Arc::default(),
-            growing: Arc::default(),
+            growth_clocks: Arc::default(),
         }
     }
 
     fn statuses(&self) -> MutexGuard<'_, HashMap<PoolId, FillStatus>> {
-        // Entries are replaced as a whole, so a panic elsewhere leaves no half-made one.
+        // A poisoned lock is safe to use: entries are replaced as a whole.
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn starting(&self) -> MutexGuard<'_, HashSet<BrowserId>> {
-        // Every change is one call, so a panic elsewhere leaves nothing half-made.
+        // A poisoned lock is safe to use: every change is one call, so the state is never partial.
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it goes with filling the pool.
+    /// Returns the failures of filling the pool.
     #[must_use]
     pub fn status(&self, pool: PoolId) -> FillStatus {
         self.statuses().get(&pool).cloned().unwrap_or_default()
     }
 
-    /// Looks at a pool: takes or renews the lead, and says what is to be done. A pool that is gone, or that another
-    /// node leads, gives nothing to do.
+    /// Takes or renews the lead of a pool and returns the work to do. A deleted pool, or one that another node leads,
+    /// has none.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn look(&self, id: PoolId) -> Result<FillRound, StoreError> {
         let Some(fence) = self.deps.pools.lead(id, self.deps.node, Self::LEAD).await? else {
             self.statuses().remove(&id);
-            self.growing().remove(&id);
+            self.growth_clocks().remove(&id);
             return Ok(FillRound::default());
         };
         let Some(pool) = self.deps.pools.find_by_id(id).await? else { return Ok(FillRound::default()) };
@@ -126,7 +126,7 @@ impl PoolFiller {
         if steps.growth != pool.growth {
             let _ = self.deps.pools.grow(&pool, fence, steps.growth).await?;
             let since = now - (grown_until - steps.growth.since);
-            self.growing().insert(id, Growing { growth: steps.growth, since });
+            self.growth_clocks().insert(id, GrowthClock { growth: steps.growth, since });
         }
         let again_at = steps.again_at.map(|at| now + (at - grown_until));
         let mut round = FillRound { project: Some(pool.project), again_at, ..FillRound::default() };
@@ -144,21 +144,22 @@ impl PoolFiller {
         Ok(round)
     }
 
-    fn growing(&self) -> MutexGuard<'_, HashMap<PoolId, Growing>> {
-        // Entries are replaced as a whole, so a panic elsewhere leaves no half-made one.
-        self.growing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn growth_clocks(&self) -> MutexGuard<'_, HashMap<PoolId, GrowthClock>> {
+        // A poisoned lock is safe to use: entries are replaced as a whole.
+        self.growth_clocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Up to which moment a pool has been growing, on the clock by which its growth is stored. That clock is asked once for each growth
-    /// that somebody else stored, and one that was set back since counts for nothing; from then on it is how time passes here.
+    /// Returns the moment up to which a pool has grown, on the wall clock of its stored growth. The wall clock is read
+    /// once for each growth that another node stored, and never counts backwards; from then on the monotonic clock
+    /// counts.
     fn grown_until(&self, pool: &Pool, now: MonotonicTime) -> OffsetDateTime {
-        let mut growing = self.growing();
-        let known = growing.get(&pool.id).filter(|known| known.growth == pool.growth).copied();
+        let mut growth_clocks = self.growth_clocks();
+        let known = growth_clocks.get(&pool.id).filter(|known| known.growth == pool.growth).copied();
         let counted = known.unwrap_or_else(|| {
             let grown = (self.deps.clock.now() - pool.growth.since).max(Duration::ZERO);
-            Growing { growth: pool.growth, since: now - grown }
+            GrowthClock { growth: pool.growth, since: now - grown }
         });
-        growing.insert(pool.id, counted);
+        growth_clocks.insert(pool.id, counted);
         pool.growth.since + (now - counted.since)
     }
 
@@ -174,9 +175,9 @@ impl PoolFiller {
             profile: self.deps.profiles.current(pool.config.shape.profile).await?,
             ..pool.config.shape.clone()
         };
-        // After a failure one start at a time is tried, so that a pool that cannot fill costs little.
-        let most = if status.failures > 0 { 1 } else { u32::MAX };
-        for _ in 0..steps.start.min(most) {
+        // After a failure only one start is tried at a time, so that a pool that cannot fill costs little.
+        let max_starts = if status.failures > 0 { 1 } else { u32::MAX };
+        for _ in 0..steps.start.min(max_starts) {
             let browser = Browser {
                 id: BrowserId::mint(self.deps.ids.as_ref()),
                 node: self.deps.node,
@@ -189,7 +190,7 @@ impl PoolFiller {
             match self.deps.pools.warm(&browser, fence, pool.generation).await {
                 Ok(Replaced::Yes) => {}
                 Ok(Replaced::LostRace) => break,
-                // Those before are stored, and are to be started all the same.
+                // The rows before are stored, so their browsers are started.
                 Err(_) if !round.launches.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -203,25 +204,30 @@ impl PoolFiller {
         Ok(())
     }
 
-    /// Starts one browser of a round and puts it into its pool, where the first in line gets it.
+    /// Starts one browser and puts it into its pool, where the first waiter gets it.
     ///
     /// # Errors
-    /// Why it was not put there; nothing of it is left then.
+    /// Returns why it was not added; nothing of it remains then.
     pub async fn warm(&self, pool: PoolId, launch: &Launch) -> Result<(), WarmError> {
-        let warmed = self.warm_quietly(launch).await;
-        let done = self.warmed(pool, launch, warmed).await;
+        let finish_warming = self.start_and_add(launch).await;
+        let done = self.finish_warming(pool, launch, finish_warming).await;
         self.starting().remove(&launch.id);
         done
     }
 
-    async fn warmed(&self, pool: PoolId, launch: &Launch, warmed: Result<(), WarmError>) -> Result<(), WarmError> {
-        match warmed {
+    async fn finish_warming(
+        &self,
+        pool: PoolId,
+        launch: &Launch,
+        finish_warming: Result<(), WarmError>,
+    ) -> Result<(), WarmError> {
+        match finish_warming {
             Ok(()) => {
                 self.statuses().remove(&pool);
                 Ok(())
             }
             Err(error) => {
-                // A start that somebody ended on purpose, by a flush or with the pool, has not failed.
+                // A start that a flush or the deletion of the pool ended has not failed.
                 let wanted = self.browsers.discard(launch.id).await.unwrap_or(true);
                 self.sessions.clean_up(launch.id).await;
                 let error = match error {
@@ -239,22 +245,22 @@ impl PoolFiller {
         }
     }
 
-    /// Takes the places of browsers that nobody starts: they were stored, or could not be given up, while the answers of the store were
-    /// lost.
+    /// Discards rows of browsers that are not running: rows that were stored, or could not be removed, because an
+    /// answer of the store was lost.
     ///
     /// # Errors
-    /// The store's failure; what is not done is done at the next call.
+    /// Returns the error of the store; the next call does the rest.
     pub async fn clear_lost(&self) -> Result<(), StoreError> {
-        // Before the rows are read: one that is started in between is ready, and not lost.
+        // Read before the rows: a browser that becomes ready in between is not lost.
         let starting = self.starting().clone();
         let mut lost = self.browsers.of_node(self.deps.node).await?;
         lost.retain(|browser| match browser.state {
             BrowserState::Warming => !starting.contains(&browser.id),
-            // It was given up after it had been stored as ready.
+            // The start was abandoned after the browser had been stored as ready.
             BrowserState::Idle => !self.deps.engine.is_known(browser.id),
             BrowserState::Leased | BrowserState::Ending => false,
         });
-        let for_long = self.lost_for_long(lost.iter().map(|browser| browser.id).collect());
+        let for_long = self.lost_long_enough(lost.iter().map(|browser| browser.id).collect());
         for browser in lost.into_iter().filter(|browser| for_long.contains(&browser.id)) {
             if !self.browsers.discard(browser.id).await? {
                 continue;
@@ -267,13 +273,13 @@ impl PoolFiller {
         Ok(())
     }
 
-    fn lost_for_long(&self, lost: Vec<BrowserId>) -> Vec<BrowserId> {
+    fn lost_long_enough(&self, lost: Vec<BrowserId>) -> Vec<BrowserId> {
         let mut seen = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.seen_for(lost, Self::LATE, self.deps.monotonic.monotonic_now())
+        seen.seen_for(lost, Self::LATE_WRITE_TIMEOUT, self.deps.monotonic.monotonic_now())
     }
 
-    async fn warm_quietly(&self, launch: &Launch) -> Result<(), WarmError> {
-        // It may have waited for its turn, and not be wanted any more.
+    async fn start_and_add(&self, launch: &Launch) -> Result<(), WarmError> {
+        // The pool may have changed while the start was queued.
         let row = self.browsers.find(launch.id).await?;
         if row.is_none_or(|row| row.state != BrowserState::Warming) {
             return Err(WarmError::NotWanted);
@@ -289,13 +295,13 @@ impl PoolFiller {
     }
 }
 
-/// A browser was not put into its pool.
+/// The error of warming a browser.
 #[derive(Debug, thiserror::Error)]
 pub enum WarmError {
     /// It could not be started.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The pool does not want it any more.
+    /// The pool does not need it any more.
     #[error("the pool is gone or was changed")]
     NotWanted,
     /// The store failed.

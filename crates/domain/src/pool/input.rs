@@ -1,4 +1,4 @@
-//! What callers ask of a pool, before and after it was checked.
+//! The inputs of pools, unchecked, and their checks.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use crate::profile::ProfileRef;
 use crate::session::{ViewportInput, shape, timeout_seconds};
 use crate::telemetry;
 
-/// A pool as asked for.
+/// The unchecked fields of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolInput {
     /// Required on create.
@@ -46,7 +46,7 @@ pub struct PoolInput {
     pub extensions: Option<Vec<ExtensionRef>>,
 }
 
-/// Changes of a pool as asked for; what is `None` stays.
+/// The requested changes of a pool; a field that is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpdatePool {
     /// The fields of create.
@@ -58,7 +58,7 @@ pub struct UpdatePool {
 use crate::session::Refusal;
 
 impl PoolInput {
-    /// The profile to be loaded; `None` if none is named, or the one that is there is cleared.
+    /// Returns the profile to load; `None` if none is named or the present one is cleared.
     pub(super) fn asked_profile(&self) -> Option<&ProfileRef> {
         self.profile.as_ref().filter(|profile| profile.id.as_deref() != Some(""))
     }
@@ -73,10 +73,10 @@ impl PoolInput {
         name
     }
 
-    /// A new pool's name and wish.
+    /// Returns the name and configuration of a new pool.
     ///
     /// # Errors
-    /// The fields that break a rule, or what cannot be done here.
+    /// Returns the invalid fields, or the feature that this installation does not support.
     pub fn parse(self) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
         let mut fields = Fields::new();
         let name = self.common(&mut fields);
@@ -110,17 +110,17 @@ impl PoolInput {
         ))
     }
 
-    /// An old pool's new name (`None`: as it is) and wish.
+    /// Returns the new name (`None`: unchanged) and configuration of an existing pool.
     ///
     /// # Errors
-    /// The fields that break a rule, or what cannot be done here.
+    /// Returns the invalid fields, or the feature that this installation does not support.
     pub fn parse_onto(self, old: &PoolConfig) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
         let mut fields = Fields::new();
         let mut new = old.clone();
         let name = self.common(&mut fields);
         let telemetry = telemetry::on_change(self.telemetry.as_ref(), old.telemetry.as_ref());
         set(&mut new.telemetry, fields.take("telemetry", telemetry));
-        // A new profile is followed unless told otherwise; without one there is nothing to follow.
+        // A new profile is followed by default; without a profile there is nothing to follow.
         let has_profile = match &self.profile {
             Some(_) => self.asked_profile().is_some(),
             None => old.shape.profile.is_some(),
@@ -164,7 +164,7 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-/// Whether idle browsers are to follow the profile, as asked.
+/// Checks whether idle browsers can follow the profile as requested.
 fn refresh(asked: Option<bool>, has_profile: bool) -> Result<Option<bool>, InvalidValue> {
     if asked == Some(true) && !has_profile {
         return Err(InvalidValue::new(FieldCode::MutuallyExclusive, "needs a profile"));

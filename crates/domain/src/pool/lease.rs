@@ -1,4 +1,4 @@
-//! Use cases of leasing: acquire, wait, release.
+//! The use cases of leases: acquire, wait, release, return of undelivered sessions.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -24,31 +24,31 @@ use crate::session::{EndSessionError, IdOrName, Session, SessionEvent, Sessions,
 use crate::store_error::StoreError;
 use crate::telemetry;
 
-/// A lease as asked for.
+/// The unchecked request for a lease.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AcquireInput {
-    /// How long to wait, 0 to 3600; default: as long as the pool needs to fill from empty.
+    /// The wait in seconds, 0 to 3600; default: the time in which the pool fills from empty.
     pub acquire_timeout_seconds: Option<i64>,
-    /// This lease only.
+    /// Applies to this lease only.
     pub name: Option<String>,
-    /// This lease only.
+    /// Applies to this lease only.
     pub start_url: Option<String>,
-    /// This lease only.
+    /// Applies to this lease only.
     pub tags: Option<BTreeMap<String, String>>,
-    /// Onto the pool's.
+    /// Changes to the pool's telemetry capture.
     pub telemetry: Option<telemetry::ConfigRequest>,
-    /// A bound on the wait that the caller's own patience sets.
+    /// The timeout of the client, which bounds the wait.
     pub client_timeout: Option<Duration>,
 }
 
 impl AcquireInput {
-    /// How long an acquire may wait, in seconds.
+    /// The longest wait of an acquire, in seconds.
     pub const MAX_WAIT_SECONDS: u32 = 3600;
 
-    /// Whether no field breaks a rule.
+    /// Checks all fields.
     ///
     /// # Errors
-    /// Every field that does.
+    /// Returns every field that breaks a rule.
     pub fn check(&self) -> Result<(), InvalidInput> {
         self.parse().map(drop)
     }
@@ -61,35 +61,35 @@ impl AcquireInput {
         let name = fields.take_optional("name", self.name.as_deref(), LabelName::parse_in_path);
         let start_url = fields.take_optional("start_url", self.start_url.as_deref(), StartUrl::parse);
         let tags = fields.take_optional("tags", self.tags.clone(), Tags::parse);
-        // What it comes to depends on the pool; whether it contradicts itself does not.
+        // The result depends on the pool, but contradictions are found here.
         fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
         fields.finish()?;
         Ok(CheckedRequest { seconds, name, start_url, tags: tags.unwrap_or_default() })
     }
 }
 
-/// What was asked for, checked.
+/// The checked request.
 struct CheckedRequest {
-    /// How long to wait, if the caller says so.
+    /// The wait in seconds, if the caller sets it.
     seconds: Option<u32>,
     name: Option<LabelName>,
     start_url: Option<StartUrl>,
     tags: Tags,
 }
 
-/// Nothing was leased.
+/// The error of an acquire.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// The project takes nothing new.
+    /// The project is archived and accepts nothing new.
     #[error(transparent)]
     Archived(#[from] ProjectArchived),
-    /// The project has no such pool, or it was deleted during the wait.
+    /// The project has no such pool, or the pool was deleted during the wait.
     #[error("browser pool {0} not found")]
     PoolNotFound(String),
-    /// Another session bears the name.
+    /// Another session of the project has the name.
     #[error("a session named {0} exists already")]
     NameTaken(String),
     /// The store failed.
@@ -97,7 +97,7 @@ pub enum AcquireError {
     Store(#[from] StoreError),
 }
 
-/// A session was not released.
+/// The error of a release.
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseError {
     /// The project has no such pool.
@@ -111,20 +111,20 @@ pub enum ReleaseError {
     Store(#[from] StoreError),
 }
 
-/// What became of an acquire so far.
+/// The state of an acquire.
 pub enum Acquired {
-    /// A browser is the caller's.
+    /// A browser is leased to the caller.
     Leased(Box<Session>),
-    /// The caller is in line. If it goes away, [`Leases::wait_for`] must be told; a wait that is dropped leaves its ticket in the line, for
-    /// [`Leases::abandon`].
+    /// The caller is queued. If the caller disconnects, [`Leases::wait_for`] must be notified. A dropped wait leaves
+    /// its ticket in the queue, which [`Leases::abandon`] removes.
     Waiting(Box<WaitingCaller>),
-    /// The wait is over without a browser.
+    /// The wait ended without a browser.
     TimeUp,
 }
 
-/// A caller in line.
+/// A caller in the wait queue.
 pub struct WaitingCaller {
-    /// Its place.
+    /// The ticket of the caller.
     pub ticket: TicketId,
     turn: Box<dyn Waiter>,
     pool: PoolId,
@@ -143,14 +143,14 @@ pub struct Leases {
     uncertain: UncertainWrites,
 }
 
-/// A ticket outlives its wait by this much, so that the waiter and not the clock takes it out of the line.
+/// The lifetime of a ticket beyond its wait, so that the waiter and not the clock removes it from the queue.
 const TICKET_GRACE: Duration = Duration::seconds(30);
 
-/// How many browsers that do not answer one acquire may meet before it gives up for this time.
-const DEAD_BROWSERS_MET: usize = 10;
+/// The number of browsers that may fail to answer before one acquire gives up.
+const MAX_DEAD_BROWSERS: usize = 10;
 
 impl Leases {
-    /// The use cases on these ports.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
         Self { deps, sessions, next_browsers: NextBrowserCache::default(), uncertain: UncertainWrites::default() }
@@ -160,13 +160,13 @@ impl Leases {
         self.deps.pools.find(scope.project_id(), &IdOrName::parse(which)).await
     }
 
-    /// Whether a browser is known that the next caller will most likely get at once. A guess: it may be gone a moment later.
+    /// Returns whether a likely next browser of the pool is cached. It may be leased a moment later.
     #[must_use]
     pub fn has_cached_candidate(&self, scope: &Scope, which: &str) -> bool {
         self.next_browsers.has(scope.project_id(), which)
     }
 
-    /// Takes a browser at once, or a place in the line.
+    /// Leases a browser at once, or enters the wait queue.
     ///
     /// # Errors
     /// See [`AcquireError`].
@@ -174,7 +174,8 @@ impl Leases {
         self.acquire_recorded(scope, which, input, None).await
     }
 
-    /// The same; `record` says that a browser was leased, and is stored with the lease where nothing can come in between.
+    /// Like [`acquire`](Self::acquire). `record` is the audit record of the lease; it is stored in one step with the
+    /// lease where possible.
     ///
     /// # Errors
     /// See [`AcquireError`].
@@ -188,27 +189,27 @@ impl Leases {
         scope.writable()?;
         let (mut lease, asked) = self.parse(&input)?;
         if let Some(seen) = self.next_browsers.take(scope.project_id(), which)
-            && let Some(session) = self.lease_as_seen(seen, &mut lease, &input, record).await?
+            && let Some(session) = self.lease_cached(seen, &mut lease, &input, record).await?
         {
             return Ok(Acquired::Leased(Box::new(session)));
         }
-        // Stored before anything is leased, while the pool is read.
+        // The record is stored before anything is leased, concurrently with reading the pool.
         let finding = self.pool(scope, which);
         let found = match record {
             Some(record) => record.decline_beside(finding).await?,
             None => finding.await,
         };
         let pool = found?.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
-        lease.telemetry = captured(&input, &pool)?;
+        lease.telemetry = merged_capture(&input, &pool)?;
         let wait = Duration::seconds(i64::from(asked.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
         let seconds = input.client_timeout.map_or(wait, |client_timeout| wait.min(client_timeout));
-        for _ in 0..DEAD_BROWSERS_MET {
+        for _ in 0..MAX_DEAD_BROWSERS {
             match self.take_now(pool.id.into(), &lease).await? {
                 ImmediateLease::Leased(session) => {
                     if let Some(session) = self.hand_out(*session).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
-                    // The failed lease stays on record under its id.
+                    // The failed lease keeps its session id, so the next attempt needs a new one.
                     lease.session = SessionId::mint(self.deps.ids.as_ref());
                 }
                 ImmediateLease::NameTaken => return Err(name_taken(&lease)),
@@ -230,14 +231,14 @@ impl Leases {
             until: self.deps.monotonic.monotonic_now() + seconds,
         };
         if let Err(error) = self.enter(&mut waiting).await {
-            return Err(self.out_of_line(&waiting, error).await);
+            return Err(self.leave_queue_after_error(&waiting, error).await);
         }
         Ok(Acquired::Waiting(Box::new(waiting)))
     }
 
     async fn take_now(&self, from: LeaseFrom, lease: &LeaseRequest) -> Result<ImmediateLease, StoreError> {
         let taken = self.deps.line.take_now(&from, lease, self.deps.clock.now()).await;
-        taken.map_err(|error| self.in_doubt(lease, error))
+        taken.map_err(|error| self.note_uncertain_lease(lease, error))
     }
 
     async fn take_recorded(
@@ -249,14 +250,15 @@ impl Leases {
     ) -> Result<ImmediateLease, StoreError> {
         let now = self.deps.clock.now();
         let taken = self.deps.line.take_recorded(&from, browser, lease, record.entry(), now).await;
-        let taken = taken.map_err(|error| self.in_doubt(lease, error))?;
+        let taken = taken.map_err(|error| self.note_uncertain_lease(lease, error))?;
         let leased = matches!(taken, ImmediateLease::Leased(_));
         record.resolve(if leased { PreparedRecordOutcome::Stored } else { PreparedRecordOutcome::Declined });
         Ok(taken)
     }
 
-    /// Leases from a pool as it was seen after its last lease. `None`: it has changed, or no browser is idle, or one does not answer.
-    async fn lease_as_seen(
+    /// Leases the cached next browser. Returns `None` if the pool changed, no browser is idle, or the browser does not
+    /// answer.
+    async fn lease_cached(
         &self,
         seen: NextBrowser,
         lease: &mut LeaseRequest,
@@ -264,7 +266,7 @@ impl Leases {
         record: Option<&PreparedRecord>,
     ) -> Result<Option<Session>, AcquireError> {
         let NextBrowser { pool, next } = seen;
-        lease.telemetry = captured(input, &pool)?;
+        lease.telemetry = merged_capture(input, &pool)?;
         let from = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
         let taken = match record {
             Some(record) => self.take_recorded(from, next, lease, record).await?,
@@ -274,7 +276,7 @@ impl Leases {
             ImmediateLease::Leased(session) => {
                 let handed_out = self.hand_out(*session).await;
                 if handed_out.is_none() {
-                    // The failed lease stays on record under its id, and what was recorded of the call was of that lease.
+                    // The failed lease keeps its session id, and the audit record describes that lease.
                     lease.session = SessionId::mint(self.deps.ids.as_ref());
                     if let Some(record) = record {
                         record.resolve(PreparedRecordOutcome::Superseded);
@@ -287,15 +289,15 @@ impl Leases {
         }
     }
 
-    /// After a lease, and beside its answer: looks which browser comes next, so that the next caller need not read the pool. Whether it
-    /// succeeds matters to nobody.
+    /// Caches the next browser after a lease, concurrently with its response, so that the next caller need not read the
+    /// pool. Errors are ignored: the cache is optional.
     pub async fn look_ahead(&self, scope: &Scope, which: &str) {
         let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await;
         let Ok(Some((pool, Some(next)))) = found else { return };
         self.next_browsers.note(scope.project_id(), which, NextBrowser { pool, next });
     }
 
-    /// The lease, and how many seconds to wait, if the caller says so.
+    /// Returns the lease and the wait in seconds, if the caller sets one.
     fn parse(&self, input: &AcquireInput) -> Result<(LeaseRequest, Option<u32>), AcquireError> {
         let CheckedRequest { seconds, name, start_url, tags } = input.parse()?;
         let session = SessionId::mint(self.deps.ids.as_ref());
@@ -318,20 +320,21 @@ impl Leases {
         Ok(())
     }
 
-    /// Waits in line to its end: a browser, or the time is up. Never answers [`Acquired::Waiting`].
+    /// Waits until a browser is granted or the time is up. Never returns [`Acquired::Waiting`].
     ///
     /// # Errors
-    /// See [`AcquireError`]; the caller is out of the line then, unless the store cannot be told so: in that case
-    /// [`reconcile`](Self::reconcile) does it.
+    /// See [`AcquireError`]. The ticket has left the queue then, unless the store failed; in that case
+    /// [`reconcile`](Self::reconcile) removes it.
     pub async fn wait(&self, waiting: &mut WaitingCaller) -> Result<Acquired, AcquireError> {
         self.wait_for(waiting, std::future::pending()).await
     }
 
-    /// The same for a caller who may go away meanwhile, which `gone` says: its ticket then leaves the line, and a browser that became its
-    /// own just then goes to the next. One that it already has when it goes is answered all the same, for the answer's sender to give back.
+    /// Like [`wait`](Self::wait), for a caller that may disconnect, which `gone` reports: its ticket then leaves the
+    /// queue, and a browser that was granted just then goes to the next waiter. A browser granted before is returned
+    /// all the same; the sender of the response returns it to the pool.
     ///
-    /// The ticket is moved by this future alone. Whoever would take it out of the line beside this future, and rested it meanwhile, could
-    /// wait for a row that a rested transaction holds.
+    /// Only this future may move the ticket. Another task that removed the ticket while this future is suspended could
+    /// wait for a row that a suspended transaction has locked.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -340,35 +343,35 @@ impl Leases {
         waiting: &mut WaitingCaller,
         gone: impl Future<Output = ()> + Send,
     ) -> Result<Acquired, AcquireError> {
-        match self.wait_to_the_end(waiting, pin!(gone)).await {
-            Err(error) => Err(Box::pin(self.out_of_line(waiting, error)).await),
+        match self.wait_for_outcome(waiting, pin!(gone)).await {
+            Err(error) => Err(Box::pin(self.leave_queue_after_error(waiting, error)).await),
             done => done,
         }
     }
 
-    /// After a failure of the store nobody knows whether the ticket is in line, or has a lease already; nobody may get a
-    /// browser that no caller waits for.
-    async fn out_of_line(&self, waiting: &WaitingCaller, error: AcquireError) -> AcquireError {
+    /// Removes the ticket after an error of the store, because it may be queued or have a lease already. No browser may
+    /// be granted without a waiting caller.
+    async fn leave_queue_after_error(&self, waiting: &WaitingCaller, error: AcquireError) -> AcquireError {
         let AcquireError::Store(error) = error else { return error };
-        let error = self.in_doubt(&waiting.lease, error);
-        // What cannot be told now has failed already: the first failure is the one to report.
+        let error = self.note_uncertain_lease(&waiting.lease, error);
+        // A second error is ignored: the first one is reported.
         let _ = self.abandon(waiting.ticket).await;
         error.into()
     }
 
-    /// What may have been leased is taken back.
-    fn in_doubt(&self, lease: &LeaseRequest, error: StoreError) -> StoreError {
+    /// Notes a lease that may have been stored, so that it is taken back later.
+    fn note_uncertain_lease(&self, lease: &LeaseRequest, error: StoreError) -> StoreError {
         self.uncertain_write(UncertainWrite::Lease(lease.session));
         error.undone()
     }
 
-    /// Thousands of these futures stand still at a time, so what comes only at their end lies outside of them.
-    async fn wait_to_the_end(
+    /// Thousands of these futures are suspended at a time, so the code of their end is boxed to keep them small.
+    async fn wait_for_outcome(
         &self,
         waiting: &mut WaitingCaller,
         mut gone: Pin<&mut (impl Future<Output = ()> + Send)>,
     ) -> Result<Acquired, AcquireError> {
-        let (mut event, mut hung_up) = (WaiterEvent::Look, false);
+        let (mut event, mut disconnected) = (WaiterEvent::Look, false);
         loop {
             let outcome = match event {
                 WaiterEvent::Look => self.deps.line.outcome(waiting.ticket).await?,
@@ -376,7 +379,7 @@ impl Leases {
             };
             match outcome {
                 TicketOutcome::Waiting => {}
-                TicketOutcome::Granted(session) if hung_up => {
+                TicketOutcome::Granted(session) if disconnected => {
                     Box::pin(self.undelivered(&session)).await?;
                     return Ok(Acquired::TimeUp);
                 }
@@ -387,7 +390,7 @@ impl Leases {
                     if event != WaiterEvent::Look {
                         return Ok(Acquired::TimeUp);
                     }
-                    // Its browser did not answer; it keeps its place in the line.
+                    // The browser did not answer; the caller keeps its position in the queue.
                     waiting.lease.session = SessionId::mint(self.deps.ids.as_ref());
                     self.enter(waiting).await?;
                     continue;
@@ -398,18 +401,18 @@ impl Leases {
                 }
                 TicketOutcome::Gone => return Ok(Acquired::TimeUp),
             }
-            match unless(waiting.turn.wait(waiting.until), gone.as_mut()).await {
+            match run_until(waiting.turn.wait(waiting.until), gone.as_mut()).await {
                 Some(woken) => event = woken,
-                // Nobody waits any more, which is as if the time were up.
-                None => (event, hung_up) = (WaiterEvent::TimeUp, true),
+                // A disconnected caller is handled like a timeout.
+                None => (event, disconnected) = (WaiterEvent::TimeUp, true),
             }
         }
     }
 
-    /// A caller in line is gone, and nobody waits with its ticket any more: it leaves, and if it was its turn just then, the browser goes to the next.
+    /// Removes the ticket of a disconnected caller. If it was granted just then, the browser goes to the next waiter.
     ///
     /// # Errors
-    /// The store's failure; [`reconcile`](Self::reconcile) does it again.
+    /// Returns the error of the store; [`reconcile`](Self::reconcile) tries again.
     pub async fn abandon(&self, ticket: TicketId) -> Result<(), StoreError> {
         match self
             .deps
@@ -423,24 +426,23 @@ impl Leases {
         }
     }
 
-    /// The answer with this session never reached its caller: the next may have the browser, unless somebody has found the session
-    /// meanwhile and used it.
+    /// Returns the browser of an undelivered session to the pool, unless the session was found and used meanwhile.
     ///
     /// # Errors
-    /// The store's failure; [`reconcile`](Self::reconcile) does it again.
+    /// Returns the error of the store; [`reconcile`](Self::reconcile) tries again.
     pub async fn undelivered(&self, session: &Session) -> Result<(), StoreError> {
         let untouched = self.sessions.activity().take_back(session);
         let event = if untouched { SessionEvent::Undelivered } else { SessionEvent::StartFailed };
-        self.is_ended(session.id, event)
+        self.end_session(session.id, event)
             .await
             .inspect_err(|_| self.uncertain_write(UncertainWrite::Lease(session.id)))?;
-        // Also if somebody else had ended it.
+        // Also if another call had ended it.
         self.sessions.activity().forget(session.id);
         Ok(())
     }
 
-    /// Ends a session; `false` if there is none.
-    async fn is_ended(&self, session: SessionId, by: SessionEvent) -> Result<bool, StoreError> {
+    /// Ends a session. Returns `false` if there is none.
+    async fn end_session(&self, session: SessionId, by: SessionEvent) -> Result<bool, StoreError> {
         match self.sessions.end(session, by).await {
             Err(EndSessionError::Store(error)) => Err(error),
             Err(EndSessionError::NotFound(_)) => Ok(false),
@@ -452,11 +454,11 @@ impl Leases {
         self.uncertain.note(what, self.deps.monotonic.monotonic_now());
     }
 
-    /// Clears away what the store may hold for callers that were told of its failure: their tickets leave, and what they
-    /// were leased ends with its browser, since it could be found and used meanwhile.
+    /// Reconciles uncertain writes of callers that received an error: their tickets leave the queue, and their leases
+    /// end with the browser, since the session could be found and used meanwhile.
     ///
     /// # Errors
-    /// The store's failure; what is not done is done at the next call.
+    /// Returns the error of the store; the next call does the rest.
     pub async fn reconcile(&self) -> Result<(), StoreError> {
         let mut open = self.uncertain.take();
         let (mut kept, mut done) = (Vec::new(), Ok(()));
@@ -464,7 +466,7 @@ impl Leases {
             match self.settle_one(uncertain_write).await {
                 Ok(found) if found || uncertain_writes::is_over(since, self.deps.monotonic.monotonic_now()) => {}
                 Ok(_) => kept.push((uncertain_write, since)),
-                // It will refuse for ever.
+                // The store will refuse again, so the write is given up.
                 Err(StoreError::Broken { .. })
                     if uncertain_writes::is_over(since, self.deps.monotonic.monotonic_now()) => {}
                 Err(error) => {
@@ -479,10 +481,10 @@ impl Leases {
         done
     }
 
-    /// Whether there was anything.
+    /// Returns whether the write was found in the store.
     async fn settle_one(&self, uncertain_write: UncertainWrite) -> Result<bool, StoreError> {
         match uncertain_write {
-            UncertainWrite::Lease(session) => self.is_ended(session, SessionEvent::StartFailed).await,
+            UncertainWrite::Lease(session) => self.end_session(session, SessionEvent::StartFailed).await,
             UncertainWrite::Ticket(ticket) => match self.deps.line.leave(ticket).await? {
                 TicketOutcome::Granted(session) => {
                     self.uncertain_write(UncertainWrite::Lease(session.id));
@@ -493,13 +495,13 @@ impl Leases {
         }
     }
 
-    /// The browser of a new lease answers now, or the lease is over before it began. It is asked after the lease was decided: an answer
-    /// from before says nothing of a browser that has died since.
+    /// Probes the browser of a new lease and hands it out. The probe comes after the lease, because an earlier answer
+    /// says nothing about a browser that died since.
     async fn hand_out(&self, session: Session) -> Option<Session> {
         let browser = session.browser?;
-        // Before its caller can use it: a connection that is open already must count.
+        // The session is watched before its caller can use it, so that every connection counts.
         self.sessions.activity().watch(&session);
-        // Before anything is opened for it: what that does is captured, too.
+        // Capture begins before the start URL is opened, so that its events are captured too.
         if self.sessions.begin_capture(&session).await.is_err() {
             self.start_failed(session.id).await;
             return None;
@@ -514,12 +516,12 @@ impl Leases {
     }
 
     async fn start_failed(&self, session: SessionId) {
-        if self.is_ended(session, SessionEvent::StartFailed).await.is_err() {
+        if self.end_session(session, SessionEvent::StartFailed).await.is_err() {
             self.uncertain_write(UncertainWrite::Lease(session));
         }
     }
 
-    /// Gives a leased browser back. The whole sandbox ends and a fresh one takes its place.
+    /// Returns a leased browser to its pool. Its sandbox ends and a new browser replaces it.
     ///
     /// # Errors
     /// See [`ReleaseError`].
@@ -543,9 +545,8 @@ impl Leases {
     }
 }
 
-/// What is captured of the session: what the pool says, and what the caller changes of it.
-/// What `work` ends with, if `end` does not come first.
-async fn unless<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Future<Output = ()>>) -> Option<T> {
+/// Runs `work`; returns `None` if `end` completes first.
+async fn run_until<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Future<Output = ()>>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
@@ -554,7 +555,7 @@ async fn unless<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Future<
     .await
 }
 
-fn captured(input: &AcquireInput, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
+fn merged_capture(input: &AcquireInput, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
     telemetry::on_change(input.telemetry.as_ref(), pool.config.telemetry.as_ref())
         .map_err(|bad| InvalidInput::of("telemetry", bad))
 }

@@ -1,4 +1,4 @@
-//! The browser pool: a wish for so many warm browsers of one shape, and the line of those who wait for one.
+//! Browser pools: named sets of warm browsers with one configuration, their leases and the queue of waiting callers.
 
 mod fair_queue;
 mod fair_slots;

@@ -1,4 +1,4 @@
-//! What a pool is.
+//! The pool and its configuration.
 
 use time::OffsetDateTime;
 
@@ -8,68 +8,69 @@ use crate::ids::{PoolId, ProjectId};
 use crate::name::SlugName;
 use crate::telemetry::Capture;
 
-/// What a pool wishes for.
+/// The configuration of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// How many browsers it holds, warming, idle and leased ones together; at least 1.
+    /// The number of browsers, counting warming, idle and leased ones; at least 1.
     pub size: u32,
-    /// How much it may grow per minute, in percent of its size, 1 to 100. A replacement is no growth.
+    /// The growth per minute in percent of the size, 1 to 100. Replacing a browser is not growth.
     pub fill_rate_per_minute: u32,
-    /// Idle timeout of its leases, 10 to 259200 seconds.
+    /// The idle timeout of its leases, 10 to 259200 seconds.
     pub timeout_seconds: u32,
-    /// What its browsers are started as.
+    /// The shape that its browsers are started with.
     pub shape: Shape,
-    /// What a lease opens first, unless it says otherwise.
+    /// The address that a lease opens first, unless the lease names another.
     pub start_url: Option<StartUrl>,
     /// Whether idle browsers that were started with an older version of the profile are replaced.
     pub refresh_on_profile_update: bool,
-    /// What is captured of a lease, unless it says otherwise.
+    /// The telemetry capture of a lease, unless the lease changes it.
     pub telemetry: Option<Capture>,
 }
 
 impl PoolConfig {
-    /// How long a pool needs to fill from empty at its rate, at most an hour: how long an acquire waits unless told.
+    /// Returns how long the pool takes to fill from empty at its rate, at most an hour. It is the default timeout of an
+    /// acquire.
     #[must_use]
     pub fn time_to_fill_seconds(&self) -> u32 {
         (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(AcquireInput::MAX_WAIT_SECONDS)
     }
 }
 
-/// How far a pool may grow.
+/// The growth state of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// How many browsers it may hold now; at most its size.
+    /// The number of browsers that it may hold now; at most its size.
     pub allowance: u32,
-    /// Since when the next one is being earned.
+    /// The time from which the growth by the next browser counts.
     pub since: OffsetDateTime,
 }
 
-/// How often all that a pool had was discarded. A browser that was started before the last time is never leased.
+/// The count of a pool's discards. A browser of an earlier generation is never leased.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub i64);
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Which one.
+    /// The identifier.
     pub id: PoolId,
-    /// Whose it is.
+    /// The project that owns it.
     pub project: ProjectId,
     /// Unique in the project, without case and accents.
     pub name: Option<SlugName>,
-    /// Its wish.
+    /// The configuration.
     pub config: PoolConfig,
-    /// How far it may grow.
+    /// The growth state.
     pub growth: Growth,
-    /// Of the browsers that it may lease.
+    /// The generation of the browsers that it may lease.
     pub generation: Generation,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: OffsetDateTime,
-    /// When its wish last changed.
+    /// The time of the last change of the configuration.
     pub updated_at: OffsetDateTime,
 }
 
-/// What a pool has.
+/// The number of a pool's browsers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
     /// Idle browsers.

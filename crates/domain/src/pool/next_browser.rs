@@ -1,8 +1,8 @@
-//! What was seen of a pool after its last lease: how it is, and which browser comes next. The next caller then reads nothing before the
-//! lease itself.
+//! The next-browser cache: the pool and its next browser as read after the last lease, so that the next caller reads
+//! nothing before the lease itself.
 //!
-//! Nothing depends on it. The lease says as which pool it was seen and gets nothing if that has changed, and its browser is asked after
-//! the lease, as any.
+//! Correctness does not depend on it: the lease fails if the pool has changed, and the browser is probed after the
+//! lease as usual.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,23 +10,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Pool;
 use crate::ids::{BrowserId, ProjectId};
 
-/// How many pools are remembered; beyond that all are forgotten.
+/// The maximum of cached pools; when it is reached, the cache is emptied.
 const MAX_COUNT: usize = 1000;
 
-/// What was seen.
+/// A pool and the browser that its next lease most likely takes.
 #[derive(Clone, Debug)]
 pub(super) struct NextBrowser {
     pub(super) pool: Pool,
     pub(super) next: BrowserId,
 }
 
-/// What was seen of each pool, by what callers called it. Each is taken by one caller.
+/// The cache, keyed by project and the pool's name or id as callers write it. Each entry is taken by one caller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NextBrowserCache(Arc<Mutex<HashMap<(ProjectId, String), NextBrowser>>>);
 
 impl NextBrowserCache {
     fn all(&self) -> MutexGuard<'_, HashMap<(ProjectId, String), NextBrowser>> {
-        // Every change is one call, so a panic elsewhere leaves nothing half-made.
+        // A poisoned lock is safe to use: every change is one call, so the state is never partial.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn one_caller_alone_gets_what_was_seen() {
+    fn a_cached_browser_goes_to_one_caller_only() {
         let next_browsers = NextBrowserCache::default();
         next_browsers.note(project_id(), "one", next_browser(1));
         for (project, which) in [(ProjectId::from_ulid(ulid::Ulid(2)), "one"), (project_id(), "two")] {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_without_end_are_not_remembered() {
+    fn the_number_of_cached_pools_is_bounded() {
         let next_browsers = NextBrowserCache::default();
         for n in 0..=MAX_COUNT {
             next_browsers.note(project_id(), &n.to_string(), next_browser(1));

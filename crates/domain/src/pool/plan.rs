@@ -1,4 +1,4 @@
-//! From what a pool wishes and has to what is to be done: pure, so that it is tested without a browser.
+//! Plans the next steps of a pool from its configuration and its browsers: a pure function, tested without a browser.
 
 use time::{Duration, OffsetDateTime};
 
@@ -8,46 +8,46 @@ use crate::ids::BrowserId;
 /// An idle browser of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleBrowser {
-    /// Which one.
+    /// The identifier.
     pub id: BrowserId,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: OffsetDateTime,
-    /// Whether it is to be replaced, because its profile has changed or all that its pool had was discarded.
+    /// Whether it must be replaced, because its profile changed or the pool's browsers were discarded.
     pub outdated: bool,
 }
 
-/// What a pool has. Browsers that are ending do not count.
+/// The observed browsers of a pool. Ending browsers do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Being started.
+    /// The number of browsers that are starting.
     pub warming: u32,
-    /// Ready.
+    /// The idle browsers.
     pub idle: Vec<IdleBrowser>,
-    /// With callers.
+    /// The number of leased browsers.
     pub leased: u32,
 }
 
-/// What is to be done.
+/// The steps to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How far the pool may grow from now on.
+    /// The new growth state.
     pub growth: Growth,
-    /// How many browsers to start.
+    /// The number of browsers to start.
     pub start: u32,
-    /// Which idle ones to end, because the pool has become smaller or they are outdated.
+    /// The idle browsers to end, because the pool has become smaller or they are outdated.
     pub discard: Vec<BrowserId>,
-    /// When the pool may grow further; `None`: it is allowed its size.
+    /// The time of the next growth; `None` if the allowance is the full size.
     pub again_at: Option<OffsetDateTime>,
 }
 
-/// The next steps of a pool at `now`.
+/// Returns the next steps of a pool at `now`.
 ///
-/// The allowance grows from what it is to the size at the fill rate; what was within the allowance and is missing is
-/// replaced at once. A pool that has become smaller loses idle browsers, the oldest first; leased ones end with their
-/// lease and are not replaced. Outdated ones go first, and are replaced at once.
+/// The allowance grows to the size at the fill rate. Missing browsers within the allowance are replaced at once. A pool
+/// that has become smaller ends idle browsers, the oldest first; leased ones end with their lease and are not replaced.
+/// Outdated browsers are ended first and replaced at once.
 #[must_use]
 pub fn plan(pool: &Pool, observed: &Observed, now: OffsetDateTime) -> Plan {
-    let (growth, again_at) = grown(pool, now);
+    let (growth, again_at) = grow_allowance(pool, now);
     let idle = u32::try_from(observed.idle.len()).unwrap_or(u32::MAX);
     let has = observed.warming.saturating_add(idle).saturating_add(observed.leased);
     let outdated = u32::try_from(observed.idle.iter().filter(|browser| browser.outdated).count()).unwrap_or(idle);
@@ -59,14 +59,14 @@ pub fn plan(pool: &Pool, observed: &Observed, now: OffsetDateTime) -> Plan {
     Plan { growth, start: growth.allowance.saturating_sub(has), discard, again_at }
 }
 
-fn grown(pool: &Pool, now: OffsetDateTime) -> (Growth, Option<OffsetDateTime>) {
+fn grow_allowance(pool: &Pool, now: OffsetDateTime) -> (Growth, Option<OffsetDateTime>) {
     let size = pool.config.size;
     let Growth { allowance, since } = pool.growth;
     if allowance >= size {
         return (Growth { allowance: size, since }, None);
     }
-    let one = time_for_one(pool);
-    // In whole nanoseconds: fractions would round a moment that is just reached to one that is not.
+    let one = growth_interval(pool);
+    // Whole nanoseconds: with fractions, a moment that is just reached could be rounded down.
     let earned = (now - since).whole_nanoseconds().max(0) / one.whole_nanoseconds();
     match u32::try_from(earned) {
         Ok(earned) if earned < size - allowance => {
@@ -77,8 +77,8 @@ fn grown(pool: &Pool, now: OffsetDateTime) -> (Growth, Option<OffsetDateTime>) {
     }
 }
 
-/// How long a pool takes to earn one more browser; never longer than a minute, so that small pools grow too.
-fn time_for_one(pool: &Pool) -> Duration {
+/// Returns the time for growth by one browser; at most a minute, so that small pools grow too.
+fn growth_interval(pool: &Pool) -> Duration {
     let percent_per_minute = u64::from(pool.config.size) * u64::from(pool.config.fill_rate_per_minute);
     let nanoseconds = 6_000_000_000_000 / percent_per_minute.max(100);
     Duration::nanoseconds(i64::try_from(nanoseconds).unwrap_or(i64::MAX).max(1))
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_is_replaced_at_once() {
+    fn missing_browsers_are_replaced_at_once() {
         let pool = pool(4).growth(4, NOON).build();
         let steps = plan(&pool, &Observed { warming: 1, idle: idle(1), leased: 1 }, NOON);
         assert_eq!(steps.start, 1);
@@ -136,7 +136,7 @@ mod tests {
         has[1].outdated = true;
         let steps = plan(&pool, &Observed { warming: 0, idle: has.clone(), leased: 0 }, NOON);
         assert_eq!((steps.start, steps.discard), (1, vec![crate::testing::browser_id(1)]));
-        // Of a pool that is to become smaller they are the first to go, and none takes their place.
+        // A pool that becomes smaller discards them first and does not replace them.
         let steps = plan(&pool, &Observed { warming: 0, idle: has, leased: 2 }, NOON);
         assert_eq!((steps.start, steps.discard.len(), steps.discard[0]), (0, 2, crate::testing::browser_id(1)));
     }

@@ -1,4 +1,4 @@
-//! What pools need from outside.
+//! The ports of pools: repository, wait queue and the notification of waiters.
 
 use async_trait::async_trait;
 use time::{Duration, OffsetDateTime};
@@ -15,62 +15,62 @@ use crate::session::{IdOrName, Session, Tags};
 use crate::store_error::{Replaced, StoreError};
 use crate::telemetry::Capture;
 
-/// What became of a pool that was to be stored.
+/// The result of storing a pool.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolStored {
     /// It is stored.
     Yes,
-    /// Another pool of the project bears the name. Nothing was stored.
+    /// Another pool of the project has the name. Nothing was stored.
     NameTaken,
-    /// It would go over a limit. Nothing was stored.
+    /// The request exceeds a limit. Nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// An extension that it names is not kept any more. Nothing was stored.
+    /// A named extension was deleted. Nothing was stored.
     ExtensionGone,
-    /// The proxy that it names is not kept any more. Nothing was stored.
+    /// The named proxy was deleted. Nothing was stored.
     ProxyGone,
-    /// The profile that it names is not kept any more. Nothing was stored.
+    /// The named profile was deleted. Nothing was stored.
     ProfileGone,
-    /// The pool, or its project, is gone. Nothing was stored.
+    /// The pool or its project was deleted. Nothing was stored.
     Gone,
 }
 
-/// What became of a pool that was to be deleted.
+/// The result of deleting a pool.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolDeleted {
-    /// It is gone: its waiters were told, its browsers without a lease are ending.
+    /// It is deleted: its waiters are notified, its browsers without a lease are ending.
     Yes,
-    /// So many of its browsers are leased, and it was not to be forced. Nothing was changed.
+    /// This number of its browsers is leased, and `force` was not set. Nothing was changed.
     InUse(u32),
     /// There is no such pool.
     NotFound,
 }
 
-/// Which pools a list shows.
+/// The filter of a list of pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolFilter {
-    /// Exactly, without case and accents.
+    /// The exact name, compared without case and accents.
     pub name: Option<String>,
-    /// Substring of the name, without case.
+    /// A substring of the name, compared without case.
     pub query: Option<String>,
 }
 
-/// Proof of having become a pool's leader; a higher number fences off a lower one.
+/// The fencing number of a pool's leader; a higher number overrides a lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaderFence(pub i64);
 
-/// Where pools are kept, with their browsers.
+/// The stored pools with their browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait PoolRepository: Send + Sync {
-    /// Stores a new pool, under the limits as [`admit`](crate::organization::admit) decides, in one transaction that no
-    /// other reservation of the organization can interleave. At most `max_pools` per project.
+    /// Stores a new pool if [`admit`](crate::organization::admit) allows it, in one transaction that no other
+    /// reservation of the organization can interleave. A project has at most `max_pools`.
     async fn create(&self, organization: OrganizationId, pool: &Pool, max_pools: u32)
     -> Result<PoolStored, StoreError>;
 
-    /// Stores `next` in place of `current` if the row has not changed since (`updated_at`), under the limits for what
-    /// it grows by. `PoolStored::Gone` also if it has changed: read again.
+    /// Replaces `current` by `next` if the row has not changed since (`updated_at`) and the limits allow the growth.
+    /// Returns `PoolStored::Gone` also if the row has changed; the caller then reads it again.
     async fn replace(
         &self,
         organization: OrganizationId,
@@ -78,21 +78,21 @@ pub trait PoolRepository: Send + Sync {
         next: &Pool,
     ) -> Result<PoolStored, StoreError>;
 
-    /// The project's pool.
+    /// Returns the project's pool.
     async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError>;
 
-    /// The project's pool, and the browser that a lease of now would most likely get: the one that is idle for longest.
-    /// It is not held; somebody else may get it first.
+    /// Returns the project's pool and the browser that the next lease most likely takes: the one that is idle longest.
+    /// The browser is not reserved; another caller may lease it first.
     async fn find_with_next(
         &self,
         project: ProjectId,
         which: &IdOrName<PoolId>,
     ) -> Result<Option<(Pool, Option<BrowserId>)>, StoreError>;
 
-    /// The pool of that id, whatever its project.
+    /// Returns the pool with this id in any project.
     async fn find_by_id(&self, id: PoolId) -> Result<Option<Pool>, StoreError>;
 
-    /// The project's pools, newest first, with what they have.
+    /// Returns the project's pools with their counts, newest first.
     async fn list(
         &self,
         project: ProjectId,
@@ -100,60 +100,62 @@ pub trait PoolRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<(Pool, PoolCounts)>, StoreError>;
 
-    /// What the pool has.
+    /// Returns the counts of the pool.
     async fn counts(&self, id: PoolId) -> Result<PoolCounts, StoreError>;
 
-    /// Every pool there is.
+    /// Returns the ids of all pools.
     async fn all(&self) -> Result<Vec<PoolId>, StoreError>;
 
-    /// Deletes the pool; with `force` even if browsers are leased: their sessions go on until somebody ends them.
+    /// Deletes the pool, with `force` also if browsers are leased. Their sessions continue until they are ended.
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError>;
 
-    /// Begins a new generation of the pool: marks all idle browsers as ending, and those that are still warming. Lowers the allowance by
-    /// the number of those that were idle; the next one is earned from `now` on. Returns all that it marked.
+    /// Begins a new generation of the pool: marks all idle and warming browsers as ending, and returns them. Lowers the
+    /// allowance by the number of idle ones; growth counts from `now` on.
     async fn flush(&self, id: PoolId, now: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError>;
 
-    /// Makes `node` the pool's leader for so long, if nobody else leads now by the store's own clock; the number rises with every change
-    /// of leader. `None`: somebody else leads, or the pool is gone.
+    /// Makes `node` the pool's leader for `lasts`, if no other node leads by the clock of the store. The number rises
+    /// with every change of leader. Returns `None` if another node leads or the pool is deleted.
     async fn lead(&self, id: PoolId, node: NodeId, lasts: Duration) -> Result<Option<LeaderFence>, StoreError>;
 
-    /// What the pool has; browsers of all nodes. One is outdated if it is of an earlier generation, or was started with a version of its
-    /// profile that is not the current one any more and the pool is to follow its profile. Such a browser is never leased.
+    /// Returns the pool's browsers on all nodes. A browser is outdated if it is of an earlier generation, or if the
+    /// pool follows its profile and the browser was started with an older version of it. An outdated browser is never
+    /// leased.
     async fn observe(&self, id: PoolId) -> Result<Observed, StoreError>;
 
-    /// Notes how far the pool may grow, unless it was changed since `pool` was read.
+    /// Stores the growth state, unless it changed since `pool` was read.
     async fn grow(&self, pool: &Pool, fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError>;
 
-    /// Stores a warming browser of that generation, if `fence` still leads, and the pool exists and is of that generation.
+    /// Stores a warming browser if `fence` still leads and the pool exists in this generation.
     async fn warm(&self, browser: &Browser, fence: LeaderFence, generation: Generation)
     -> Result<Replaced, StoreError>;
 
-    /// A warming browser answers: it becomes idle and, in the same transaction, is handed to the first in line, if
-    /// somebody waits. Lost if it is not warming any more, of an earlier generation, or its pool is gone: then end it.
+    /// Makes a warming browser idle and, in the same transaction, grants it to the first ticket in the queue. Returns
+    /// `LostRace` if it is not warming any more, of an earlier generation, or its pool is deleted; the caller then ends
+    /// it.
     async fn ready(&self, browser: BrowserId, now: OffsetDateTime) -> Result<Replaced, StoreError>;
 }
 
-/// A lease as asked for, checked. What it does not say comes from the pool.
+/// A checked request for a lease. Values that it does not set come from the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRequest {
-    /// The id of the session to be.
+    /// The id of the new session.
     pub session: SessionId,
-    /// Name of the session.
+    /// The name of the session.
     pub name: Option<LabelName>,
-    /// Instead of the pool's.
+    /// The address to open in place of the pool's.
     pub start_url: Option<StartUrl>,
-    /// Of the session.
+    /// The tags of the session.
     pub tags: Tags,
-    /// What is captured of the session.
+    /// The telemetry capture of the session.
     pub telemetry: Option<Capture>,
 }
 
-/// What is leased from.
+/// The pool to lease from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseFrom {
     /// The pool.
     pub pool: PoolId,
-    /// Only if the pool is as it was when it was read: its `updated_at` of then. One that was changed or renamed since is busy.
+    /// The `updated_at` that the pool must still have. A pool that changed since then answers `Busy`.
     pub unchanged_since: Option<OffsetDateTime>,
 }
 
@@ -163,24 +165,24 @@ impl From<PoolId> for LeaseFrom {
     }
 }
 
-/// A place in the line, as asked for.
+/// A new entry of the wait queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
-    /// In the line of which pool.
+    /// The pool.
     pub pool: PoolId,
     /// The ticket's id.
     pub ticket: TicketId,
-    /// Of a ticket that comes back: where it stood, lower first. `None`: behind all others.
+    /// The earlier position of a ticket that returns to the queue, lower first; `None` for the end of the queue.
     pub position: Option<i64>,
-    /// What it waits for.
+    /// The lease that it waits for.
     pub lease: LeaseRequest,
-    /// Which node's caller waits.
+    /// The node of the waiting caller.
     pub node: NodeId,
-    /// How long it lives if its node is silent; one whose node lives is taken out of the line by that node.
+    /// The lifetime of the ticket if its node stops. A live node removes its tickets itself.
     pub lasts: Duration,
 }
 
-/// What became of a try to lease at once.
+/// The result of an immediate lease.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImmediateLease {
@@ -190,40 +192,40 @@ pub enum ImmediateLease {
     Busy,
     /// Another session of the project bears the name.
     NameTaken,
-    /// The pool is gone.
+    /// The pool was deleted.
     PoolGone,
 }
 
-/// What became of entering the line.
+/// The result of entering the wait queue.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueEntered {
-    /// In line at that position. It may be its turn already: look.
+    /// The ticket is queued at this position. It may be granted already, so the caller reads its outcome.
     Yes(i64),
-    /// The pool is gone.
+    /// The pool was deleted.
     PoolGone,
 }
 
-/// What became of a ticket.
+/// The outcome of a ticket.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TicketOutcome {
-    /// Still in line.
+    /// The ticket is still queued.
     Waiting,
-    /// Its session is stored, active. The ticket is gone with this answer.
+    /// The session is stored, active. Reading this outcome removes the ticket.
     Granted(Box<Session>),
-    /// Another session bore the name when its turn came. The ticket is gone with this answer.
+    /// Another session had the name when the ticket was first in the queue. Reading this outcome removes the ticket.
     NameTaken,
-    /// The pool was deleted, or the ticket was never there or has left.
+    /// The pool was deleted, or the ticket is not in the queue.
     Gone,
 }
 
-/// The line of those who wait for a pool's browsers: strictly first come, first served, over all nodes.
+/// The wait queue of each pool: first come, first served over all nodes.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait WaitQueue: Send + Sync {
-    /// One statement: leases an idle browser if there is one and nobody is in line. It is durable at the latest when an audit record
-    /// is that is appended afterwards.
+    /// Leases an idle browser if there is one and the queue is empty, in one statement. The lease is durable at the
+    /// latest when an audit record that is appended afterwards is durable.
     async fn take_now(
         &self,
         from: &LeaseFrom,
@@ -231,8 +233,9 @@ pub trait WaitQueue: Send + Sync {
         now: OffsetDateTime,
     ) -> Result<ImmediateLease, StoreError>;
 
-    /// Leases this browser, whatever its place among those that are idle, with the audit record of the call: both are durable when it is
-    /// leased, or neither is there. Where it is not idle, the pool is busy, and so is a store that cannot do both at once, as by default.
+    /// Leases this browser, regardless of its order among the idle ones, together with the audit record of the call:
+    /// both are durable or neither exists. Returns `Busy` if the browser is not idle, or if the store cannot write both
+    /// at once, which is the default.
     async fn take_recorded(
         &self,
         _from: &LeaseFrom,
@@ -244,48 +247,49 @@ pub trait WaitQueue: Send + Sync {
         Ok(ImmediateLease::Busy)
     }
 
-    /// Enters the line and then, in a transaction of its own, gives idle browsers to the first in line.
+    /// Enters the queue and then, in a second transaction, grants idle browsers to the first tickets.
     async fn enter(&self, place: &QueueEntry, now: OffsetDateTime) -> Result<QueueEntered, StoreError>;
 
-    /// What became of the ticket.
+    /// Returns the outcome of the ticket.
     async fn outcome(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError>;
 
-    /// Leaves the line. If it was the ticket's turn at that very moment, the outcome says so, and the session is the
-    /// caller's to use or give back. `Waiting` is never answered.
+    /// Leaves the queue. If the ticket was granted meanwhile, the outcome holds the session, which the caller uses or
+    /// returns. Never returns `Waiting`.
     async fn leave(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError>;
 
-    /// The tickets of this node about which something was decided: the net under lost notifications.
+    /// Returns the tickets of this node that have an outcome; a fallback for lost notifications.
     async fn decided(&self, node: NodeId) -> Result<Vec<TicketId>, StoreError>;
 
-    /// Removes all tickets of a node, whose callers are gone; sessions granted to them end as undelivered.
+    /// Removes all tickets of a node that restarts; sessions granted to them end as undelivered.
     async fn clear(&self, node: NodeId, now: OffsetDateTime) -> Result<(), StoreError>;
 
-    /// How many are in line, and since when the first, per pool.
+    /// Returns, per pool, the length of the queue and the arrival of its first ticket.
     async fn lengths(&self) -> Result<Vec<(PoolId, u32, OffsetDateTime)>, StoreError>;
 }
 
-/// What woke a waiter.
+/// The reason why a waiter woke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaiterEvent {
-    /// Something was decided about its ticket, or may have been: look.
+    /// The ticket may have an outcome, which the waiter reads now.
     Look,
-    /// Its time is up.
+    /// The timeout has passed.
     TimeUp,
     /// The server stops.
     Stopping,
 }
 
-/// Where waiters are woken, without anybody asking again and again.
+/// Wakes waiters on notifications, so that they need not poll.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait TicketNotifier: Send + Sync {
-    /// Expects news of a ticket from now on; to be called before the ticket enters the line, so that none is missed.
+    /// Registers a waiter for the ticket. Must be called before the ticket enters the queue, so that no notification is
+    /// missed.
     fn expect(&self, ticket: TicketId) -> Box<dyn Waiter>;
 }
 
-/// One waiter's ear. Dropping it stops expecting.
+/// A registered waiter. Dropping it removes the registration.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Waiter: Send + Sync {
-    /// Waits for news until `until`. News that came between two calls are not lost.
+    /// Waits for a notification until `until`. Notifications between two calls are not lost.
     async fn wait(&mut self, until: MonotonicTime) -> WaiterEvent;
 }

@@ -1,4 +1,4 @@
-//! Use cases of pools: create, list, get, update, delete, flush.
+//! The use cases of pools: create, list, get, update, delete, flush.
 
 use std::sync::Arc;
 
@@ -22,58 +22,58 @@ use crate::session::{
 };
 use crate::store_error::StoreError;
 
-/// What the use cases of pools stand on.
+/// The ports of the use cases of pools.
 #[derive(Clone)]
 pub struct PoolDeps {
     /// This node.
     pub node: NodeId,
-    /// Where pools are kept.
+    /// The stored pools.
     pub pools: Arc<dyn PoolRepository>,
-    /// Where sessions are kept.
+    /// The stored sessions.
     pub sessions: Arc<dyn SessionRepository>,
-    /// Who waits.
+    /// The wait queue.
     pub line: Arc<dyn WaitQueue>,
-    /// Where waiters are woken.
+    /// The notification of waiters.
     pub tickets: Arc<dyn TicketNotifier>,
-    /// What runs browsers.
+    /// The browser engine.
     pub engine: Arc<dyn BrowserEngine>,
-    /// Where extensions are kept.
+    /// The stored extensions.
     pub extensions: Arc<dyn ExtensionRepository>,
-    /// What browsers are sent through.
+    /// The routing of browsers through proxies.
     pub proxies: ProxyRouting,
-    /// What browsers are started with.
+    /// The profiles of browsers.
     pub profiles: SessionProfiles,
-    /// Who fills pools.
+    /// The waker of the pool filler.
     pub wake: Arc<dyn PoolWake>,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// How it passes.
+    /// The monotonic clock.
     pub monotonic: Arc<dyn MonotonicClock>,
-    /// Identifiers.
+    /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
-    /// How many pools a project may have.
+    /// The maximum of pools of a project.
     pub max_pools: u32,
 }
 
-/// A pool was not created.
+/// The error of creating a pool.
 #[derive(Debug, thiserror::Error)]
 pub enum CreatePoolError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// This installation cannot do it.
+    /// This installation does not support the request.
     #[error(transparent)]
     NotSupported(#[from] NotSupported),
-    /// The project takes nothing new.
+    /// The project is archived and accepts nothing new.
     #[error(transparent)]
     Archived(#[from] ProjectArchived),
-    /// Another pool bears the name.
+    /// Another pool of the project has the name.
     #[error("a pool named {0} exists already")]
     NameTaken(SlugName),
-    /// It would go over a limit.
+    /// The request exceeds a limit.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
-    /// The project is gone.
+    /// The project was deleted.
     #[error("the project was deleted")]
     ProjectGone,
     /// The store failed.
@@ -81,18 +81,18 @@ pub enum CreatePoolError {
     Store(#[from] StoreError),
 }
 
-/// A pool was not changed.
+/// The error of changing a pool.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdatePoolError {
     /// The project has no such pool.
     #[error("browser pool {0} not found")]
     NotFound(String),
-    /// What a create may meet, too.
+    /// An error that a create can have, too.
     #[error(transparent)]
     Input(#[from] CreatePoolError),
 }
 
-/// A pool was not deleted.
+/// The error of deleting a pool.
 #[derive(Debug, thiserror::Error)]
 pub enum DeletePoolError {
     /// The project has no such pool.
@@ -101,7 +101,7 @@ pub enum DeletePoolError {
     /// Browsers are leased.
     #[error("{leased} browsers of the pool are leased; release them, or delete the pool with force")]
     InUse {
-        /// How many.
+        /// The number of leased browsers.
         leased: u32,
     },
     /// The store failed.
@@ -109,10 +109,10 @@ pub enum DeletePoolError {
     Store(#[from] StoreError),
 }
 
-/// A pool was not flushed.
+/// The error of flushing a pool.
 #[derive(Debug, thiserror::Error)]
 pub enum FlushPoolError {
-    /// The project takes nothing new.
+    /// The project is archived and accepts nothing new.
     #[error(transparent)]
     Archived(#[from] ProjectArchived),
     /// The store failed.
@@ -137,16 +137,16 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// How many pools a project may have, unless configured.
+    /// The default maximum of pools of a project.
     pub const DEFAULT_MAX_POOLS: u32 = 100;
 
-    /// The use cases on these ports.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
         Self { deps, sessions }
     }
 
-    /// Creates a pool; its browsers are started at once.
+    /// Creates a pool and starts its browsers at once.
     ///
     /// # Errors
     /// See [`CreatePoolError`].
@@ -223,20 +223,20 @@ impl Pools {
         self.deps.pools.find(scope.project_id(), &IdOrName::parse(which)).await
     }
 
-    /// The project's pool and what it has; `None` if there is none.
+    /// Returns the project's pool with its counts; `None` if there is none.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str) -> Result<Option<(Pool, PoolCounts)>, StoreError> {
         let Some(pool) = self.find(scope, which).await? else { return Ok(None) };
         let counts = self.deps.pools.counts(pool.id).await?;
         Ok(Some((pool, counts)))
     }
 
-    /// The project's pools, newest first.
+    /// Returns the project's pools, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(
         &self,
         scope: &Scope,
@@ -246,7 +246,7 @@ impl Pools {
         self.deps.pools.list(scope.project_id(), filter, page).await
     }
 
-    /// Changes a pool. Browsers that it has, and those that are being started, keep the old configuration unless all are to be discarded.
+    /// Changes a pool. Its present and starting browsers keep the old configuration unless `discard_all_idle` is set.
     ///
     /// # Errors
     /// See [`UpdatePoolError`].
@@ -257,7 +257,7 @@ impl Pools {
         update: UpdatePool,
     ) -> Result<(Pool, PoolCounts), UpdatePoolError> {
         scope.writable().map_err(CreatePoolError::from)?;
-        // Ends: each lost race means that another change came through.
+        // This loop ends: each lost race means that another change succeeded.
         loop {
             let found = self.find(scope, which).await.map_err(CreatePoolError::from)?;
             let current = found.ok_or_else(|| UpdatePoolError::NotFound(which.to_owned()))?;
@@ -297,8 +297,8 @@ impl Pools {
     }
 
     /// Deletes a pool. With `force` the sessions leased from it end. Its other browsers are marked as ending, and the
-    /// housekeeping of their nodes buries them ([`Sessions::clean_up_pending`]). Once the pool is deleted the call does not
-    /// fail: the housekeeping also ends sessions that could not be ended here ([`Sessions::check`]).
+    /// housekeeping of their nodes removes them ([`Sessions::clean_up_pending`]). Once the pool is deleted the call
+    /// does not fail: the housekeeping also ends sessions that could not be ended here ([`Sessions::check`]).
     ///
     /// # Errors
     /// See [`DeletePoolError`].
@@ -309,7 +309,7 @@ impl Pools {
             PoolDeleted::NotFound => return Err(DeletePoolError::NotFound(which.to_owned())),
             PoolDeleted::Yes => {}
         }
-        // It is deleted: what fails from here on, the housekeeping of the nodes does.
+        // The pool is deleted: the housekeeping of the nodes retries failures from here on.
         let _ = self.end_all(pool.id).await;
         self.deps.wake.wake(pool.id);
         Ok(())
@@ -325,8 +325,8 @@ impl Pools {
         self.sessions.clean_up_pending().await
     }
 
-    /// Ends the browsers of a pool that nobody has, also those that are being started; fresh ones come at its fill rate in place of those that
-    /// were idle. What is leased from the pool from then on was started afterwards. `false` if there is no such pool.
+    /// Ends the idle and the starting browsers of a pool; new ones replace the idle ones at the fill rate. Every later
+    /// lease gets a browser that was started afterwards. Returns `false` if there is no such pool.
     ///
     /// # Errors
     /// See [`FlushPoolError`].
@@ -340,8 +340,8 @@ impl Pools {
     async fn flush_pool(&self, pool: PoolId) -> Result<(), StoreError> {
         let discarded = self.deps.pools.flush(pool, self.deps.clock.now()).await?;
         for browser in discarded {
-            // It is stored as ending: what fails here, the housekeeping does.
-            let _ = self.sessions.bury_own(browser).await;
+            // The browser is stored as ending: the housekeeping retries failures.
+            let _ = self.sessions.clean_up_own(browser).await;
         }
         self.deps.wake.wake(pool);
         Ok(())

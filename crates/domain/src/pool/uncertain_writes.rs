@@ -1,4 +1,4 @@
-//! What the store may hold although nobody waits for it, because its answer was lost.
+//! Writes to the store of which the outcome is unknown, because the answer was lost. They are reconciled later.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,25 +7,25 @@ use time::Duration;
 use crate::clock::MonotonicTime;
 use crate::ids::{SessionId, TicketId};
 
-/// A statement whose answer was lost may still be carried out for this long.
-const LATE: Duration = Duration::minutes(1);
+/// The time within which a statement with a lost answer may still take effect.
+const LATE_WRITE_TIMEOUT: Duration = Duration::minutes(1);
 
-/// What nobody waits for.
+/// A write that may have taken effect without a waiting caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UncertainWrite {
-    /// A place in a line.
+    /// An entry of the wait queue.
     Ticket(TicketId),
-    /// A lease whose caller was told that it failed, or went away.
+    /// A lease whose caller received an error or disconnected.
     Lease(SessionId),
 }
 
-/// What is in doubt, and since when.
+/// The uncertain writes, each with the time of its failure.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UncertainWrites(Arc<Mutex<Vec<(UncertainWrite, MonotonicTime)>>>);
 
 impl UncertainWrites {
     fn all(&self) -> MutexGuard<'_, Vec<(UncertainWrite, MonotonicTime)>> {
-        // Every change is one call, so a panic elsewhere leaves nothing half-made.
+        // A poisoned lock is safe to use: every change is one call, so the state is never partial.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -33,17 +33,17 @@ impl UncertainWrites {
         self.all().push((uncertain_write, since));
     }
 
-    /// All of them; what is not settled is to be put back.
+    /// Takes all writes; the caller puts back those that are not reconciled.
     pub(super) fn take(&self) -> Vec<(UncertainWrite, MonotonicTime)> {
         std::mem::take(&mut *self.all())
     }
 
-    pub(super) fn put_back(&self, unsettled: Vec<(UncertainWrite, MonotonicTime)>) {
-        self.all().extend(unsettled);
+    pub(super) fn put_back(&self, remaining: Vec<(UncertainWrite, MonotonicTime)>) {
+        self.all().extend(remaining);
     }
 }
 
-/// Whether what was not found will not come any more.
+/// Returns whether a write that was not found can no longer take effect.
 pub(super) fn is_over(since: MonotonicTime, now: MonotonicTime) -> bool {
-    now - since >= LATE
+    now - since >= LATE_WRITE_TIMEOUT
 }

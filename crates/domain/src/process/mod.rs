@@ -1,4 +1,4 @@
-//! Programs that a caller runs inside a session's machine.
+//! Programs that callers run in a session's sandbox.
 
 mod input;
 mod model;

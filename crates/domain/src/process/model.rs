@@ -1,4 +1,4 @@
-//! What a program is told, and what it tells.
+//! The inputs and outputs of a program.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

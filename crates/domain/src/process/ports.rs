@@ -1,4 +1,4 @@
-//! What programs need from outside.
+//! The port that runs programs.
 
 use async_trait::async_trait;
 use bytes::Bytes;

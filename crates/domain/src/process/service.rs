@@ -1,4 +1,4 @@
-//! What can be done with programs.
+//! The use cases of programs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The bytes of versions: sealed on their way in, opened on their way out.
+//! The stored bytes of profile versions, sealed when written and opened when read.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::sealing::{SealError, StreamSealer};
 use crate::session_operation::{ByteStream, OperationError};
 use crate::store_error::StoreError;
 
-/// The bytes of a version were not kept, read or forgotten.
+/// The error of storing, reading or deleting the bytes of a version.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreVersionError {
-    /// The place of the bytes, or the bytes themselves.
+    /// The blob store or the content failed.
     #[error(transparent)]
     Blob(#[from] BlobError),
-    /// They cannot be sealed or opened.
+    /// The bytes cannot be sealed or opened.
     #[error(transparent)]
     Seal(#[from] SealError),
     /// The store failed.
@@ -27,14 +27,14 @@ pub enum StoreVersionError {
     Store(#[from] StoreError),
 }
 
-/// How long bytes without a row are left alone: their row may be about to be stored.
+/// The time for which bytes without a row are kept: the row may be about to be stored.
 const ORPHANED: Duration = Duration::hours(1);
-/// How long a version is kept that was replaced by who had started from it: somebody may be starting with it.
+/// The time for which a version is kept after its successor was saved: a browser may be starting with it.
 const GRACE: Duration = Duration::minutes(10);
-/// How many versions of a profile are kept that were replaced by who had not seen them.
+/// The number of versions of a profile that are kept after they were replaced unseen.
 const UNSEEN: u32 = 5;
 
-/// The profiles that are kept, for browsers that are started with them.
+/// The stored profiles and the bytes of their versions.
 #[derive(Clone)]
 pub struct ProfileVersions {
     rows: Arc<dyn ProfileRepository>,
@@ -44,7 +44,7 @@ pub struct ProfileVersions {
 }
 
 impl ProfileVersions {
-    /// On these ports.
+    /// Creates it on these ports.
     #[must_use]
     pub fn new(
         rows: Arc<dyn ProfileRepository>,
@@ -59,7 +59,7 @@ impl ProfileVersions {
         &*self.rows
     }
 
-    /// Seals and keeps the bytes of a version; the row is yet to be stored.
+    /// Seals and stores the bytes of a version; its row is stored afterwards.
     pub(super) async fn put(
         &self,
         id: ProfileVersionId,
@@ -72,7 +72,7 @@ impl ProfileVersions {
         Ok(ProfileVersion { id, profile: profile.id, session, based_on, key, created_at })
     }
 
-    /// The archive in clear; `None` if it is not kept any more.
+    /// Returns the decrypted archive; `None` if it was deleted.
     pub(super) async fn open(
         &self,
         profile: ProfileId,
@@ -83,12 +83,12 @@ impl ProfileVersions {
         Ok(Some(self.sealer.open(&ProfileVersion::place(profile, id), &version.key, sealed)?))
     }
 
-    /// Forgets the bytes of a version that has no row, or none that anybody needs.
+    /// Deletes the bytes of a version without a row, or of an unused one.
     pub(super) async fn drop_bytes(&self, profile: ProfileId, id: ProfileVersionId) -> Result<(), BlobError> {
         self.blobs.delete(&ProfileVersion::blob(profile, id)).await
     }
 
-    /// Forgets versions that nobody needs any more.
+    /// Deletes versions that are not needed any more.
     pub(super) async fn clear_spent(&self) -> Result<(), StoreVersionError> {
         loop {
             let spent = self.rows.spent(self.clock.now() - GRACE, UNSEEN).await?;
@@ -103,7 +103,7 @@ impl ProfileVersions {
         }
     }
 
-    /// Forgets bytes that belong to no version: a server ended between keeping the ones and storing the other.
+    /// Deletes bytes without a row, left by a server that stopped between the two writes.
     pub(super) async fn clear_orphans(&self) -> Result<(), StoreVersionError> {
         let before = self.clock.now() - ORPHANED;
         let found = self.blobs.list(ProfileVersion::BLOBS).await?;
@@ -123,7 +123,7 @@ impl ProfileVersions {
     }
 }
 
-/// Why a profile cannot be loaded, in words for its caller.
+/// Returns why a profile cannot be loaded, as text for the caller.
 pub(super) fn unreadable(error: &StoreVersionError) -> OperationError {
     OperationError::Failed(match error {
         StoreVersionError::Seal(error) => format!("the profile cannot be opened: {error}"),

@@ -1,4 +1,4 @@
-//! What a profile is, and how one is named.
+//! Profiles, their versions and the references to them.
 
 use time::OffsetDateTime;
 
@@ -6,96 +6,96 @@ use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::ids::{OrganizationId, PoolId, ProfileId, ProfileVersionId, ProjectId, SessionId};
 use crate::name::SlugName;
 
-/// The longest archive of a version, in bytes, compressed as it is.
+/// The maximum size of a version's archive in bytes, compressed.
 pub const MAX_PROFILE_BYTES: u64 = 512 << 20;
 
-/// What is downloaded of a profile that was never saved: a `tar` of nothing, compressed by `zstd`.
+/// The archive of a profile that was never saved: an empty `tar`, compressed by `zstd`.
 pub(super) const EMPTY: &[u8] =
     &[0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58, 0x4d, 0x00, 0x00, 0x10, 0x00, 0x00, 0x01, 0x00, 0xfb, 0x2b, 0x80, 0x05];
 
-/// A profile that is kept.
+/// A stored profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Which one.
+    /// The identifier.
     pub id: ProfileId,
-    /// Whose it is.
+    /// The project that owns it.
     pub organization: OrganizationId,
-    /// In which project; `None`: from the time before projects. Who asks without naming a project sees it.
+    /// The project; `None` for profiles from before projects existed, which unscoped requests see.
     pub project: Option<ProjectId>,
     /// Unique in the project, without case and accents.
     pub name: Option<SlugName>,
     /// Its current version; `None` if nothing was ever saved.
     pub version: Option<ProfileVersionId>,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: OffsetDateTime,
-    /// When it was last renamed, or a version was saved.
+    /// The time of its last renaming or saved version.
     pub updated_at: OffsetDateTime,
-    /// When a browser was last started with it.
+    /// The time at which a browser was last started with it.
     pub last_used_at: Option<OffsetDateTime>,
 }
 
-/// What a browser is started with of a profile.
+/// The profile that a browser is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedProfile {
-    /// Which one.
+    /// The identifier.
     pub id: ProfileId,
-    /// Which version; `None`: nothing was saved yet, so there is nothing to load. In the wish of a pool always `None`: each of its
-    /// browsers is started with the version that is current then.
+    /// The version; `None` if nothing was saved yet. Always `None` in the configuration of a pool: each browser starts
+    /// with the version that is current then.
     pub version: Option<ProfileVersionId>,
-    /// Whether what the browser has at its end becomes another version. Not any more once it has.
+    /// Whether the browser's user data is saved as a version at its end. `false` once it was saved.
     pub save_changes: bool,
 }
 
-/// A version that is kept: a `tar` of the user data directory, compressed by `zstd`, sealed.
+/// A stored version: a `tar` of the user data directory, compressed by `zstd`, sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileVersion {
-    /// Which one.
+    /// The identifier.
     pub id: ProfileVersionId,
-    /// Of which profile.
+    /// The profile.
     pub profile: ProfileId,
-    /// Which session saved it.
+    /// The session that saved it.
     pub session: SessionId,
-    /// Which version that session was started from.
+    /// The version that the session was started from.
     pub based_on: Option<ProfileVersionId>,
     /// The key that its bytes are sealed with, itself sealed in [`ProfileVersion::place`].
     pub key: Vec<u8>,
-    /// When it was saved.
+    /// The time at which it was saved.
     pub created_at: OffsetDateTime,
 }
 
 impl ProfileVersion {
-    /// What the keys of the bytes of all versions begin with.
+    /// The prefix of the blob keys of versions.
     pub(super) const BLOBS: &str = "profiles/";
 
-    /// Under which key the bytes of a version lie.
+    /// Returns the blob key of a version.
     #[must_use]
     pub fn blob(profile: ProfileId, id: ProfileVersionId) -> String {
         format!("{}{profile}/{id}", Self::BLOBS)
     }
 
-    /// Which version lies under that key.
+    /// Parses the blob key of a version.
     pub(super) fn of_blob(key: &str) -> Option<(ProfileId, ProfileVersionId)> {
         let (profile, id) = key.strip_prefix(Self::BLOBS)?.split_once('/')?;
         Some((profile.parse().ok()?, id.parse().ok()?))
     }
 
-    /// Where the key of a version's bytes is sealed.
+    /// Returns the place for which the key of a version's bytes is sealed.
     #[must_use]
     pub fn place(profile: ProfileId, id: ProfileVersionId) -> String {
         format!("profiles/{profile}/versions/{id}")
     }
 }
 
-/// What came of storing a version.
+/// The effects of storing a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// The version that it replaced without having started from it; it is kept.
+    /// The version that it replaced without being based on it; that version is kept.
     pub unseen: Option<ProfileVersionId>,
-    /// The pools whose idle browsers are to follow.
+    /// The pools whose idle browsers follow the profile.
     pub pools: Vec<PoolId>,
 }
 
-/// A profile of the project, as a session or pool names it: by exactly one of both.
+/// A reference to a profile of the project, by exactly one of id and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileRef {
     /// Its id.
@@ -105,7 +105,7 @@ pub struct ProfileRef {
 }
 
 impl ProfileRef {
-    /// Refuses, in `fields`, what no profile can be named like.
+    /// Adds an error to `fields` unless exactly one of id and name is set.
     pub(crate) fn check(&self, fields: &mut Fields) {
         let bad = match (&self.id, &self.name) {
             (Some(_), None) | (None, Some(_)) => return,
@@ -116,11 +116,11 @@ impl ProfileRef {
     }
 }
 
-/// A profile as a session asks for it.
+/// The profile requested for a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileRequest {
-    /// Which one.
+    /// The identifier.
     pub which: ProfileRef,
-    /// Whether what the session leaves becomes another version.
+    /// Whether the session's user data is saved as a new version.
     pub save_changes: bool,
 }

@@ -38,7 +38,7 @@ impl From<StoreVersionError> for NotSaved {
     }
 }
 
-/// What this stands on.
+/// The ports of the use cases.
 #[derive(Clone)]
 pub struct ProfileDeps {
     /// The profiles and their bytes.
@@ -49,7 +49,7 @@ pub struct ProfileDeps {
     pub reports: Arc<dyn ProfileReports>,
     /// Who fills pools.
     pub pools: Arc<dyn PoolWake>,
-    /// Identifiers.
+    /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
 }
 
@@ -61,7 +61,7 @@ pub struct SessionProfiles {
 }
 
 impl SessionProfiles {
-    /// On these ports.
+    /// Creates it on these ports.
     #[must_use]
     pub fn new(deps: ProfileDeps) -> Self {
         Self { deps: Some(deps), busy: Busy::default() }
@@ -100,7 +100,7 @@ impl SessionProfiles {
     /// What a browser of a pool is to be started with now: the wish with the version that is current.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub(crate) async fn current(&self, wish: Option<LoadedProfile>) -> Result<Option<LoadedProfile>, StoreError> {
         let (Some(deps), Some(wish)) = (&self.deps, wish) else { return Ok(wish) };
         let found = deps.kept.rows().living(wish.id).await?;
@@ -127,7 +127,7 @@ impl SessionProfiles {
     /// Notes that a browser was started with the profile.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub(crate) async fn used(&self, id: ProfileId, at: time::OffsetDateTime) -> Result<(), StoreError> {
         match &self.deps {
             Some(deps) => deps.kept.rows().used(id, at).await,
@@ -147,7 +147,7 @@ impl SessionProfiles {
         let content = deps.machine.capture(browser).await?;
         let id = ProfileVersionId::mint(deps.ids.as_ref());
         let version = deps.kept.put(id, (session.id, profile), content).await?;
-        // After an error nobody knows whether there is a row; what has none is swept.
+        // After an error the row may or may not exist; bytes without a row are cleaned up later.
         match deps.kept.rows().save(&version).await.map_err(StoreVersionError::from)? {
             VersionStored::Yes(saved) => {
                 saved.pools.iter().for_each(|pool| deps.pools.wake(*pool));
@@ -158,14 +158,14 @@ impl SessionProfiles {
         Ok(())
     }
 
-    /// What the session left could not be kept and waits for another try.
+    /// Reports that saving failed and is retried.
     pub(crate) fn late(&self, session: &Session, why: &NotSaved) {
         if let (Some(deps), Some(profile)) = (&self.deps, session.shape.profile) {
             deps.reports.late(session, profile.id, &why.to_string());
         }
     }
 
-    /// What the session left is given up.
+    /// Reports that the session's changes are lost.
     pub(crate) fn lost(&self, session: &Session, why: &NotSaved) {
         if let (Some(deps), Some(profile)) = (&self.deps, session.shape.profile) {
             deps.reports.lost(session, profile.id, &why.to_string());
@@ -173,18 +173,18 @@ impl SessionProfiles {
     }
 }
 
-/// The browsers whose profiles somebody is at.
+/// The browsers whose profiles are being saved or loaded.
 #[derive(Clone, Debug, Default)]
 struct Busy(Arc<Mutex<HashSet<BrowserId>>>);
 
 impl Busy {
     fn browsers(&self) -> MutexGuard<'_, HashSet<BrowserId>> {
-        // Every change is one call, so a panic elsewhere leaves nothing half-made.
+        // A poisoned lock is safe to use: every change is one call, so the state is never partial.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// See [`SessionProfiles::alone`]. Until it is dropped.
+/// Exclusive access to the profile of a browser, until it is dropped; see [`SessionProfiles::alone`].
 pub(crate) struct ExclusiveSave {
     busy: Busy,
     browser: BrowserId,

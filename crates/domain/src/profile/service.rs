@@ -1,4 +1,4 @@
-//! What can be done with profiles.
+//! The use cases of profiles.
 
 use std::sync::Arc;
 
@@ -19,31 +19,31 @@ use crate::session::IdOrName;
 use crate::session_operation::ByteStream;
 use crate::store_error::StoreError;
 
-/// Something was not done with a profile.
+/// The error of a use case of profiles.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// The project takes nothing new.
+    /// The project is archived and accepts nothing new.
     #[error(transparent)]
     Archived(#[from] ProjectArchived),
-    /// The project is gone.
+    /// The project was deleted.
     #[error("the project was deleted")]
     ProjectGone,
-    /// Another profile bears the name.
+    /// Another profile of the project has the name.
     #[error("a profile named {0} exists already")]
     NameTaken(SlugName),
-    /// The project has as many as it may have.
+    /// The project has the maximum of profiles.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
     /// The project has no such profile.
     #[error("profile {0} not found")]
     NotFound(String),
-    /// A pool names it.
+    /// A pool or an auth connection names it.
     #[error("profile {0} is loaded by a browser pool or an auth connection; take it out there first")]
     InUse(String),
-    /// Its bytes.
+    /// Its bytes could not be stored or read.
     #[error(transparent)]
     Kept(StoreVersionError),
     /// The store failed.
@@ -76,16 +76,16 @@ pub struct Profiles {
 }
 
 impl Profiles {
-    /// How many profiles a project may have, unless configured.
+    /// The default maximum of profiles of a project.
     pub const DEFAULT_MAX: u32 = 1000;
 
-    /// The use cases on these ports; a project has at most `most`.
+    /// Creates the use cases on these ports; a project has at most `most` profiles.
     #[must_use]
     pub fn new(kept: ProfileVersions, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>, most: u32) -> Self {
         Self { kept, clock, ids, most }
     }
 
-    /// Makes a profile, which holds nothing until a session saves its changes.
+    /// Creates a profile, which is empty until a session saves its changes.
     ///
     /// # Errors
     /// See [`ProfileError`].
@@ -114,7 +114,7 @@ impl Profiles {
         }
     }
 
-    /// The profile.
+    /// Returns the profile.
     ///
     /// # Errors
     /// [`ProfileError::NotFound`]; the store's failure.
@@ -123,23 +123,23 @@ impl Profiles {
         found.ok_or_else(|| ProfileError::NotFound(which.to_owned()))
     }
 
-    /// The profiles, newest first.
+    /// Returns the profiles, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(&self, scope: &Scope, filter: &ProfileFilter, page: Page) -> Result<Listed<Profile>, StoreError> {
         self.kept.rows().list(scope, filter, page).await
     }
 
-    /// Those of `ids`, deleted or not, for the records of sessions that were started with them.
+    /// Returns the profiles with these ids, including deleted ones, for the records of their sessions.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn of_ids(&self, ids: &[ProfileId]) -> Result<Vec<Profile>, StoreError> {
         if ids.is_empty() { Ok(Vec::new()) } else { self.kept.rows().of_ids(ids).await }
     }
 
-    /// Gives a profile another name.
+    /// Renames a profile.
     ///
     /// # Errors
     /// See [`ProfileError`].
@@ -157,7 +157,7 @@ impl Profiles {
         }
     }
 
-    /// Deletes a profile that no pool names, with everything that was saved. Sessions that have it keep it and save nothing.
+    /// Deletes a profile that nothing names, with all its versions. Running sessions keep it and save nothing.
     ///
     /// # Errors
     /// See [`ProfileError`].
@@ -165,7 +165,7 @@ impl Profiles {
         let profile = self.get(scope, which).await?;
         match self.kept.rows().delete(profile.id, self.clock.now()).await? {
             ProfileDeleted::Yes => {
-                // What fails here is done with what else is spent, from time to time.
+                // The periodic cleanup retries failures.
                 let _ = self.kept.clear_spent().await;
                 Ok(())
             }
@@ -174,8 +174,8 @@ impl Profiles {
         }
     }
 
-    /// The profile and its archive in clear: a `tar` of the user data directory, compressed by `zstd`. `version`: one that was replaced
-    /// unseen, instead of the current one.
+    /// Returns the profile and its decrypted archive: a `tar` of the user data directory, compressed by `zstd`.
+    /// `version` selects one that was replaced unseen instead of the current one.
     ///
     /// # Errors
     /// See [`ProfileError`].
@@ -185,7 +185,7 @@ impl Profiles {
         which: &str,
         version: Option<ProfileVersionId>,
     ) -> Result<(Profile, ByteStream), ProfileError> {
-        // A version that is replaced while it is looked for is looked for again, once.
+        // A version that is replaced during the lookup is looked up again, once.
         for _ in 0..2 {
             let profile = self.get(scope, which).await?;
             let Some(wanted) = version.or(profile.version) else { return Ok((profile, Box::pin(Once::new(EMPTY)))) };
@@ -196,8 +196,7 @@ impl Profiles {
         Err(ProfileError::NotFound(which.to_owned()))
     }
 
-    /// Forgets what nobody needs any more: versions that were replaced, those of deleted profiles, and bytes that a server that ended
-    /// midway has left.
+    /// Deletes replaced versions, versions of deleted profiles, and bytes that an interrupted server left.
     ///
     /// # Errors
     /// See [`ProfileError`]; what is not done is done at the next call.
@@ -206,7 +205,7 @@ impl Profiles {
         Ok(self.kept.clear_orphans().await?)
     }
 
-    /// Seals anew the keys that are not sealed under the master key in force. What cannot be opened stays as it is.
+    /// Reseals the keys that are not sealed with the current master key. Keys that cannot be opened are unchanged.
     ///
     /// # Errors
     /// See [`ProfileError`]; what is done stays done.
@@ -229,7 +228,7 @@ impl Profiles {
     }
 }
 
-/// Some bytes that are there already.
+/// A stream of one chunk.
 struct Once(Option<Bytes>);
 
 impl Once {

@@ -1,4 +1,4 @@
-//! What a project is.
+//! The project.
 
 use time::OffsetDateTime;
 
@@ -29,9 +29,9 @@ impl ProjectStatus {
 /// A container of resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Project {
-    /// Which one.
+    /// The identifier.
     pub id: ProjectId,
-    /// Whose it is.
+    /// The project that owns it.
     pub organization: OrganizationId,
     /// For people; unique in the organization, whatever the case and the accents.
     pub name: LabelName,
@@ -41,7 +41,7 @@ pub struct Project {
     pub status: ProjectStatus,
     /// Its own limits; `None` falls to the organization's.
     pub caps: Caps,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: OffsetDateTime,
     /// When it last changed.
     pub updated_at: OffsetDateTime,

@@ -1,4 +1,4 @@
-//! What projects need from outside.
+//! The ports of projects.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -9,75 +9,75 @@ use crate::organization::Organization;
 use crate::page::{Listed, Page};
 use crate::store_error::StoreError;
 
-/// Which projects a list shows.
+/// The filter of a list of projects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectFilter {
-    /// Exactly this name, whatever the case and the accents.
+    /// The exact name, compared without case and accents.
     pub name: Option<String>,
-    /// Substring of the name, whatever the case; or the whole identifier.
+    /// A substring of the name, compared without case, or the whole identifier.
     pub query: Option<String>,
 }
 
-/// What became of a new project.
+/// The result of storing a new project.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectStored {
     /// It is stored.
     Yes,
-    /// Another one of the organization bears the name. Nothing was stored.
+    /// Another project of the organization has the name. Nothing was stored.
     NameTaken,
 }
 
-/// What became of a change.
+/// The result of a change.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectReplaced {
     /// It is stored.
     Yes,
-    /// Somebody else changed the project first, or it is gone. Read again and decide again.
+    /// The project was changed or deleted meanwhile. The caller reads it again.
     LostRace,
-    /// Another one of the organization bears the name. Nothing was stored.
+    /// Another project of the organization has the name. Nothing was stored.
     NameTaken,
 }
 
-/// How many of one kind a project has.
+/// The number of active resources of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceCount {
-    /// For people: `sessions`.
+    /// The kind as text, for example `sessions`.
     pub kind: &'static str,
-    /// How many, at least one.
+    /// The number, at least one.
     pub count: u32,
 }
 
-/// What became of a deletion.
+/// The result of a deletion.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProjectDeleted {
-    /// It is gone, with its keys.
+    /// It is deleted, with its keys.
     Yes,
-    /// It was gone before, or is another organization's.
+    /// It does not exist or belongs to another organization.
     Gone,
     /// It has active resources. Nothing was changed.
     InUse(Vec<ResourceCount>),
 }
 
-/// Where projects are kept. Soft-deleted ones are never found.
+/// The stored projects. Deleted ones are never found.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProjectRepository: Send + Sync {
-    /// The project, if this organization has it. Another's is `None`, never an error.
+    /// Returns the project if it belongs to this organization, else `None`.
     async fn find(&self, organization: OrganizationId, id: ProjectId) -> Result<Option<Project>, StoreError>;
 
-    /// The project of that name, compared without case and accents.
+    /// Returns the project with this name, compared without case and accents.
     async fn find_by_name(&self, organization: OrganizationId, name: &str) -> Result<Option<Project>, StoreError>;
 
-    /// The default project of the organization. Every organization has one; without, the store is broken.
+    /// Returns the default project of the organization. It is an error of the store if there is none.
     async fn default_of(&self, organization: OrganizationId) -> Result<Project, StoreError>;
 
-    /// Stores a new one.
+    /// Stores a new project.
     async fn create(&self, project: &Project) -> Result<ProjectStored, StoreError>;
 
-    /// The projects of an organization, newest first.
+    /// Returns the projects of an organization, newest first.
     async fn list(
         &self,
         organization: OrganizationId,
@@ -85,10 +85,10 @@ pub trait ProjectRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<Project>, StoreError>;
 
-    /// Stores `next`, its name, status and limits, only if the row still is as `current` says.
+    /// Stores name, status and limits of `next` if the row still equals `current`.
     async fn replace(&self, current: &Project, next: &Project) -> Result<ProjectReplaced, StoreError>;
 
-    /// Soft-deletes a project without active resources, and its keys with it, in one transaction that no creation in the
+    /// Marks a project without active resources as deleted, and its keys, in one transaction that no creation in the
     /// organization can interleave.
     async fn delete(
         &self,
@@ -97,9 +97,9 @@ pub trait ProjectRepository: Send + Sync {
         at: OffsetDateTime,
     ) -> Result<ProjectDeleted, StoreError>;
 
-    /// The organization itself, for its limits.
+    /// Returns the organization with its limits.
     async fn organization(&self, id: OrganizationId) -> Result<Organization, StoreError>;
 
-    /// Sets what each project may have at once unless it says otherwise.
+    /// Sets the default limits of projects.
     async fn set_default_sessions(&self, id: OrganizationId, value: Option<u32>) -> Result<Organization, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Use cases of projects and of limits.
+//! The use cases of projects and of limits.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ pub struct Projects {
 }
 
 impl Projects {
-    /// The use cases on these ports.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(projects: Arc<dyn ProjectRepository>, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>) -> Self {
         Self { projects, clock, ids }
@@ -148,7 +148,7 @@ impl Projects {
     /// The projects of an organization, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(
         &self,
         organization: OrganizationId,
@@ -270,7 +270,7 @@ impl Projects {
     /// The organization, for its limits.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn organization(&self, id: OrganizationId) -> Result<Organization, StoreError> {
         self.projects.organization(id).await
     }

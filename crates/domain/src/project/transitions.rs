@@ -1,4 +1,4 @@
-//! The moves of a project.
+//! The state machine of a project.
 
 use time::OffsetDateTime;
 

@@ -1,4 +1,4 @@
-//! Where the traffic of a rented proxy is to come out.
+//! The requested location of the exit of a rented proxy.
 
 use super::ProxyType;
 use crate::field::{FieldCode, Fields, InvalidValue};
@@ -48,7 +48,7 @@ impl ExitMember {
     }
 }
 
-/// Where the traffic of a rented proxy is to come out, or as asked for before it was checked. What is not said is anywhere.
+/// The requested location of the exit of a rented proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exit {
     /// ISO 3166-1 alpha-2, in upper case.

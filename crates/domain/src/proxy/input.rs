@@ -1,4 +1,4 @@
-//! What callers ask for, before and after it was checked.
+//! The inputs of callers, unchecked, and their checks.
 
 use core::net::IpAddr;
 use std::fmt;

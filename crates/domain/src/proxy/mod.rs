@@ -1,4 +1,4 @@
-//! Proxies: kept for a project, checked now and then, and what a session's way out goes through.
+//! Proxies: stored in a project, checked periodically, and used for the egress of sessions.
 
 mod bypass;
 mod exit;

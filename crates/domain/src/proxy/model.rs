@@ -1,4 +1,4 @@
-//! What a proxy is.
+//! The proxy.
 
 use time::OffsetDateTime;
 
@@ -170,9 +170,9 @@ pub struct OwnProxy {
 /// A proxy that is kept. Its password is sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// Which one.
+    /// The identifier.
     pub id: ProxyId,
-    /// Whose it is.
+    /// The project that owns it.
     pub project: ProjectId,
     /// For people; several may bear the same.
     pub name: Option<LabelName>,
@@ -192,7 +192,7 @@ pub struct Proxy {
     pub last_checked: Option<OffsetDateTime>,
     /// The address that others saw at the last good check.
     pub ip_address: Option<String>,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: OffsetDateTime,
 }
 

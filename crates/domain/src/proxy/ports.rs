@@ -1,4 +1,4 @@
-//! What proxies need from outside.
+//! The ports of proxies: repository, checker and routes.
 
 use core::net::IpAddr;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::page::{Listed, Page};
 use crate::sealing::KeyId;
 use crate::store_error::StoreError;
 
-/// What became of a proxy that was to be stored.
+/// The result of storing a proxy.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyStored {
@@ -25,15 +25,15 @@ pub enum ProxyStored {
     Yes,
     /// The project has as many as it may have. Nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// The project is gone. Nothing was stored.
+    /// The project was deleted. Nothing was stored.
     ProjectGone,
 }
 
-/// What became of a proxy that was to be deleted.
+/// The result of deleting a proxy.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyDeleted {
-    /// It is gone; sessions that have it keep it.
+    /// It is deleted; sessions that use it keep it.
     Yes,
     /// A pool names it. Nothing was changed.
     InUse,
@@ -41,81 +41,83 @@ pub enum ProxyDeleted {
     NotFound,
 }
 
-/// Which proxies a list shows.
+/// The filter of a list of proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyFilter {
-    /// Exactly, without case and accents.
+    /// The exact name, compared without case and accents.
     pub name: Option<String>,
-    /// Substring of name, host or exit address, without case.
+    /// A substring of the name, the host or the exit address, compared without case.
     pub query: Option<String>,
 }
 
-/// What a check found.
+/// The stored result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyChecked {
-    /// Whether it answered and took the credentials.
+    /// Whether it answered and accepted the credentials.
     pub status: ProxyStatus,
-    /// Why it did not.
+    /// The reason of the failure.
     pub failure: Option<ProxyFailure>,
-    /// The address that others saw, if somebody could be asked.
+    /// The exit address, if it could be determined.
     pub ip_address: Option<String>,
-    /// When.
+    /// The time of the check.
     pub at: OffsetDateTime,
 }
 
-/// Where proxies are kept.
+/// The stored proxies.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProxyRepository: Send + Sync {
-    /// Stores a new proxy, if the project has fewer than `most`.
+    /// Stores a new proxy if the project has fewer than `most`.
     async fn create(&self, proxy: &Proxy, most: u32) -> Result<ProxyStored, StoreError>;
 
-    /// The project's proxy.
+    /// Returns the project's proxy.
     async fn find(&self, project: ProjectId, id: ProxyId) -> Result<Option<Proxy>, StoreError>;
 
-    /// The proxies of the project that bear the name, compared without case and accents; two at most.
+    /// Returns the proxies of the project with this name, compared without case and accents; two at most.
     async fn named(&self, project: ProjectId, name: &str) -> Result<Vec<Proxy>, StoreError>;
 
-    /// The proxy, deleted or not: sessions keep theirs.
+    /// Returns the proxy, even if it is deleted, because sessions keep using it.
     async fn find_any(&self, id: ProxyId) -> Result<Option<Proxy>, StoreError>;
 
-    /// The project's proxies, newest first.
+    /// Returns the project's proxies, newest first.
     async fn list(&self, project: ProjectId, filter: &ProxyFilter, page: Page) -> Result<Listed<Proxy>, StoreError>;
 
-    /// Gives it another name.
+    /// Renames the proxy.
     async fn rename(&self, project: ProjectId, id: ProxyId, name: &LabelName) -> Result<Option<Proxy>, StoreError>;
 
-    /// Notes what a check found; never backwards. An exit address that is not known leaves the last one. The proxy as it is then.
+    /// Stores the result of a check, unless a later one is stored, and returns the proxy. An unknown exit address
+    /// leaves the previous one.
     async fn checked(&self, id: ProxyId, found: &ProxyChecked) -> Result<Option<Proxy>, StoreError>;
 
-    /// Deletes it, unless a pool names it.
+    /// Deletes the proxy, unless a pool names it.
     async fn delete(&self, project: ProjectId, id: ProxyId, at: OffsetDateTime) -> Result<ProxyDeleted, StoreError>;
 
-    /// Takes on the check of up to `most` proxies that nobody has taken on since `before`; two servers never take on the same.
+    /// Claims up to `most` proxies for a check that were not claimed since `before`; two servers never claim the same
+    /// proxy.
     async fn due(&self, before: OffsetDateTime, now: OffsetDateTime, most: u32) -> Result<Vec<Proxy>, StoreError>;
 
-    /// Up to `most` passwords, of deleted proxies too, that are not sealed under `key`.
+    /// Returns up to `most` passwords, also of deleted proxies, that are not sealed with `key`.
     async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError>;
 
-    /// Puts `next` in the place of `current`, unless that was changed meanwhile.
+    /// Replaces `current` by `next`, unless it changed meanwhile.
     async fn reseal(&self, id: ProxyId, current: &[u8], next: &[u8]) -> Result<(), StoreError>;
 
-    /// The keys that passwords are sealed under.
+    /// Returns the keys that seal the passwords.
     async fn keys(&self) -> Result<Vec<KeyId>, StoreError>;
 }
 
-/// A proxy with its password in clear, for whoever dials it.
+/// A proxy with its decrypted password, for connecting to it.
 #[derive(Clone)]
 pub struct OpenProxy {
-    /// What it is spoken to in.
+    /// The protocol.
     pub protocol: ProxyProtocol,
-    /// Where it stands: a name or an address.
+    /// The host: a name or an address.
     pub host: String,
-    /// On which port.
+    /// The port.
     pub port: u16,
     /// User name and password.
     pub credentials: Option<(String, SecretString)>,
-    /// What does not go through it; in the forms of [`BypassHost`](super::BypassHost).
+    /// The hosts that bypass it, in the forms of [`BypassHost`](super::BypassHost).
     pub bypass: Vec<String>,
 }
 
@@ -125,48 +127,48 @@ impl fmt::Debug for OpenProxy {
     }
 }
 
-/// What came of a check.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckOutcome {
-    /// It answered and took the credentials; maybe it is known from which address others see it.
+    /// It answered and accepted the credentials; the exit address may be known.
     Available(Option<IpAddr>),
-    /// It did not.
+    /// It did not answer or refused the credentials.
     Unavailable(ProxyFailure),
-    /// The address to be asked for is none that may be.
+    /// The requested address is not allowed.
     Blocked,
 }
 
-/// Dials proxies, from this machine and under its rules.
+/// Checks proxies from this machine under its egress rules.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProxyDialer: Send + Sync {
-    /// Whether the proxy works, within 10 s; with an address, whether that can be read through it.
+    /// Checks within 10 s whether the proxy works and, if an address is given, whether that can be read through it.
     async fn check(&self, proxy: &OpenProxy, url: Option<Url>) -> CheckOutcome;
 }
 
-/// How a browser's traffic leaves this machine.
+/// The route of a browser's traffic.
 #[derive(Clone, Debug)]
 pub enum Route {
-    /// Straight to where it goes.
+    /// A direct connection to the destination.
     Direct,
-    /// Through a proxy.
+    /// A connection through a proxy.
     Through(Arc<OpenProxy>),
-    /// Not at all: its proxy is not known here. Never straight instead.
+    /// No connection: its proxy is unknown here. It never falls back to a direct connection.
     Nowhere,
 }
 
-/// The ways out of this node's browsers.
+/// The routes of this node's browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait ProxyRoutes: Send + Sync {
-    /// Sends the traffic of a browser that way: connections from now on, and those of a browser that is yet to be started. Holds
-    /// until the browser is forgotten.
+    /// Sets the route of a browser for new connections, also before the browser starts. It holds until the browser is
+    /// forgotten.
     fn set(&self, browser: BrowserId, route: Route);
 
-    /// The browser is gone for good.
+    /// Removes the route of a browser that has ended.
     fn forget(&self, browser: BrowserId);
 }
 
-/// No proxies at all, for whoever embeds the sessions without them.
+/// A repository without proxies, for embedders that do not use them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProxies;
 
@@ -221,7 +223,7 @@ impl ProxyRepository for NoProxies {
     }
 }
 
-/// No ways out to be changed, likewise.
+/// Routes that cannot be changed, for embedders without proxies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRoutes;
 

@@ -1,4 +1,4 @@
-//! Which way a browser's traffic goes.
+//! Selects the route of a browser's traffic.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub struct ProxyRouting {
 }
 
 impl ProxyRouting {
-    /// On these ports.
+    /// Creates it on these ports.
     #[must_use]
     pub fn new(
         proxies: Arc<dyn ProxyRepository>,

@@ -1,4 +1,4 @@
-//! What can be done with proxies.
+//! The use cases of proxies.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ pub enum ProxyError {
     /// This installation cannot do it.
     #[error(transparent)]
     NotSupported(#[from] NotSupported),
-    /// The project takes nothing new.
+    /// The project is archived and accepts nothing new.
     #[error(transparent)]
     Archived(#[from] ProjectArchived),
-    /// The project is gone.
+    /// The project was deleted.
     #[error("the project was deleted")]
     ProjectGone,
     /// The project has as many as it may have.
@@ -86,9 +86,9 @@ pub struct ProxyDeps {
     pub sealer: Arc<dyn Sealer>,
     /// What dials them.
     pub dialer: Arc<dyn ProxyDialer>,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Identifiers.
+    /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
     /// Where the operator rents proxies.
     pub upstreams: Arc<ProxyGateways>,
@@ -108,7 +108,7 @@ impl Proxies {
     /// How long after a check the next one is due.
     pub const CHECKED_EVERY: Duration = Duration::minutes(10);
 
-    /// The use cases on these ports.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(deps: ProxyDeps) -> Self {
         Self { deps }
@@ -175,7 +175,7 @@ impl Proxies {
     /// The project's proxies, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(&self, scope: &Scope, filter: &ProxyFilter, page: Page) -> Result<Listed<Proxy>, StoreError> {
         self.deps.proxies.list(scope.project_id(), filter, page).await
     }

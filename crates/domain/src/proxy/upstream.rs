@@ -1,4 +1,4 @@
-//! The gateways of providers from whom the operator rents proxies. Where traffic comes out is said to them in the credentials.
+//! The gateways of rented proxy services, set by the operator. The exit location is encoded in the credentials.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Films that outlive their session: kept, read, forgotten.
+//! The videos of ended sessions: storing, reading and deleting.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::session_operation::{ByteStream, OperationError};
 use crate::storage::{DiskSpace, StorageLimit};
 use crate::store_error::StoreError;
 
-/// What the keys of all films begin with.
+/// The prefix of the blob keys of videos.
 const BLOBS: &str = "replays/";
-/// How long bytes without a settled recording are left alone: it may be about to be settled.
-const ORPHANED: Duration = Duration::hours(1);
-/// Why a recording is lost that nobody can ask for any more.
-const LOST: &str = "the session's machine was gone before the film was kept";
+/// The time for which bytes without a settled recording are kept: it may be about to be settled.
+const ORPHAN_AGE: Duration = Duration::hours(1);
+/// The reason of a recording whose session's machine is gone.
+const LOST_REASON: &str = "the session's machine was gone before the film was kept";
 
-/// How much is kept, and for how long.
+/// The limits of stored videos.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayLimits {
-    /// Of all ended sessions together, in bytes.
+    /// The maximum of the videos of all ended sessions, in bytes.
     pub most_bytes: u64,
-    /// After the end of the session.
+    /// The time for which a video is kept after the end of its session.
     pub kept_for: Duration,
 }
 
@@ -39,7 +39,7 @@ pub struct ReplayArchive {
 }
 
 impl ReplayArchive {
-    /// On these ports.
+    /// Creates it on these ports.
     #[must_use]
     pub fn new(
         rows: Arc<dyn ReplayRepository>,
@@ -59,7 +59,7 @@ impl ReplayArchive {
         &*self.clock
     }
 
-    /// Why a film of so many bytes is not kept, if it is not.
+    /// Returns why a video of this size cannot be stored; `None` if it can.
     pub(super) async fn refuses(&self, size_bytes: u64) -> Result<Option<String>, StoreError> {
         if self.disk.is_low() {
             return Ok(Some(StorageLimit::Disk.message().to_owned()));
@@ -70,12 +70,12 @@ impl ReplayArchive {
         Ok((size_bytes > room).then(why))
     }
 
-    /// Keeps the bytes of a film; it is yet to be settled.
+    /// Stores the bytes of a video; its recording is settled afterwards.
     pub(super) async fn put(&self, session: SessionId, id: ReplayId, video: ByteStream) -> Result<(), BlobError> {
         self.blobs.put(&blob(session, id), video).await
     }
 
-    /// A part of a film that is kept.
+    /// Returns a part of a stored video.
     pub(super) async fn read(
         &self,
         session: SessionId,
@@ -91,12 +91,12 @@ impl ReplayArchive {
         }
     }
 
-    /// Forgets recordings whose time is over and bytes that belong to none, and tells of those that are lost.
+    /// Deletes expired recordings and orphaned bytes, and settles lost recordings.
     ///
     /// # Errors
-    /// The failure of the store, or of the place of the bytes.
+    /// Returns the error of the store or of the blob store.
     pub async fn clear(&self) -> Result<(), BlobError> {
-        self.rows.reconcile_lost(self.clock.now(), LOST).await.map_err(store)?;
+        self.rows.reconcile_lost(self.clock.now(), LOST_REASON).await.map_err(store)?;
         self.clear_outdated().await?;
         self.clear_orphans().await
     }
@@ -108,16 +108,16 @@ impl ReplayArchive {
                 return Ok(());
             }
             for (session, id) in outdated {
-                // The bytes first: as long as there is a row, somebody comes back for them.
+                // The bytes are deleted first: while the row exists, the deletion is retried.
                 self.blobs.delete(&blob(session, id)).await?;
                 self.rows.forget(id).await.map_err(store)?;
             }
         }
     }
 
-    /// A server ended between keeping the bytes and settling, or could not settle.
+    /// Deletes bytes whose recording was never settled, because the server stopped or failed in between.
     async fn clear_orphans(&self) -> Result<(), BlobError> {
-        let before = self.clock.now() - ORPHANED;
+        let before = self.clock.now() - ORPHAN_AGE;
         let found = self.blobs.list(BLOBS).await?;
         let old: Vec<_> =
             found.into_iter().filter(|(_, since)| *since < before).filter_map(|(key, _)| of_blob(&key)).collect();
@@ -136,12 +136,12 @@ fn store(error: StoreError) -> BlobError {
     BlobError::Store(Box::new(error))
 }
 
-/// Under which key a film lies.
+/// Returns the blob key of a video.
 fn blob(session: SessionId, id: ReplayId) -> String {
     format!("{BLOBS}{session}/{id}")
 }
 
-/// Which film lies under that key.
+/// Parses the blob key of a video.
 fn of_blob(key: &str) -> Option<(SessionId, ReplayId)> {
     let (session, id) = key.strip_prefix(BLOBS)?.split_once('/')?;
     Some((session.parse().ok()?, id.parse().ok()?))

@@ -1,4 +1,4 @@
-//! What a session that ends leaves of recordings: each is made whole and kept, or told as failed.
+//! Saves the recordings of ending sessions: each is completed and stored, or marked as failed.
 
 use std::sync::Arc;
 
@@ -7,54 +7,54 @@ use time::{Duration, OffsetDateTime};
 use super::{Replay, ReplayArchive, ReplayMachine, ReplayState};
 use crate::blob::BlobError;
 use crate::ids::{BrowserId, ReplayId, SessionId};
-use crate::session::{CleanupWake, Session, TRIED_FOR};
+use crate::session::{CleanupWake, SAVE_RETRY_TIMEOUT, Session};
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
-/// How often a machine is asked to make a film whole; each time it may take the better part of a minute.
-const STOPS: usize = 8;
-/// How long a machine may take over all its films. It may not be what it was, and would keep its sandbox for ever.
+/// The maximum of attempts to complete a video; each may take the better part of a minute.
+const MAX_STOP_ATTEMPTS: usize = 8;
+/// The timeout of a machine for all its videos. A compromised machine could otherwise keep its sandbox forever.
 const TIMEOUT: Duration = Duration::hours(1);
-/// Why a film is lost whose bytes could not be stored.
-const UNSTORED: &str = "its film could not be stored";
+/// The reason of a video whose bytes could not be stored.
+const NOT_STORED_REASON: &str = "its film could not be stored";
 
-/// What this stands on.
+/// The ports of the use cases.
 #[derive(Clone)]
 pub struct ReplayDeps {
-    /// The recordings and their bytes.
+    /// The stored recordings and their bytes.
     pub kept: ReplayArchive,
-    /// What records.
+    /// The recording machine.
     pub machine: Arc<dyn ReplayMachine>,
-    /// Who keeps what sessions leave.
+    /// The waker of the cleanup.
     pub pending_cleanup: Arc<dyn CleanupWake>,
 }
 
-/// The recordings of sessions that end.
+/// The recordings of ending sessions.
 #[derive(Clone)]
 pub struct SessionReplays {
     deps: Option<ReplayDeps>,
 }
 
-/// It could not be kept; the same may work later.
+/// The error of a recording that cannot be stored now; a later attempt may succeed.
 pub(crate) struct RetryLater;
 
 impl SessionReplays {
-    /// On these ports.
+    /// Creates it on these ports.
     #[must_use]
     pub fn new(deps: ReplayDeps) -> Self {
         Self { deps: Some(deps) }
     }
 
-    /// For an installation without recordings.
+    /// Creates it for an installation without recordings.
     #[must_use]
     pub fn none() -> Self {
         Self { deps: None }
     }
 
-    /// The recordings of a session that are not settled.
+    /// Returns the recordings of a session that are not settled.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub(crate) async fn left_by(&self, session: SessionId) -> Result<Vec<ReplayId>, StoreError> {
         match &self.deps {
             Some(deps) => deps.kept.rows().unsettled(session).await,
@@ -62,28 +62,28 @@ impl SessionReplays {
         }
     }
 
-    /// Has somebody keep what an ended session left, so that its caller need not wait for it.
+    /// Wakes the cleanup, which saves the recordings in the background.
     pub(crate) fn remind(&self) {
         if let Some(deps) = &self.deps {
             deps.pending_cleanup.wake();
         }
     }
 
-    /// Ends what still runs, before the browser is closed: pictures that stop coming would count as missed.
+    /// Stops running recordings before the browser is closed: missing frames would count as dropped.
     pub(crate) async fn stop(&self, browser: BrowserId) {
         let Some(deps) = &self.deps else { return };
-        // What fails is told when it is kept.
+        // Failures are reported when the recording is stored.
         let Ok(all) = deps.machine.list(browser).await else { return };
-        // One runs at a time. Whoever tells of more is not waited for more often.
+        // One recording runs at a time, so at most one is stopped even if the machine reports more.
         if let Some(running) = all.iter().find(|one| one.state == ReplayState::Running) {
             let _ = deps.machine.stop(browser, running.id).await;
         }
     }
 
-    /// Keeps the films of an ended session. Returns once each is settled: kept, or failed with its reason.
+    /// Stores the videos of an ended session. Returns once each is settled: stored, or failed with its reason.
     ///
     /// # Errors
-    /// [`RetryLater`]: a film, or how it ended, could not be kept for now. The browser must stay until then.
+    /// [`RetryLater`]: a video or its state could not be stored now. The browser must stay until then.
     pub(crate) async fn keep(
         &self,
         ended: &Session,
@@ -103,7 +103,7 @@ impl SessionReplays {
                 Ok(found) => deps.keep(ended, browser, found).await?,
                 Err(failed) => failed,
             };
-            // A note that cannot be settled fails once its browser is gone.
+            // A row that cannot be settled here is settled as failed once its browser is gone.
             if let Err(error) = deps.kept.rows().settle(&settled).await {
                 deps.give_up(ended, &error)?;
             }
@@ -111,10 +111,10 @@ impl SessionReplays {
         Ok(())
     }
 
-    /// The films of an ended session are given up.
+    /// Marks the running recordings of an ended session as failed.
     pub(crate) async fn lost(&self, ended: &Session, why: &str) {
         let Some(deps) = &self.deps else { return };
-        // What fails here, the sweep finds.
+        // The periodic cleanup retries failures.
         let Ok(noted) = deps.kept.rows().of_session(ended.id).await else { return };
         for replay in noted.iter().filter(|one| one.state == ReplayState::Running) {
             let _ = deps.kept.rows().settle(&deps.failed(replay, why)).await;
@@ -123,7 +123,7 @@ impl SessionReplays {
 }
 
 impl ReplayDeps {
-    /// What a machine tells of one of these films, or how that one failed.
+    /// Returns the machine's state of a recording, or the failed recording.
     fn told(
         &self,
         videos: &[ReplayId],
@@ -135,7 +135,7 @@ impl ReplayDeps {
             .map_err(|error| self.failed(noted, &format!("the session's machine does not give it: {error}")))?;
         let found = all.iter().find(|one| one.id == noted.id);
         let found = found.ok_or_else(|| self.failed(noted, "it had not begun when its session ended"))?;
-        // One runs at a time, so there is nothing to wait for of others.
+        // One recording runs at a time, so a second running one is an error.
         let mut running = all.iter().filter(|one| one.state == ReplayState::Running && videos.contains(&one.id));
         match running.next() {
             Some(first) if found.state == ReplayState::Running && first.id != found.id => {
@@ -145,7 +145,7 @@ impl ReplayDeps {
         }
     }
 
-    /// One recording as it stays: whole, or failed.
+    /// Completes and stores one recording. Returns its final state: finished or failed.
     async fn keep(&self, ended: &Session, browser: BrowserId, told: Replay) -> Result<Replay, RetryLater> {
         let replay = match self.whole(browser, told.clone()).await {
             Ok(replay) => replay,
@@ -158,7 +158,7 @@ impl ReplayDeps {
         match self.kept.refuses(replay.size_bytes).await {
             Ok(None) => {}
             Ok(Some(why)) => return Ok(self.failed(&replay, &why)),
-            Err(error) => return self.give_up(ended, &error).map(|()| self.failed(&replay, UNSTORED)),
+            Err(error) => return self.give_up(ended, &error).map(|()| self.failed(&replay, NOT_STORED_REASON)),
         }
         let video = match self.machine.read(browser, replay.id, 0, replay.size_bytes).await {
             Ok(video) => video,
@@ -168,16 +168,17 @@ impl ReplayDeps {
             Ok(()) => Ok(replay),
             Err(BlobError::Content(error)) => Ok(self.failed(&replay, &format!("its film could not be read: {error}"))),
             Err(BlobError::Store(_)) if self.is_tried(ended) => Err(RetryLater),
-            Err(BlobError::Store(_)) => Ok(self.failed(&replay, UNSTORED)),
+            Err(BlobError::Store(_)) => Ok(self.failed(&replay, NOT_STORED_REASON)),
         }
     }
 
-    /// Whether what the session left is still worth another try.
+    /// Returns whether storing is still retried.
     fn is_tried(&self, ended: &Session) -> bool {
-        self.now() - ended.ended_at.unwrap_or(self.now()) < TRIED_FOR
+        self.now() - ended.ended_at.unwrap_or(self.now()) < SAVE_RETRY_TIMEOUT
     }
 
-    /// Whether to go on without the notes. A store that is away comes back; one that refuses may do so for ever.
+    /// Decides whether to continue without storing the state. An unavailable store recovers; a broken one may fail
+    /// forever.
     fn give_up(&self, ended: &Session, error: &StoreError) -> Result<(), RetryLater> {
         match error {
             StoreError::Broken { .. } if !self.is_tried(ended) => Ok(()),
@@ -185,9 +186,9 @@ impl ReplayDeps {
         }
     }
 
-    /// The recording when its film is made.
+    /// Waits until the video is complete.
     async fn whole(&self, browser: BrowserId, mut replay: Replay) -> Result<Replay, OperationError> {
-        for _ in 0..STOPS {
+        for _ in 0..MAX_STOP_ATTEMPTS {
             if replay.state != ReplayState::Running {
                 return Ok(replay);
             }
@@ -199,7 +200,7 @@ impl ReplayDeps {
         }
     }
 
-    /// The recording without a film. That it was a whole one before does not help whoever looks for it.
+    /// Returns the recording as failed, without a video. A video that was complete before is of no use to readers.
     fn failed(&self, replay: &Replay, why: &str) -> Replay {
         let detail = match &replay.detail {
             Some(before) if before != why => format!("{before}; {why}"),

@@ -1,4 +1,4 @@
-//! What a recording is, and how one is asked for.
+//! Recordings and the request to start one.
 
 use time::OffsetDateTime;
 
@@ -11,15 +11,16 @@ use crate::session_operation::OperationError;
 pub struct Replay {
     /// Its id.
     pub id: ReplayId,
-    /// When the first picture was taken.
+    /// The time of the first frame.
     pub started_at: OffsetDateTime,
-    /// When the last one was; `None` while it runs.
+    /// The time of the last frame; `None` while it runs.
     pub finished_at: Option<OffsetDateTime>,
-    /// How it is.
+    /// The state.
     pub state: ReplayState,
-    /// Size of the film in bytes; while it runs, as far as it is. Of one that failed: of what could be saved.
+    /// The size of the video in bytes; while it runs, so far. For a failed one, the size of the part that could be
+    /// saved.
     pub size_bytes: u64,
-    /// Why it ended, for people: a bound was reached, or something failed. `None` while it runs, and when it was stopped.
+    /// The reason of its end, as text: a bound was reached, or something failed. `None` while it runs and after a stop.
     pub detail: Option<String>,
 }
 

@@ -67,7 +67,7 @@ impl Part {
 }
 
 impl Replays {
-    /// Recordings of what `machine` shows.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(
         machine: Arc<dyn ReplayMachine>,
@@ -78,26 +78,26 @@ impl Replays {
         Self { machine, kept, activity, ids }
     }
 
-    /// Begins to record.
+    /// Starts a recording.
     ///
     /// # Errors
     /// See [`StartReplay::parse`] and [`ReplayMachine::start`]; [`OperationError::Missing`] if the session has ended.
     pub async fn start(&self, session: &Session, wish: StartReplay) -> Result<Replay, ReplayError> {
         let new = wish.parse(ReplayId::mint(self.ids.as_ref()))?;
         let entered = enter(session, &self.activity)?;
-        // Noted first, so that its session cannot end without it.
+        // Stored first, so that its session cannot end without it.
         if !self.kept.rows().begin(session.id, new.id, self.kept.clock().now()).await? {
             return Err(OperationError::Missing(format!("browser session {} not found", session.id)).into());
         }
         let started = self.machine.start(entered.browser, new).await;
         if started.is_err() {
-            // One that stays noted is told as failed at the end of its session.
+            // If this fails, the row is settled as failed at the end of its session.
             let _ = self.kept.rows().forget(new.id).await;
         }
         Ok(started?)
     }
 
-    /// All recordings of a session, oldest first.
+    /// Returns all recordings of a session, oldest first.
     ///
     /// # Errors
     /// See [`ReplayMachine::list`]; the store's failure.
@@ -109,7 +109,7 @@ impl Replays {
         Ok(self.machine.list(entered.browser).await?)
     }
 
-    /// Stops a recording; of one that has ended, nothing is done.
+    /// Stops a recording. Does nothing if it has ended.
     ///
     /// # Errors
     /// [`OperationError::Missing`]; the store's failure.
@@ -127,8 +127,8 @@ impl Replays {
         Ok(all.into_iter().find(|replay| replay.id == id).ok_or_else(|| missing(&id.to_string()))?)
     }
 
-    /// The film of a recording that has ended, or a part of it. What could be
-    /// saved of one that failed is only given to whoever says that less than all is fine.
+    /// Returns the video of an ended recording, or a part of it. The saved part of a failed recording is returned only
+    /// if `also_failed` is set.
     ///
     /// # Errors
     /// [`OperationError::Missing`]; [`OperationError::State`] while it runs, when it failed and when its film was damaged;

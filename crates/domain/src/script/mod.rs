@@ -1,4 +1,4 @@
-//! Scripts: a caller's code, run beside the browser with the browser at hand.
+//! Scripts: code of callers that runs beside the browser with access to it.
 
 mod model;
 mod ports;

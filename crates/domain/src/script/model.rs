@@ -1,4 +1,4 @@
-//! What a script is, and how one ends.
+//! The script and its result.
 
 use std::time::Duration;
 

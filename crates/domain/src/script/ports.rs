@@ -1,4 +1,4 @@
-//! What scripts need from outside.
+//! The port that runs scripts.
 
 use async_trait::async_trait;
 

@@ -1,4 +1,4 @@
-//! What can be done with scripts.
+//! The use cases of scripts.
 
 use std::sync::Arc;
 

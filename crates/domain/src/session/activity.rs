@@ -1,6 +1,7 @@
-//! When each session of this node was last in use. Held in memory; the store is told every few seconds.
+//! The activity of this node's sessions: when each was last in use. Kept in memory; the store is updated every few
+//! seconds.
 //!
-//! Counted by a clock that nobody can set. The store is told by the one that can be, and what it says is used only after a restart.
+//! Activity counts on the monotonic clock. The store receives wall clock times, which are used only after a restart.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +12,10 @@ use super::Session;
 use crate::clock::{Clock, MonotonicClock, MonotonicTime};
 use crate::ids::SessionId;
 
-/// How many sessions are remembered that were used before they were watched, which takes a moment after they are leased, and how many that
-/// were taken back: a call may have found one before, and come to use it only now.
-const EARLY: usize = 256;
-const TAKEN_BACK: usize = 4096;
+/// The maximum of remembered sessions: those that were used before they were watched, shortly after their lease, and
+/// those that were taken back, which a late call may still try to use.
+const MAX_EARLY_SESSIONS: usize = 256;
+const MAX_TAKEN_BACK_SESSIONS: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -26,12 +27,12 @@ struct Entry {
     stored: MonotonicTime,
 }
 
-/// Whether anybody has used a session.
+/// Whether a session has been used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     NotYet,
     Used,
-    /// Nobody has, and nobody may any more.
+    /// The session was not used, and use is refused from now on.
     TakenBack,
 }
 
@@ -40,11 +41,11 @@ struct Sessions {
     watched: HashMap<SessionId, Entry>,
     early: VecDeque<SessionId>,
     taken_back: VecDeque<SessionId>,
-    /// Sessions of logins that wait for a person.
+    /// Login sessions that wait for a person.
     for_people: HashSet<SessionId>,
 }
 
-/// The idle clocks of this node's sessions.
+/// The idle timeouts of this node's sessions.
 #[derive(Clone)]
 pub struct Activity {
     clock: Arc<dyn Clock>,
@@ -53,23 +54,25 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// No session yet.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, monotonic: Arc<dyn MonotonicClock>) -> Self {
         Self { clock, monotonic, sessions: Arc::default() }
     }
 
     fn all(&self) -> MutexGuard<'_, Sessions> {
-        // Every change is one assignment, so a panic elsewhere leaves no half-made entry.
+        // A poisoned lock is safe to use: every change is one assignment.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to watch an active session, whose timeout counts from now on; one that is watched already goes on as it is.
+    /// Begins to watch an active session; its idle timeout counts from now. A session that is watched already is
+    /// unchanged.
     pub fn watch(&self, session: &Session) {
         self.watch_since(session, self.monotonic.monotonic_now());
     }
 
-    /// Begins to watch an active session of an earlier life of this node, which was last in use when the store says; not later than now.
+    /// Begins to watch an active session from before the restart of this node. Its idle timeout counts from the stored
+    /// time of its last use, but not from a later time than now.
     pub fn take_up(&self, session: &Session) {
         let idle = (self.clock.now() - session.last_active_at).max(Duration::ZERO);
         self.watch_since(session, self.monotonic.monotonic_now() - idle);
@@ -83,8 +86,8 @@ impl Activity {
         all.watched.entry(session.id).or_insert(entry);
     }
 
-    /// Takes back an active session whose caller never got it, if nobody has found and used it meanwhile: from then on nobody
-    /// can. Whether it was so.
+    /// Takes back an undelivered session if it has not been used; use is refused from then on. Returns whether it was
+    /// taken back.
     #[must_use]
     pub fn take_back(&self, session: &Session) -> bool {
         self.watch(session);
@@ -96,22 +99,22 @@ impl Activity {
         entry.used == Use::TakenBack
     }
 
-    /// Stops watching. Nobody gets into what was taken back.
+    /// Stops watching a session. Use of a session that was taken back stays refused.
     pub fn forget(&self, session: SessionId) {
         let mut all = self.all();
         all.for_people.remove(&session);
         if all.watched.remove(&session).is_some_and(|entry| entry.used == Use::TakenBack) {
-            remember(&mut all.taken_back, session, TAKEN_BACK);
+            remember(&mut all.taken_back, session, MAX_TAKEN_BACK_SESSIONS);
         }
     }
 
-    /// A connection is open, or an operation runs, until the guard is dropped. A session that is not watched is not
-    /// on this node or has ended; then the guard does nothing. `None`: it is about to end, since its caller never got it.
+    /// Marks the session as in use until the guard is dropped. For a session that is not watched, because it is on
+    /// another node or has ended, the guard does nothing. Returns `None` if the session was taken back.
     pub fn begin(&self, session: SessionId) -> Option<ActivityGuard> {
         self.start(session, false)
     }
 
-    /// As [`begin`](Self::begin), for a live view.
+    /// Like [`begin`](Self::begin), for a live view.
     pub fn begin_view(&self, session: SessionId) -> Option<ActivityGuard> {
         self.start(session, true)
     }
@@ -131,7 +134,7 @@ impl Activity {
             }
             None if all.taken_back.contains(&session) => return None,
             None => {
-                remember(&mut all.early, session, EARLY);
+                remember(&mut all.early, session, MAX_EARLY_SESSIONS);
                 None
             }
         };
@@ -139,14 +142,14 @@ impl Activity {
         Some(ActivityGuard { activity: self.clone(), counted, view })
     }
 
-    /// Whether a live view of the session is open.
+    /// Returns whether a live view of the session is open.
     #[must_use]
     pub fn is_watched(&self, session: SessionId) -> bool {
         self.all().watched.get(&session).is_some_and(|entry| entry.viewers > 0)
     }
 
-    /// Whether the mouse and keyboard of people count in the live view of a login's session from now on: while it waits for a person, and
-    /// not while it types.
+    /// Sets whether input of people in the live view of a login's session is accepted: while the login waits for a
+    /// person, and not while it types.
     pub fn let_people_act(&self, session: SessionId, may: bool) {
         let mut all = self.all();
         if may {
@@ -156,19 +159,19 @@ impl Activity {
         }
     }
 
-    /// Whether what people do in the live view of the session counts.
+    /// Returns whether input of people in the live view of the session is accepted.
     #[must_use]
     pub fn people_may_act(&self, session: &Session) -> bool {
         !session.for_login || self.all().for_people.contains(&session.id)
     }
 
-    /// How many sessions are watched.
+    /// Returns the number of watched sessions.
     #[must_use]
     pub fn sessions(&self) -> u32 {
         u32::try_from(self.all().watched.len()).unwrap_or(u32::MAX)
     }
 
-    /// The sessions whose timeout has passed.
+    /// Returns the sessions whose idle timeout has passed.
     #[must_use]
     pub fn idle(&self) -> Vec<SessionId> {
         let now = self.monotonic.monotonic_now();
@@ -176,7 +179,7 @@ impl Activity {
         self.all().watched.iter().filter(|(_, entry)| over(entry)).map(|(id, _)| *id).collect()
     }
 
-    /// The sessions in use since the last call, and when they last were; for the store.
+    /// Returns the sessions used since the last call with the times of their last use, for the store.
     #[must_use]
     pub fn news(&self) -> Vec<(SessionId, OffsetDateTime)> {
         let (now, at) = (self.monotonic.monotonic_now(), self.clock.now());
@@ -194,18 +197,18 @@ impl Activity {
     }
 }
 
-fn remember(sessions: &mut VecDeque<SessionId>, session: SessionId, most: usize) {
-    if sessions.len() == most {
+fn remember(sessions: &mut VecDeque<SessionId>, session: SessionId, max: usize) {
+    if sessions.len() == max {
         sessions.pop_front();
     }
     sessions.push_back(session);
 }
 
-/// Something is going on in a session for as long as this lives.
+/// Keeps a session in use until it is dropped.
 #[must_use]
 pub struct ActivityGuard {
     activity: Activity,
-    /// `None` if the session was not watched: then nothing was counted that had to be taken back.
+    /// `None` if the session was not watched; then nothing was counted.
     counted: Option<SessionId>,
     view: bool,
 }

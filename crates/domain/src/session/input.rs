@@ -1,4 +1,4 @@
-//! What callers ask for, before and after it was checked.
+//! The inputs of sessions, unchecked, and their checks.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::name::LabelName;
 use crate::profile::ProfileRequest;
 use crate::telemetry;
 
-/// Valid, but this installation cannot do it.
+/// The error of a valid request that this installation does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
 pub struct NotSupported {
-    /// Which field asked for it.
+    /// The field.
     pub field: &'static str,
-    /// Why it cannot be done.
+    /// The reason.
     pub why: &'static str,
 }
 
-/// A viewport as it came in.
+/// An unchecked viewport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewportInput {
     /// In pixels.
@@ -39,13 +39,13 @@ impl ViewportInput {
     }
 }
 
-/// The caller's own keys and values: at most 50; keys of 1 to 128, values of up to 256 characters.
+/// The caller's keys and values: at most 50 pairs; keys of 1 to 128 characters, values of up to 256.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tags(BTreeMap<String, String>);
 
 impl Tags {
     /// # Errors
-    /// The bound that is left, with the key.
+    /// Returns the bound that is exceeded, with the key.
     pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, InvalidValue> {
         if pairs.len() > 50 {
             return Err(InvalidValue::new(FieldCode::TooMany, "must have at most 50 pairs"));
@@ -61,7 +61,7 @@ impl Tags {
             if value.chars().nth(256).is_some() {
                 return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 256 characters").of(shown));
             }
-            // PostgreSQL's text and every terminal stumble over it.
+            // PostgreSQL's text and terminals cannot hold NUL.
             if key.contains('\0') || value.contains('\0') {
                 return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold NUL").of(shown.replace('\0', "")));
             }
@@ -76,7 +76,7 @@ impl Tags {
     }
 }
 
-/// A session as asked for.
+/// The unchecked request for a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CreateSession {
     /// Default: false.
@@ -107,20 +107,20 @@ pub struct CreateSession {
     pub proxy: Option<String>,
     /// Extensions of the project, in the order they are loaded.
     pub extensions: Vec<ExtensionRef>,
-    /// An invocation of the project, which has not ended.
+    /// An invocation of the project that has not ended.
     pub invocation: Option<String>,
 }
 
-/// A session as asked for, checked.
+/// The checked request for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRequest {
-    /// What browser it needs, its profile, its extensions and its proxy aside.
+    /// The shape of its browser, without profile, extensions and proxy.
     pub shape: Shape,
-    /// It is looked up when the session is made.
+    /// Resolved when the session is created.
     pub profile: Option<ProfileRequest>,
-    /// They are looked up when the session is made.
+    /// Resolved when the session is created.
     pub extensions: Vec<ExtensionRef>,
-    /// By id or name; it is looked up when the session is made.
+    /// By id or name; resolved when the session is created.
     pub proxy: Option<String>,
     /// See [`Session`](super::Session).
     pub name: Option<LabelName>,
@@ -138,13 +138,13 @@ pub struct SessionRequest {
     pub for_login: bool,
 }
 
-/// Either kind of refusal.
+/// The error of a check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// It cannot be done here.
+    /// This installation does not support it.
     #[error(transparent)]
     NotSupported(#[from] NotSupported),
 }

@@ -1,4 +1,4 @@
-//! The browser session: one lease of one browser by one caller.
+//! Browser sessions: one session is one caller's use of one browser.
 
 mod activity;
 mod input;
@@ -20,5 +20,5 @@ pub(crate) use service::hand_out;
 pub use service::{CreateSessionError, EndSessionError, SessionDeps, Sessions, UpdateSessionError, UseSessionError};
 pub use transitions::{SessionEvent, SessionRefused};
 
-/// For how long after a session's end it is tried to keep what it left, if the place where that is kept fails.
-pub(crate) const TRIED_FOR: time::Duration = time::Duration::minutes(10);
+/// The time after a session's end in which saving its data is retried while the storage fails.
+pub(crate) const SAVE_RETRY_TIMEOUT: time::Duration = time::Duration::minutes(10);

@@ -1,4 +1,4 @@
-//! What a session is.
+//! The session and its states.
 
 use std::str::FromStr;
 
@@ -10,12 +10,12 @@ use crate::ids::{BadId, BrowserId, InvocationId, NodeId, PoolId, ProjectId, Sess
 use crate::name::{LabelName, SlugName};
 use crate::telemetry::Capture;
 
-/// Why a session ended; stands in close frames, logs and the store.
+/// The reason why a session ended; part of close frames, logs and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// Its caller deleted it, or its pool was deleted by force.
+    /// The caller deleted it, or its pool was deleted by force.
     Deleted,
-    /// Nobody used it for its timeout.
+    /// It was idle for its timeout.
     IdleTimeout,
     /// Its browser ended by itself.
     Crashed,
@@ -25,18 +25,18 @@ pub enum EndReason {
     BrowserClosed,
     /// Its browser did not answer any more, and was ended.
     BrowserHung,
-    /// It was given back to its pool.
+    /// It was released to its pool.
     Released,
     /// Its browser could not be started or did not answer.
     StartFailed,
-    /// Its caller was gone before the answer was written.
+    /// The response did not reach the caller.
     Undelivered,
-    /// Its node is gone.
+    /// Its node was lost.
     NodeLost,
 }
 
 impl EndReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 10] = [
         Self::Deleted,
         Self::IdleTimeout,
@@ -50,7 +50,7 @@ impl EndReason {
         Self::NodeLost,
     ];
 
-    /// As it is stored and said.
+    /// Returns the name in the store and the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -68,26 +68,26 @@ impl EndReason {
     }
 }
 
-/// A login runs in the session, and nothing else may.
+/// The error of using a session in which a login runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a login runs in browser session {0}; nothing else gets into it until the login is over, but for its live view"
 )]
 pub struct LoginRuns(pub SessionId);
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// Its place is reserved and its browser is being started; no caller sees it yet.
+    /// It is reserved and its browser is starting; callers do not see it yet.
     Starting,
-    /// A caller has it.
+    /// A caller uses it.
     Active,
-    /// It is over. Final.
+    /// It has ended. Final.
     Ended(EndReason),
 }
 
 impl SessionState {
-    /// As it is stored and said, without the reason.
+    /// Returns the name in the store and the API, without the end reason.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -98,78 +98,79 @@ impl SessionState {
     }
 }
 
-/// Which pool a session was leased from.
+/// The pool that a session was leased from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRef {
-    /// Which one.
+    /// The identifier.
     pub id: PoolId,
-    /// Its name at that time.
+    /// The name of the pool at the time of the lease.
     pub name: Option<SlugName>,
 }
 
 /// One lease of one browser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Which one.
+    /// The identifier.
     pub id: SessionId,
-    /// Whose it is.
+    /// The project that owns it.
     pub project: ProjectId,
-    /// Which node runs it.
+    /// The node that runs it.
     pub node: NodeId,
-    /// Which browser; `None` only while starting or after a start that failed.
+    /// The browser; `None` only while starting or after a failed start.
     pub browser: Option<BrowserId>,
-    /// Which pool it was leased from; `None`: on demand.
+    /// The pool it was leased from; `None` for a session on demand.
     pub pool: Option<PoolRef>,
-    /// What the browser was started as, with the viewport in force now.
+    /// The shape of the browser, with the current viewport.
     pub shape: Shape,
     /// Unique among the project's sessions that have not ended.
     pub name: Option<LabelName>,
-    /// How long it may be idle, 10 to 259200 seconds.
+    /// The idle timeout, 10 to 259200 seconds.
     pub timeout_seconds: u32,
-    /// What it opened first.
+    /// The address that it opened first.
     pub start_url: Option<StartUrl>,
-    /// The caller's own.
+    /// The tags set by the caller.
     pub tags: Tags,
-    /// What is captured of it; `None`: nothing.
+    /// The telemetry capture; `None` if nothing is captured.
     pub telemetry: Option<Capture>,
-    /// Which invocation it belongs to.
+    /// The invocation that it belongs to.
     pub invocation: Option<InvocationId>,
-    /// Whether a login runs in it: then no project key and no token gets into it as long as it lasts.
+    /// Whether a login runs in it. Until the session ends, project keys and session tokens give no access.
     pub for_login: bool,
-    /// Where it stands.
+    /// The current state.
     pub state: SessionState,
-    /// When it was asked for; of a pooled one, when it was leased.
+    /// The time of its request; for a pooled session, of its lease.
     pub created_at: OffsetDateTime,
-    /// When it was last in use; its idle clock counts from here.
+    /// The time of its last use, from which the idle timeout counts.
     pub last_active_at: OffsetDateTime,
-    /// When it ended.
+    /// The time of its end.
     pub ended_at: Option<OffsetDateTime>,
 }
 
 impl Session {
-    /// How long it has lived, at `now` or until it ended.
+    /// Returns its age at `now`, or at its end.
     #[must_use]
     pub fn uptime(&self, now: OffsetDateTime) -> Duration {
         (self.ended_at.unwrap_or(now) - self.created_at).max(Duration::ZERO)
     }
 
-    /// Whether its pool may give its browser to the next: its answer never reached its caller, and its browser has not
-    /// begun to open anything for it, or to tell of what happens in it.
+    /// Returns whether its browser may go to another caller: the session was not delivered, and its browser has neither
+    /// opened an address nor captured telemetry for it.
     #[must_use]
     pub fn leaves_its_browser_untouched(&self) -> bool {
         let undelivered = self.state == SessionState::Ended(EndReason::Undelivered);
         undelivered && self.pool.is_some() && self.start_url.is_none() && self.telemetry.is_none()
     }
 
-    /// Whether what it leaves in its browser is to become a version of its profile. A session that no caller ever had leaves nothing.
+    /// Returns whether its user data becomes a version of its profile. A session that was never delivered saves
+    /// nothing.
     #[must_use]
     pub fn saves_its_profile(&self) -> bool {
         let had = !matches!(self.state, SessionState::Ended(EndReason::StartFailed | EndReason::Undelivered));
         had && self.shape.profile.is_some_and(|profile| profile.save_changes)
     }
 
-    /// Whether a caller with a key or a token gets into it: not while a login runs there, in which secrets are typed, unless the key is the
-    /// organization's own.
+    /// Checks whether a caller with a key or a token may use it. While a login runs in it, in which secrets are typed,
+    /// only the organization's own key may.
     ///
     /// # Errors
     /// [`LoginRuns`].
@@ -177,26 +178,26 @@ impl Session {
         if self.for_login && self.is_active() && !organization_wide { Err(LoginRuns(self.id)) } else { Ok(()) }
     }
 
-    /// Whether a caller has it.
+    /// Returns whether it is active.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == SessionState::Active
     }
 }
 
-/// Which sessions a list shows.
+/// The filter of sessions by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusFilter {
-    /// Those that a caller has.
+    /// Active sessions.
     #[default]
     Active,
-    /// Those that ended.
+    /// Ended sessions.
     Deleted,
-    /// Both.
+    /// Active and ended sessions.
     All,
 }
 
-/// How a path names a resource: what has the shape of an identifier is one.
+/// The identifier or name of a resource in a path. Text with the form of an identifier is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdOrName<I> {
     /// By identifier.
@@ -206,7 +207,7 @@ pub enum IdOrName<I> {
 }
 
 impl<I: FromStr<Err = BadId>> IdOrName<I> {
-    /// Reads the segment of a path.
+    /// Parses a path segment.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Name(text.to_owned()), Self::Id)

@@ -1,4 +1,4 @@
-//! What sessions need from outside.
+//! The ports of sessions: repository, connections and wakers.
 
 use std::collections::BTreeMap;
 
@@ -14,40 +14,41 @@ use crate::profile::LoadedProfile;
 use crate::store_error::{Replaced, StoreError};
 use crate::telemetry::Capture;
 
-/// What became of a session that was to be stored.
+/// The result of storing a session.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Created {
     /// It is stored.
     Yes,
-    /// Another session of the project that has not ended bears the name. Nothing was stored.
+    /// Another session of the project that has not ended has the name. Nothing was stored.
     NameTaken,
-    /// It would go over a limit. Nothing was stored.
+    /// The request exceeds a limit. Nothing was stored.
     LimitExceeded(LimitExceeded),
     /// The project was deleted meanwhile. Nothing was stored.
     ProjectGone,
-    /// The invocation that it names is none of the project, or has ended. Nothing was stored.
+    /// The named invocation does not exist in the project, or has ended. Nothing was stored.
     NoInvocation,
 }
 
-/// Which sessions a list shows.
+/// The filter of a list of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionFilter {
-    /// By state; starting ones are never shown, nor those that no caller ever had (`start_failed`, `undelivered`).
+    /// The state. Starting sessions and sessions that were never delivered (`start_failed`, `undelivered`) are never
+    /// listed.
     pub status: StatusFilter,
     /// Substring of the session's or its pool's name without case, or the whole of the session's id.
     pub query: Option<String>,
-    /// All of these pairs.
+    /// Tags that must all match.
     pub tags: BTreeMap<String, String>,
 }
 
-/// Where sessions are kept.
+/// The stored sessions.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait SessionRepository: Send + Sync {
-    /// Stores a new session on demand, with its browser if it has one already, in one transaction that no other
-    /// reservation of the organization can interleave; the limits decide by [`admit`](crate::organization::admit). An invocation that it
-    /// names does not end meanwhile.
+    /// Stores a new session on demand, with its browser if it has one already, if [`admit`](crate::organization::admit)
+    /// allows it, in one transaction that no other reservation of the organization can interleave. A named invocation
+    /// cannot end meanwhile.
     async fn create(
         &self,
         organization: OrganizationId,
@@ -55,19 +56,18 @@ pub trait SessionRepository: Send + Sync {
         browser: Option<Browser>,
     ) -> Result<Created, StoreError>;
 
-    /// Stores `next`, which is active, and its browser, only if the row is still in the state of `current`, starting.
+    /// Stores `next`, which is active, and its browser, if the row still has the state of `current`, which is starting.
     async fn activate(&self, current: &Session, next: &Session, browser: &Browser) -> Result<Replaced, StoreError>;
 
-    /// Stores `next`, which has ended, only if the row is still in the state of `current`. In the same transaction its
-    /// browser becomes ending; or, if [`Session::leaves_its_browser_untouched`], idle again and, if somebody waits,
-    /// handed to the first in line.
+    /// Stores `next`, which has ended, if the row still has the state of `current`. In the same transaction its browser
+    /// becomes ending; or, if [`Session::leaves_its_browser_untouched`], idle again and granted to the first waiter.
     async fn end(&self, current: &Session, next: &Session) -> Result<Replaced, StoreError>;
 
-    /// The session of that id, in whatever state and project; for those who hold its token or run its browser.
+    /// Returns the session with this id in any state and project; for holders of its token and for its node.
     async fn find(&self, id: SessionId) -> Result<Option<Session>, StoreError>;
 
-    /// The project's session. A name finds the one that has not ended, or with `include_ended` the latest. Starting
-    /// ones are not found, nor those that no caller ever had.
+    /// Returns the project's session. A name finds the session that has not ended, or with `include_ended` the latest
+    /// one. Starting and never delivered sessions are not found.
     async fn find_in_project(
         &self,
         project: ProjectId,
@@ -75,65 +75,66 @@ pub trait SessionRepository: Send + Sync {
         include_ended: bool,
     ) -> Result<Option<Session>, StoreError>;
 
-    /// The session that has this browser and has not ended.
+    /// Returns the session that uses this browser and has not ended.
     async fn of_browser(&self, browser: BrowserId) -> Result<Option<Session>, StoreError>;
 
-    /// The sessions of a node that have not ended, starting ones too.
+    /// Returns the sessions of a node that have not ended, including starting ones.
     async fn of_node(&self, node: NodeId) -> Result<Vec<Session>, StoreError>;
 
-    /// The active sessions leased from a pool.
+    /// Returns the active sessions leased from a pool.
     async fn of_pool(&self, pool: PoolId) -> Result<Vec<Session>, StoreError>;
 
-    /// The active sessions of a node that were leased from pools that are deleted.
+    /// Returns the active sessions of a node that were leased from deleted pools.
     async fn of_deleted_pools(&self, node: NodeId) -> Result<Vec<Session>, StoreError>;
 
-    /// The sessions of an invocation that have not ended, starting ones too.
+    /// Returns the sessions of an invocation that have not ended, including starting ones.
     async fn of_invocation(&self, invocation: InvocationId) -> Result<Vec<Session>, StoreError>;
 
-    /// The project's sessions, newest first.
+    /// Returns the project's sessions, newest first.
     async fn list(&self, project: ProjectId, filter: &SessionFilter, page: Page)
     -> Result<Listed<Session>, StoreError>;
 
-    /// Changes name and tags of an active session; the viewport has its own way. `Created::Yes` if it was changed,
-    /// `NameTaken` if not; `None` if it is not active any more.
+    /// Changes name and tags of an active session; see `set_viewport` for the viewport. Returns `Created::Yes` if it
+    /// was changed, `NameTaken` if not, `None` if it is not active any more.
     async fn change(&self, id: SessionId, changes: &SessionChanges) -> Result<Option<Created>, StoreError>;
 
-    /// Notes the viewport in force of an active session.
+    /// Stores the current viewport of an active session.
     async fn set_viewport(&self, id: SessionId, viewport: Viewport) -> Result<(), StoreError>;
 
-    /// Notes what the traffic of an active session goes through; `false` if it is not active any more.
+    /// Stores the proxy of an active session. Returns `false` if it is not active any more.
     async fn set_proxy(&self, id: SessionId, proxy: Option<ProxyId>) -> Result<bool, StoreError>;
 
-    /// Notes what is captured of an active session; `false` if it is not active any more.
+    /// Stores the telemetry capture of an active session. Returns `false` if it is not active any more.
     async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError>;
 
-    /// Notes the profile that an active session was given, with its browser's; `false` if it has one or is not active any more.
+    /// Stores the profile of an active session and of its browser. Returns `false` if it has one already or is not
+    /// active any more.
     async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError>;
 
-    /// Notes when sessions were last in use; never backwards.
+    /// Stores when sessions were last in use; never moves a time backwards.
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError>;
 }
 
-/// The connections that are open into this node's sessions.
+/// The open connections to this node's sessions.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait Connections: Send + Sync {
-    /// Ends every connection into the session, telling its peer the reason, and refuses new ones.
+    /// Closes every connection to the session with the reason, and refuses new ones.
     fn close(&self, session: SessionId, reason: EndReason);
 
-    /// Ends every connection into the session, because its browser is started anew. New ones may come.
+    /// Closes every connection to the session, because its browser restarts. New connections are accepted.
     fn restarted(&self, session: SessionId);
 }
 
-/// Wakes whoever keeps a pool full.
+/// Wakes the pool filler.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait PoolWake: Send + Sync {
-    /// Something about the pool has changed; look again.
+    /// Starts a look at the pool, because it changed.
     fn wake(&self, pool: PoolId);
 }
 
-/// Wakes whoever buries browsers that nobody waits for.
+/// Wakes the cleanup of ended browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait CleanupWake: Send + Sync {
-    /// A session has ended whose browser holds what is to be kept.
+    /// Starts the cleanup, because an ended session left data in its browser.
     fn wake(&self);
 }

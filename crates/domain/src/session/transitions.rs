@@ -1,11 +1,11 @@
-//! How a session moves from its reservation to its end.
+//! The state machine of a session.
 
 use time::OffsetDateTime;
 
 use super::{EndReason, Session, SessionState};
 use crate::ids::{BrowserId, SessionId};
 
-/// What can happen to a session.
+/// An event of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionEvent {
     /// Its browser answers.
@@ -24,16 +24,16 @@ pub enum SessionEvent {
     BrowserClosed,
     /// Its browser did not answer any more.
     BrowserHung,
-    /// Its caller gives it back to its pool.
+    /// The caller releases it to its pool.
     Release,
-    /// Its answer never reached its caller.
+    /// The response did not reach the caller.
     Undelivered,
-    /// Its node is gone.
+    /// Its node was lost.
     NodeLost,
 }
 
 impl SessionEvent {
-    /// One of each.
+    /// Returns one sample of each event.
     #[must_use]
     pub const fn samples(browser: BrowserId) -> [Self; 11] {
         [
@@ -51,7 +51,7 @@ impl SessionEvent {
         ]
     }
 
-    /// The event's name in tables and errors.
+    /// Returns the name in tables and errors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,20 +70,20 @@ impl SessionEvent {
     }
 }
 
-/// The event is not possible in this state; nothing changed.
+/// The error of an event that the state does not allow; nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("session {id} is {}, so '{event}' is not possible", state.as_str())]
 pub struct SessionRefused {
-    /// Which session.
+    /// The session.
     pub id: SessionId,
-    /// Where it stands.
+    /// The current state.
     pub state: SessionState,
-    /// Which event.
+    /// The name of the event.
     pub event: &'static str,
 }
 
 impl Session {
-    /// The session after `event`, at `now`; `self` is unchanged.
+    /// Returns the session after `event` at `now`.
     ///
     /// # Errors
     /// [`SessionRefused`] if the event is not possible in its state.

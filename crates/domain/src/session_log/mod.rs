@@ -1,4 +1,4 @@
-//! Logs of a session: files of its own, and what the programs that make it up complain of.
+//! Logs of a session: files in its sandbox, and the output of the programs that form it.
 
 mod model;
 mod ports;

@@ -1,4 +1,4 @@
-//! Which log, and what it says.
+//! The kinds of logs and their lines.
 
 use time::OffsetDateTime;
 

@@ -1,4 +1,4 @@
-//! What logs need from outside.
+//! The port to logs.
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;

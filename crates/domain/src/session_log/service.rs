@@ -1,4 +1,4 @@
-//! What can be done with logs.
+//! The use cases of logs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which categories are captured, and how callers ask for them.
+//! The captured categories, and how callers request them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

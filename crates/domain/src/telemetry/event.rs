@@ -1,4 +1,4 @@
-//! What an event is.
+//! Telemetry events.
 
 use std::sync::Arc;
 

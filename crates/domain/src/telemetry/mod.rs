@@ -1,4 +1,4 @@
-//! Telemetry of a session: what happened in it, told by the agent beside its browser and by this service.
+//! Telemetry of a session: its events, reported by the agent beside its browser and by this service.
 //!
 //! **One sequence per session.** Whatever happens in a session gets its number when it is stored, so that the order of the numbers is
 //! the order in which events become visible: who has read up to a number misses nothing before it. See [`number`].

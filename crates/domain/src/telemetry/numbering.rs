@@ -1,4 +1,4 @@
-//! How events get their numbers.
+//! The numbering of events.
 
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
@@ -67,7 +67,7 @@ pub struct Item {
 /// What is stored for one session at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Whose it is.
+    /// The project that owns it.
     pub session: SessionId,
     /// Says that a batch which may have been stored is stored again.
     pub id: Ulid,
@@ -89,7 +89,7 @@ pub struct NumberedEvent {
 /// What became of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBatch {
-    /// Whose it is.
+    /// The project that owns it.
     pub session: SessionId,
     /// The session's last number before the batch. After a batch that was stored before, this is its own last number.
     pub before: u64,

@@ -1,4 +1,4 @@
-//! What telemetry needs from outside.
+//! The ports of telemetry.
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;

@@ -1,4 +1,4 @@
-//! What a reading of events asks for, and where it goes on.
+//! Requests to read events, and the positions where reading continues.
 
 use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};

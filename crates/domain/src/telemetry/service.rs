@@ -1,4 +1,4 @@
-//! Use cases of telemetry.
+//! The use cases of telemetry.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct TelemetryEvents {
 }
 
 impl TelemetryEvents {
-    /// The use cases on these ports.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(store: Arc<dyn TelemetryStore>, feed: Arc<dyn Feed>, clock: Arc<dyn Clock>) -> Self {
         Self { store, feed, clock }
@@ -61,7 +61,7 @@ impl TelemetryEvents {
     /// The events of an active session as they happen.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn follow(&self, session: &Session, start: Start) -> Result<FollowedEvents, StoreError> {
         self.feed.follow(session.id, start).await
     }

@@ -120,7 +120,7 @@ fn with_small_display(headless: bool) -> World {
 }
 
 #[tokio::test]
-async fn a_viewport_that_outgrows_the_display_starts_the_browser_anew_and_ends_what_is_open() {
+async fn a_viewport_larger_than_the_display_restarts_the_browser_and_closes_connections() {
     let mut world = with_small_display(false);
     let told = |of: SessionId| of == session(1).id;
     world.connections.expect_restarted().times(2).withf(move |of| told(*of)).returning(|_| ());

@@ -43,7 +43,7 @@ async fn a_pool_that_another_node_leads_gives_nothing_to_do() {
 }
 
 #[tokio::test]
-async fn a_pool_that_goes_between_lead_and_look_gives_nothing_to_do() {
+async fn a_pool_deleted_between_lead_and_look_gives_nothing_to_do() {
     let mut world = World::default();
     world.pools.expect_lead().times(1).returning(|_, _, _| Ok(Some(LeaderFence(1))));
     world.pools.expect_find_by_id().times(1).returning(|_| Ok(None));
@@ -90,7 +90,7 @@ async fn what_was_stored_before_the_store_failed_is_started_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_place_in_a_pool_that_nobody_fills_any_more_is_freed_after_a_while() {
+async fn an_abandoned_warming_row_is_discarded_after_a_timeout() {
     let mut world = leads(2, Observed { warming: 1, ..Observed::default() });
     world.pools.expect_warm().times(1).returning(|_, _, _| Ok(Replaced::Yes));
     let starting = BrowserId::from_ulid(nth(1));
@@ -148,7 +148,7 @@ async fn a_browser_that_answers_goes_into_its_pool() {
 }
 
 #[tokio::test]
-async fn a_browser_that_the_pool_does_not_want_any_more_is_ended_without_a_pause() {
+async fn a_browser_that_the_pool_no_longer_needs_ends_without_backoff() {
     let mut world = World::default();
     is_warming(&mut world);
     world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
@@ -275,7 +275,7 @@ fn grows() -> (World, Arc<Mutex<Growth>>) {
 }
 
 #[tokio::test]
-async fn a_pool_grows_as_time_passes_whatever_its_clock_is_set_to() {
+async fn a_pool_grows_on_the_monotonic_clock() {
     for step in [Duration::HOUR, -Duration::HOUR] {
         let (world, stored) = grows();
         let casement = world.build();
@@ -295,7 +295,7 @@ async fn a_pool_grows_as_time_passes_whatever_its_clock_is_set_to() {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_set_back_while_nobody_looked_costs_a_pool_no_more_than_what_it_had_earned() {
+async fn a_wall_clock_set_back_costs_a_pool_at_most_its_earned_growth() {
     let (world, stored) = grows();
     let casement = world.build();
     casement.clock.step(-Duration::HOUR);

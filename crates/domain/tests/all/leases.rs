@@ -116,7 +116,7 @@ fn opens(url: Option<&str>) -> HandOut {
 }
 
 #[tokio::test]
-async fn a_leased_browser_is_asked_once_and_told_what_its_lease_says() {
+async fn a_leased_browser_is_probed_once_and_receives_its_lease() {
     let url = "https://example.com/";
     let opening = Session { start_url: opens(Some(url)).start_url, ..leased_session(1) };
     let impatient = Session { timeout_seconds: 7, ..leased_session(1) };
@@ -156,7 +156,7 @@ async fn without_time_to_wait_a_busy_pool_answers_at_once() {
 }
 
 #[tokio::test]
-async fn a_refusal_at_once_is_told() {
+async fn an_immediate_refusal_is_reported() {
     for (taken, name) in [(ImmediateLease::NameTaken, true), (ImmediateLease::PoolGone, false)] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
@@ -192,7 +192,7 @@ async fn what_is_not_valid_takes_no_browser_and_no_place() {
 }
 
 #[tokio::test]
-async fn a_lease_captures_what_its_pool_does_with_the_callers_wish_on_top_before_anything_is_opened() {
+async fn a_lease_merges_telemetry_of_pool_and_caller_before_anything_is_opened() {
     let mut world = World::default();
     let mut pool = pool_of_four();
     pool.config.telemetry = Capture::only([Category::Control, Category::Page]);
@@ -217,7 +217,7 @@ async fn a_lease_captures_what_its_pool_does_with_the_callers_wish_on_top_before
 }
 
 #[tokio::test]
-async fn a_caller_in_line_gets_the_browser_of_its_turn() {
+async fn a_queued_caller_gets_the_browser_granted_to_its_ticket() {
     let (mut world, places) = busy([WaiterEvent::Look]);
     finds(&mut world, [TicketOutcome::Waiting, granted(leased_session(1))]);
     world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
@@ -275,7 +275,7 @@ async fn a_browser_granted_at_the_last_moment_is_the_callers() {
 }
 
 #[tokio::test]
-async fn a_granted_browser_that_does_not_answer_costs_no_place_in_the_line() {
+async fn a_granted_browser_that_does_not_answer_keeps_the_queue_position() {
     let (mut world, places) = busy([]);
     let rows = world.keep_sessions([leased_session(1)]);
     finds(&mut world, [granted(leased_session(1)), granted(leased_session(2))]);
@@ -314,7 +314,7 @@ async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait
 }
 
 #[tokio::test]
-async fn a_wait_ends_when_the_pool_goes_or_the_name_is_taken() {
+async fn a_wait_ends_when_the_pool_is_deleted_or_the_name_is_taken() {
     for (outcome, name) in [(TicketOutcome::Gone, false), (TicketOutcome::NameTaken, true)] {
         let (mut world, _) = busy([WaiterEvent::Look]);
         finds(&mut world, [TicketOutcome::Waiting, outcome]);
@@ -329,7 +329,7 @@ async fn a_wait_ends_when_the_pool_goes_or_the_name_is_taken() {
 }
 
 #[tokio::test]
-async fn a_wait_that_the_store_breaks_off_leaves_no_ticket_and_no_lease_behind() {
+async fn a_wait_that_fails_in_the_store_leaves_no_ticket_and_no_lease() {
     let (mut world, _) = busy([]);
     let rows = world.keep_sessions([leased_session(1)]);
     world.line.expect_outcome().times(1).returning(|_| Err(store_down()));
@@ -343,7 +343,7 @@ async fn a_wait_that_the_store_breaks_off_leaves_no_ticket_and_no_lease_behind()
 }
 
 #[tokio::test]
-async fn a_place_that_was_perhaps_taken_is_left_again() {
+async fn an_uncertain_queue_entry_is_removed() {
     let mut world = World::default();
     world.has_pool(pool_of_four());
     world.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
@@ -356,7 +356,7 @@ async fn a_place_that_was_perhaps_taken_is_left_again() {
 
 /// The caller was told that nothing was done, and may have asked again. Somebody may have found the session, and used it.
 #[tokio::test]
-async fn a_lease_whose_answer_was_lost_ends_with_its_browser_once_the_store_answers() {
+async fn an_uncertain_lease_ends_with_its_browser_once_the_store_answers() {
     let mut world = World::default();
     world.has_pool(pool_of_four());
     let rows = world.keep_sessions([]);
@@ -380,7 +380,7 @@ async fn a_lease_whose_answer_was_lost_ends_with_its_browser_once_the_store_answ
 }
 
 #[tokio::test]
-async fn a_place_that_could_not_be_left_is_left_when_the_store_answers_again() {
+async fn a_ticket_that_could_not_leave_leaves_once_the_store_answers() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);
     let mut answers = [Err(store_down()), Err(store_down()), Ok(granted(leased_session(1)))].into_iter();
@@ -410,7 +410,7 @@ async fn what_may_still_be_carried_out_late_is_looked_for_a_minute_long() {
 }
 
 #[tokio::test]
-async fn a_store_that_refuses_for_ever_is_not_asked_for_ever() {
+async fn reconciling_with_a_broken_store_is_given_up() {
     let mut world = World::default();
     let refuses = || StoreError::Broken { operation: "test.store", source: "it cannot be read".into() };
     world.line.expect_leave().times(3).returning(move |_| Err(refuses()));
@@ -445,14 +445,14 @@ async fn goes_away(mut world: World) -> (Result<Acquired, AcquireError>, UseCase
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_in_line_leaves_it() {
+async fn a_queued_caller_that_disconnects_leaves_the_queue() {
     let mut world = World::default();
     world.line.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
     assert!(matches!(goes_away(world).await.0, Ok(Acquired::TimeUp)));
 }
 
 #[tokio::test]
-async fn a_browser_granted_as_its_caller_goes_away_goes_to_the_next_untold() {
+async fn a_browser_granted_during_a_disconnect_goes_to_the_next_waiter() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);
     world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
@@ -465,7 +465,7 @@ async fn a_browser_granted_as_its_caller_goes_away_goes_to_the_next_untold() {
 
 /// Its turn may have come: what the store cannot say now is cleared away when it can.
 #[tokio::test]
-async fn a_caller_that_goes_away_while_the_store_is_away_keeps_neither_a_place_nor_a_lease() {
+async fn a_disconnect_during_a_store_outage_leaves_no_ticket_and_no_lease() {
     let mut world = World::default();
     let rows = world.keep_sessions([]);
     let mut answers = [Err(store_down()), Err(store_down()), Ok(TicketOutcome::Gone)].into_iter();
@@ -491,14 +491,14 @@ async fn an_archived_project_leases_and_flushes_nothing() {
 }
 
 #[tokio::test]
-async fn a_caller_that_is_gone_leaves_the_line() {
+async fn an_abandoned_ticket_leaves_the_queue() {
     let mut world = World::default();
     world.line.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
     world.build().leases.abandon(TicketId::from_ulid(nth(1))).await.expect("left");
 }
 
 #[tokio::test]
-async fn a_browser_granted_to_a_caller_that_is_gone_goes_to_the_next() {
+async fn a_browser_granted_to_an_abandoned_ticket_goes_to_the_next_waiter() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);
     world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
@@ -586,7 +586,7 @@ async fn only_a_session_that_is_leased_from_this_pool_can_be_released() {
 }
 
 #[tokio::test]
-async fn a_release_into_a_pool_that_is_not_there_and_a_store_that_fails_are_told_apart() {
+async fn a_release_distinguishes_a_missing_pool_from_a_store_error() {
     let mut world = World::default();
     world.pools.expect_find().times(1).returning(|_, _| Ok(None));
     let error = world.build().leases.release(&scope(), "warm", "x").await.expect_err("no pool");

@@ -82,7 +82,7 @@ async fn the_next_caller_of_a_pool_leases_without_a_look_at_it_and_its_browser_i
 }
 
 #[tokio::test]
-async fn a_pool_that_has_changed_since_is_read_again() {
+async fn a_cached_pool_that_has_changed_is_read_again() {
     let mut world = read(1);
     leases(&mut world, Some(ImmediateLease::Busy), Some(leased()));
     world.engine.expect_hand_out().returning(|_, _| Ok(()));
@@ -106,7 +106,7 @@ async fn what_was_seen_serves_one_caller() {
 }
 
 #[tokio::test]
-async fn a_call_whose_browser_was_known_is_recorded_with_its_lease_and_its_browser_is_asked_after_that() {
+async fn a_cached_lease_is_stored_with_its_audit_record_before_the_probe() {
     let mut world = read(1);
     let mut order = Sequence::new();
     let line = world.line.expect_take_recorded().times(1).in_sequence(&mut order);
@@ -121,7 +121,7 @@ async fn a_call_whose_browser_was_known_is_recorded_with_its_lease_and_its_brows
 }
 
 #[tokio::test]
-async fn a_call_that_goes_the_long_way_is_not_recorded_with_its_lease() {
+async fn an_uncached_lease_is_stored_without_its_audit_record() {
     let mut world = read(1);
     leases_recorded(&mut world, ImmediateLease::Busy);
     leases(&mut world, None, Some(leased()));
@@ -134,7 +134,7 @@ async fn a_call_that_goes_the_long_way_is_not_recorded_with_its_lease() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_recorded_with_a_browser_that_does_not_answer_gets_the_next_one_and_is_recorded_again() {
+async fn a_recorded_lease_of_a_dead_browser_is_replaced_and_recorded_again() {
     let mut world = read(1);
     let rows = world.keep_sessions([]);
     let kept = rows.clone();

@@ -258,7 +258,7 @@ async fn a_pool_with_leased_browsers_is_deleted_by_force_only() {
 }
 
 #[tokio::test]
-async fn a_delete_that_found_nothing_or_failed_says_so() {
+async fn a_delete_reports_a_missing_pool_and_a_store_error() {
     let mut world = World::default();
     world.pools.expect_find().times(1).returning(|_, _| Ok(None));
     let error = world.build().pools.delete(&scope(), "warm", false).await.expect_err("no pool");

@@ -180,7 +180,7 @@ async fn a_session_whose_profile_was_deleted_saves_nothing() {
 }
 
 #[tokio::test]
-async fn a_browser_that_does_not_give_its_state_is_buried_and_somebody_is_told() {
+async fn a_browser_that_cannot_be_captured_is_cleaned_up_and_reported() {
     let mut whole = Ports::with_profile();
     whole.machine.expect_capture().returning(|id| Err(EngineError::NotRunning(id).into()));
     let mut cut = Ports::with_profile();
@@ -243,7 +243,7 @@ async fn what_idle_sessions_leave_is_saved_by_the_housekeeping() {
 }
 
 #[tokio::test]
-async fn a_server_that_starts_anew_keeps_what_is_yet_to_be_saved() {
+async fn a_restarted_server_keeps_browsers_with_unsaved_profiles() {
     let ended = SessionState::Ended(EndReason::Deleted);
     for (alive, kept) in [(true, vec![browser_id(1)]), (false, vec![])] {
         let row = Session { state: ended, ended_at: Some(NOON), ..with_profile(true) };

@@ -191,7 +191,7 @@ async fn films_are_kept_before_the_browser_is_buried_and_what_runs_is_stopped_fi
 }
 
 #[tokio::test]
-async fn a_recording_that_cannot_be_kept_is_told_as_failed_with_its_reason() {
+async fn a_recording_that_cannot_be_stored_fails_with_its_reason() {
     let failed = Replay { detail: Some("ffmpeg was killed".to_owned()), ..replay(1, ReplayState::Failed) };
     let empty = Replay { size_bytes: 0, ..failed.clone() };
     let large = Replay { size_bytes: MAX_COUNT, ..replay(1, ReplayState::Finished) };
@@ -265,7 +265,7 @@ async fn while_the_store_is_away_nothing_is_settled_and_nobody_is_buried() {
 }
 
 #[tokio::test]
-async fn a_recording_that_the_store_refuses_is_tried_for_a_while_and_then_given_up() {
+async fn a_recording_that_the_store_refuses_is_retried_and_then_fails() {
     let refused = || StoreError::Broken { operation: "replay", source: "it cannot be".into() };
     let unsettled = || {
         let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().keeps();
@@ -295,7 +295,7 @@ async fn a_recording_that_the_store_refuses_is_tried_for_a_while_and_then_given_
 }
 
 #[tokio::test]
-async fn a_machine_that_tells_of_many_that_run_is_asked_to_end_one_of_those_that_are_noted() {
+async fn a_machine_that_reports_many_running_recordings_stops_only_a_stored_one() {
     let told = [9, 1, 2].map(|n| replay(n, ReplayState::Running));
     let mut ports = Ports::left([1, 2]).told(told).reads().keeps().settles();
     ports
@@ -318,7 +318,7 @@ async fn a_machine_that_tells_of_many_that_run_is_asked_to_end_one_of_those_that
 }
 
 #[tokio::test]
-async fn a_machine_that_is_slow_with_each_of_its_films_does_not_keep_its_browser() {
+async fn a_machine_that_is_slow_with_its_videos_does_not_keep_its_browser() {
     let told = [1, 2, 3].map(|n| replay(n, ReplayState::Finished));
     let mut ports = Ports::left([1, 2, 3]).told(told).settles();
     ports.rows.expect_kept_bytes().returning(|| Ok(0));
@@ -334,7 +334,7 @@ async fn a_machine_that_is_slow_with_each_of_its_films_does_not_keep_its_browser
 }
 
 #[tokio::test]
-async fn a_profile_is_saved_before_the_caller_goes_on_and_what_runs_is_stopped_before_its_browser_is_closed() {
+async fn an_end_stops_recordings_then_closes_the_browser_and_saves_its_profile() {
     let mut ports = Ports::left([1]).told([replay(1, ReplayState::Running)]);
     let done = ports.steps.clone();
     ports.machine.expect_stop().times(1).returning(move |_, _| {
@@ -373,7 +373,7 @@ async fn a_profile_is_saved_before_the_caller_goes_on_and_what_runs_is_stopped_b
 }
 
 #[tokio::test]
-async fn a_server_that_starts_anew_keeps_the_browsers_whose_films_are_not_kept_yet() {
+async fn a_restarted_server_keeps_browsers_with_unsaved_videos() {
     let (mut world, done) = Ports::left([1]).world(ended());
     world.sessions.expect_of_node().returning(|_| Ok(Vec::new()));
     world.browsers.expect_of_node().returning(|_| Ok(vec![pending_cleanup()]));

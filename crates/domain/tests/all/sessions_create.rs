@@ -155,7 +155,7 @@ async fn without_a_spare_the_place_is_reserved_before_the_browser_starts() {
 
 /// Whoever minds the browsers knew of no session to end with it.
 #[tokio::test]
-async fn a_browser_that_died_before_its_session_was_active_is_no_ones() {
+async fn a_browser_that_died_before_its_session_was_active_is_not_handed_out() {
     let mut world = World::default();
     world.spares.expect_take().times(1).return_const(None);
     let rows = world.keep_new_sessions();
@@ -175,7 +175,7 @@ async fn a_browser_that_died_before_its_session_was_active_is_no_ones() {
 }
 
 #[tokio::test]
-async fn a_browser_that_was_started_for_its_session_is_asked_again_while_it_is_slow_and_not_handed_out_unheard() {
+async fn a_slow_new_browser_is_probed_again_and_never_handed_out_unprobed() {
     for (silent_for, comes) in [(3, true), (1000, false)] {
         let mut world = World::default();
         world.spares.expect_take().times(1).return_const(None);
@@ -199,7 +199,7 @@ async fn a_browser_that_was_started_for_its_session_is_asked_again_while_it_is_s
 }
 
 #[tokio::test]
-async fn a_place_that_was_perhaps_reserved_is_given_up() {
+async fn an_uncertain_reservation_is_ended() {
     let mut world = World::default();
     world.spares.expect_take().times(1).return_const(None);
     let rows = world.keep_sessions([]);

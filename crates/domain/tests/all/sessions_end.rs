@@ -121,7 +121,7 @@ async fn the_loss_of_a_browser_that_no_store_knows_clears_its_sandbox() {
 }
 
 #[tokio::test]
-async fn a_loss_that_cannot_be_stored_is_told() {
+async fn a_browser_loss_that_cannot_be_stored_is_reported() {
     let mut world = World::default();
     world.browsers.expect_find().returning(|_| Err(store_down()));
     assert!(world.build().sessions.browser_lost(browser_id(1), SessionEvent::Crash).await.is_err());
@@ -188,7 +188,7 @@ async fn news_of_use_are_told_once() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_set_neither_ends_an_idle_session_nor_lets_it_go_on() {
+async fn setting_the_wall_clock_does_not_change_idle_timeouts() {
     for step in [Duration::HOUR, -Duration::HOUR] {
         let clock = Arc::new(FixedClock::default());
         let activity = Activity::new(clock.clone(), clock.clone());
@@ -234,7 +234,7 @@ async fn what_cannot_be_noted_is_told_and_ends_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_that_somebody_else_ended_is_swept_from_the_idle_clocks_only() {
+async fn a_session_ended_elsewhere_is_only_removed_from_activity() {
     let mut world = World::default();
     world.keep_sessions([Session { state: ended(EndReason::Deleted), ..session(1) }]);
     let casement = world.build();
@@ -255,7 +255,7 @@ async fn an_undelivered_lease_leaves_its_browser_to_the_pool() {
 }
 
 #[tokio::test]
-async fn e1_an_undelivered_lease_that_somebody_found_and_used_ends_with_its_browser() {
+async fn an_undelivered_lease_that_was_used_ends_with_its_browser() {
     for is_watched_when_it_is_used in [true, false] {
         let mut world = World::default();
         let rows = world.keep_sessions([leased_session(1)]);
@@ -273,7 +273,7 @@ async fn e1_an_undelivered_lease_that_somebody_found_and_used_ends_with_its_brow
 }
 
 #[tokio::test]
-async fn e1_who_comes_while_a_lease_is_given_back_does_not_get_in() {
+async fn use_of_a_lease_that_is_being_returned_is_refused() {
     let casement = World::default().build();
     let session = leased_session(1);
     assert!(casement.activity.take_back(&session));

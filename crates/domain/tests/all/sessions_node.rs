@@ -120,7 +120,7 @@ async fn sessions_that_nobody_here_knows_of_end_by_their_idle_clock() {
 }
 
 #[tokio::test]
-async fn a_session_that_came_to_be_without_its_browser_ends_after_a_while() {
+async fn a_session_without_a_browser_ends_after_a_timeout() {
     let mut world = World::default();
     let rows = world.keep_sessions([session(1), session(2)]);
     world.sessions.expect_of_node().returning(|_| Ok(vec![session(1), session(2)]));

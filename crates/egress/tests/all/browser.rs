@@ -1,4 +1,4 @@
-//! The browser that the way out is made for.
+//! A real browser behind the egress proxy.
 
 use std::{
     process::Stdio,
@@ -14,7 +14,7 @@ use tokio::{
 
 use super::support::{Origin, Session, header, read_head, until};
 
-/// What the page tries; each result is told to the origin as `name=outcome`.
+/// The page's attempts; each result is reported to the origin as `name=outcome`.
 const PAGE: &str = r#"<!doctype html><script>
 const tell = (name, outcome) => fetch("/tell", { method: "POST", body: name + "=" + outcome });
 const status = async (name, url, init) => {
@@ -31,7 +31,7 @@ const status = async (name, url, init) => {
 })();
 </script>"#;
 
-/// Passes connections of a TCP port on to the session's socket, as the forwarder inside a sandbox does.
+/// Forwards connections of a TCP port to the session's socket, as the forwarder in a sandbox does.
 async fn forwarder(session: &Session) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, socket) = (listener.local_addr().unwrap().port(), session.socket());
@@ -80,7 +80,7 @@ async fn serve(mut stream: BufReader<TcpStream>, seen: Arc<Mutex<Vec<String>>>, 
             }
         };
         seen.lock().unwrap().push(fact);
-        // The browser hangs up where it pleases.
+        // The browser may hang up at any time.
         stream.get_mut().write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.ok();
     }
 }

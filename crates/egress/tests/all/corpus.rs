@@ -1,4 +1,4 @@
-//! Spellings of addresses that must not be reached.
+//! Spellings of addresses that must be refused.
 
 use std::{
     collections::BTreeSet,
@@ -124,7 +124,7 @@ pub(crate) fn refused_hosts() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn c2_no_spelling_of_an_inner_address_is_let_through() {
+async fn c2_every_spelling_of_a_private_address_is_refused() {
     let canary = Origin::silent().await;
     let port = canary.address.port();
     let session = Session::open(&[]);
@@ -141,11 +141,11 @@ async fn c2_no_spelling_of_an_inner_address_is_let_through() {
         }
     }
     assert_eq!(canary.connections(), 0);
-    assert_eq!(session.names.asked(), 0, "an address or a refused name was looked up");
+    assert_eq!(session.names.requests(), 0, "an address or a refused name was looked up");
 }
 
 #[tokio::test]
-async fn c2_a_spelling_that_is_a_request_gets_the_one_refusal() {
+async fn c2_every_spelling_gets_the_same_refusal() {
     let session = Session::open(&[]);
     let refusal = session.get("http://127.0.0.1/").await;
     assert_eq!(refusal.status, 403);

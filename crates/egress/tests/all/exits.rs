@@ -1,4 +1,4 @@
-//! Proxies that a test stands up: ones of its own, and those of Debian's packages.
+//! Test proxies: scripted ones, and those of Debian's packages.
 
 use std::{
     fs,
@@ -25,17 +25,17 @@ use super::support::{Origin, has_more, header, read_head, until};
 
 const BASIC: &str = "Basic bWU6cDpALyU=";
 
-/// A proxy of either protocol that asks for `me` and `p:@/%` and leads everywhere to one place, whatever name it is asked for.
-pub(crate) struct Exit {
+/// A proxy of either protocol that requires `me` and `p:@/%` and connects every request to one address.
+pub(crate) struct TestProxy {
     pub(crate) server: Origin,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
     pub(crate) tunnels: Arc<AtomicUsize>,
 }
 
-impl Exit {
+impl TestProxy {
     pub(crate) async fn http(to: SocketAddr) -> Self {
-        let (asked, tunnels) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicUsize::new(0)));
-        let (heads, count) = (asked.clone(), tunnels.clone());
+        let (requests, tunnels) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicUsize::new(0)));
+        let (heads, count) = (requests.clone(), tunnels.clone());
         let server = Origin::start(move |mut client| {
             let (heads, count) = (heads.clone(), count.clone());
             async move {
@@ -63,12 +63,12 @@ impl Exit {
             }
         })
         .await;
-        Self { server, asked, tunnels }
+        Self { server, requests, tunnels }
     }
 
     pub(crate) async fn socks(to: SocketAddr) -> Self {
-        let (asked, tunnels) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicUsize::new(0)));
-        let (names, count) = (asked.clone(), tunnels.clone());
+        let (requests, tunnels) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicUsize::new(0)));
+        let (names, count) = (requests.clone(), tunnels.clone());
         let server = Origin::start(move |mut client| {
             let (names, count) = (names.clone(), count.clone());
             async move {
@@ -98,39 +98,39 @@ impl Exit {
             }
         })
         .await;
-        Self { server, asked, tunnels }
+        Self { server, requests, tunnels }
     }
 
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
-/// Says something that is no proxy's word, to whoever comes.
-pub(crate) async fn nonsense() -> Origin {
+/// A server that sends something that is no proxy protocol.
+pub(crate) async fn garbage_server() -> Origin {
     Origin::start(|mut client| async move {
         client.write_all(b"\x00\x01 nonsense\r\n\r\n").await.unwrap();
-        // Until the other side has had enough.
+        // Until the peer closes.
         client.read_to_end(&mut Vec::new()).await.ok();
     })
     .await
 }
 
-/// Hears whoever comes, and closes without a word.
-pub(crate) async fn deaf() -> Origin {
+/// A server that reads and closes without an answer.
+pub(crate) async fn silent_close_server() -> Origin {
     Origin::start(|mut client| async move {
         has_more(&mut client).await;
     })
     .await
 }
 
-/// Where whoever comes is heard and then reset.
-pub(crate) fn resetting() -> SocketAddr {
+/// A server that reads and resets the connection.
+pub(crate) fn resetting_server() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // What was sent and is not read makes the end of a connection a reset.
+            // Closing with unread data makes the kernel send a reset.
             std::io::Read::read(&mut &client, &mut [0; 1]).ok();
         }
     });
@@ -149,27 +149,27 @@ pub(crate) fn proxy(protocol: ProxyProtocol, at: SocketAddr, password: &str, byp
     Arc::new(Proxy::new(protocol, (&at.ip().to_string(), at.port()), credentials, &bypass).unwrap())
 }
 
-pub(crate) async fn both(to: SocketAddr) -> [(ProxyProtocol, Exit); 2] {
-    [(ProxyProtocol::Http, Exit::http(to).await), (ProxyProtocol::Socks5, Exit::socks(to).await)]
+pub(crate) async fn both(to: SocketAddr) -> [(ProxyProtocol, TestProxy); 2] {
+    [(ProxyProtocol::Http, TestProxy::http(to).await), (ProxyProtocol::Socks5, TestProxy::socks(to).await)]
 }
 
-/// A proxy of Debian's, on an address that no other process has, with a table of names of its own: `there.example` is this machine.
-/// Ends with the test, also if that is killed.
+/// A proxy from Debian, on a loopback address of its own, with its own hosts file: `there.example` is this machine.
+/// Ends with the test, even if that is killed.
 pub(crate) struct RealProxy {
     pub(crate) address: SocketAddr,
     child: Child,
     _directory: TempDir,
 }
 
-/// The hash of `p:@/%`, as `/etc/shadow` holds it.
+/// The hash of `p:@/%`, in the format of `/etc/shadow`.
 const HASH: &str = "$6$casement$3na4OcLOC8SC992YHg.GoII4z6zWHmjtlrk/gWowhyY.kf8Z2cLeJzUHwR0wN5/hsoxu7U.gayO4UAFv06O38/";
-/// The shell is the first process of its namespace: when it goes, everything in it goes.
-const IN_ITS_OWN_WORLD: &str = r#"
+/// The shell is the first process of its pid namespace: when it ends, everything in it ends.
+const IN_OWN_NAMESPACE: &str = r#"
 cd "$0" && for file in hosts passwd shadow; do mount --bind $file /etc/$file || exit 1; done
 "$@" & wait"#;
 
 impl RealProxy {
-    /// An HTTP proxy, with the password that is given or without.
+    /// An HTTP proxy, with the given password or without.
     pub(crate) async fn tinyproxy(password: Option<&str>) -> Self {
         let password = password.map(|word| format!("BasicAuth me {word}\n")).unwrap_or_default();
         let config = |at: SocketAddr| {
@@ -178,7 +178,7 @@ impl RealProxy {
         Self::start(config, &["tinyproxy", "-d", "-c", "config"]).await
     }
 
-    /// A SOCKS proxy that asks for `me` and `p:@/%`, or for nothing.
+    /// A SOCKS proxy that requires `me` and `p:@/%`, or nothing.
     pub(crate) async fn dante(with_password: bool) -> Self {
         let method = if with_password { "username" } else { "none" };
         let config = |at: SocketAddr| {
@@ -196,7 +196,7 @@ client pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\nsocks pass {{ from: 127.0.0.0
     async fn start(config: impl Fn(SocketAddr) -> String, program: &[&str]) -> Self {
         static PORT: AtomicU16 = AtomicU16::new(20_000);
         let [_, high, middle, low] = std::process::id().to_be_bytes();
-        // Neither program says which port it took; but no other process has this address.
+        // Neither program reports the port it chose; but no other process has this address.
         let address = SocketAddr::from(([127, 64 + high, middle, low], PORT.fetch_add(1, Relaxed)));
         let directory = tempfile::tempdir().unwrap();
         let user = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\nme:x:4000:4000::/:/bin/false\n";
@@ -210,7 +210,7 @@ client pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\nsocks pass {{ from: 127.0.0.0
         }
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"])
-            .args(["--pid", "--fork", "--kill-child", "sh", "-c", IN_ITS_OWN_WORLD])
+            .args(["--pid", "--fork", "--kill-child", "sh", "-c", IN_OWN_NAMESPACE])
             .arg(directory.path())
             .args(program)
             .stdin(Stdio::null())

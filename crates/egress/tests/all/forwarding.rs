@@ -1,4 +1,4 @@
-//! Plain HTTP through the way out.
+//! Plain HTTP through the proxy.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use super::support::{Origin, Session, has_more, header, read_head, until};
 const MIB: usize = 1024 * 1024;
 
 #[tokio::test]
-async fn a_request_arrives_as_if_sent_directly() {
+async fn the_origin_sees_a_request_as_if_sent_directly() {
     let origin = Origin::echo_heads().await;
     let session = Session::open(&["127.0.0.1/32"]);
     let request = format!(
@@ -30,7 +30,7 @@ async fn a_request_arrives_as_if_sent_directly() {
 }
 
 #[tokio::test]
-async fn an_answer_comes_back_without_the_headers_of_its_connection() {
+async fn hop_by_hop_response_headers_are_removed() {
     let origin = Origin::answering(
         b"HTTP/1.1 203 Maybe\r\nServer: x\r\nDate: then\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nConnection: close, X-Hop\r\n\
           X-Hop: 1\r\nProxy-Authenticate: Basic\r\nKeep-Alive: x\r\nContent-Length: 2\r\n\r\nhi",
@@ -46,7 +46,7 @@ async fn an_answer_comes_back_without_the_headers_of_its_connection() {
 }
 
 #[tokio::test]
-async fn requests_to_one_place_share_a_connection_to_it() {
+async fn requests_to_one_origin_share_a_connection() {
     let origin = Origin::echo_heads().await;
     let session = Session::open(&["127.0.0.1/32"]);
     let mut client = session.connect().await;
@@ -60,7 +60,7 @@ async fn requests_to_one_place_share_a_connection_to_it() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_has_closed_is_replaced_unseen() {
+async fn a_closed_kept_connection_is_replaced_transparently() {
     let origin = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     let session = Session::open(&["127.0.0.1/32"]);
     let mut client = session.connect().await;
@@ -73,7 +73,7 @@ async fn a_kept_connection_that_has_closed_is_replaced_unseen() {
 }
 
 #[tokio::test]
-async fn bodies_of_every_framing_come_through() {
+async fn bodies_of_every_framing_pass() {
     let session = Session::open(&["127.0.0.1/32"]);
     for (sent, body) in [
         (&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"[..], &b"abcde"[..]),
@@ -88,7 +88,7 @@ async fn bodies_of_every_framing_come_through() {
 }
 
 #[tokio::test]
-async fn an_answer_to_head_has_its_length_and_no_body() {
+async fn a_head_response_keeps_its_length_and_has_no_body() {
     let origin = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n").await;
     let session = Session::open(&["127.0.0.1/32"]);
     let mut client = session.connect().await;
@@ -99,7 +99,7 @@ async fn an_answer_to_head_has_its_length_and_no_body() {
 }
 
 #[tokio::test]
-async fn an_upload_in_chunks_is_streamed() {
+async fn a_chunked_upload_is_streamed() {
     let received = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&received);
     let origin = Origin::start(move |mut stream| {
@@ -131,7 +131,7 @@ async fn an_upload_in_chunks_is_streamed() {
     let chunk = [format!("{:x}\r\n", MIB).into_bytes(), vec![b'x'; MIB], b"\r\n".to_vec()].concat();
     for n in 1..=20 {
         client.send(&chunk).await;
-        // All but what fits into the buffers on the way has arrived before the next chunk goes.
+        // All but what fits into buffers on the way has arrived before the next chunk is sent.
         until("the chunk arrives", || received.load(SeqCst) + MIB >= n * MIB).await;
     }
     client.send("0\r\n\r\n").await;
@@ -167,7 +167,7 @@ async fn a_client_that_stops_reading_stops_the_origin() {
         unchanged > 100
     })
     .await;
-    // The kernel's own buffers for a TCP connection may hold some MiB; we hold next to nothing.
+    // The kernel may buffer some MiB for a TCP connection; the proxy buffers almost nothing.
     assert!(last < 16 * MIB as u64, "{last} bytes were taken from the origin");
     assert!(session.handle.stats().bytes_to_session < MIB as u64);
     drop(client);
@@ -175,10 +175,10 @@ async fn a_client_that_stops_reading_stops_the_origin() {
 }
 
 #[tokio::test]
-async fn a_client_that_gives_up_takes_its_request_along() {
+async fn a_client_that_disconnects_cancels_its_request() {
     let origin = Origin::start(|mut stream| async move {
         read_head(&mut stream).await;
-        // Ends when the way out hangs up, and answers nothing.
+        // The stream ends when the proxy hangs up, without an answer.
         assert!(!has_more(&mut stream).await);
     })
     .await;
@@ -191,7 +191,7 @@ async fn a_client_that_gives_up_takes_its_request_along() {
 }
 
 #[tokio::test]
-async fn many_clients_at_once_each_get_their_own_answer() {
+async fn concurrent_clients_get_their_own_responses() {
     let origin = Arc::new(Origin::echo_heads().await);
     let session = Arc::new(Session::open(&["127.0.0.1/32"]));
     let mut clients = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! No session takes more than its share.
+//! The limits of one session.
 
 use std::{
     io,
@@ -13,10 +13,10 @@ use std::{
 use casement_egress::{Egress, Limits, LookupPermit, Resolver};
 use tokio::time::{Instant, timeout};
 
-use super::support::{Client, LONG, Origin, Session, until};
+use super::support::{Client, Origin, Session, TEST_TIMEOUT, until};
 
 #[tokio::test]
-async fn further_connections_wait_for_one_to_end() {
+async fn connections_above_the_limit_wait() {
     let origin = Origin::echo_heads().await;
     let session = Session::with_limits(&["127.0.0.1/32"], Limits { connections: 2, ..Limits::default() });
     let (one, two) = (session.tunnel(origin.address).await, session.tunnel(origin.address).await);
@@ -31,7 +31,7 @@ async fn further_connections_wait_for_one_to_end() {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_moves_is_cut() {
+async fn an_idle_connection_is_closed() {
     let origin = Origin::silent().await;
     let limits = Limits { idle_timeout: Duration::from_secs(3), ..Limits::default() };
     let session = Session::with_limits(&["127.0.0.1/32"], limits);
@@ -40,12 +40,12 @@ async fn a_connection_on_which_nothing_moves_is_cut() {
     waiting.send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", origin.url("/"))).await;
     let begun = Instant::now();
     assert!(tunnel.is_closed().await && waiting.is_closed().await);
-    assert!(begun.elapsed() < LONG);
+    assert!(begun.elapsed() < TEST_TIMEOUT);
     until("both are gone", || session.handle.stats().connections == 0).await;
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_is_cut_off() {
+async fn an_unfinished_head_times_out() {
     let limits = Limits { head_timeout: Duration::from_secs(1), ..Limits::default() };
     let session = Session::with_limits(&[], limits);
     let mut slow = session.connect().await;
@@ -54,12 +54,12 @@ async fn a_head_that_does_not_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_huge_head_is_refused_and_not_stored() {
+async fn a_huge_head_is_refused() {
     let session = Session::open(&["127.0.0.1/32"]);
     for filler in [format!("X: {}\r\n", "x".repeat(1_000_000)), "X: y\r\n".repeat(10_000)] {
         let mut client = session.connect().await;
         let request = format!("GET http://127.0.0.1/ HTTP/1.1\r\n{filler}\r\n");
-        // The rest of it is no longer read, so that writing may fail.
+        // The rest is not read, so the write may fail.
         tokio::io::AsyncWriteExt::write_all(client.stream.get_mut(), request.as_bytes()).await.ok();
         until("it is cut", || session.handle.stats().connections == 0).await;
     }
@@ -67,7 +67,7 @@ async fn a_huge_head_is_refused_and_not_stored() {
 }
 
 #[tokio::test]
-async fn a_lookup_that_hangs_is_given_up() {
+async fn a_hanging_lookup_times_out() {
     struct Hanging;
     #[async_trait::async_trait]
     impl casement_egress::Resolver for Hanging {
@@ -85,7 +85,7 @@ async fn a_lookup_that_hangs_is_given_up() {
     assert_eq!(client.get("http://slow.example/").await.status, 502);
 }
 
-/// Its lookups go on after whoever asked has given up, as those of the operating system do.
+/// A resolver whose lookups continue after the caller gave up, as those of the operating system do.
 #[derive(Clone, Default)]
 struct Stubborn {
     begun: Arc<AtomicUsize>,
@@ -109,7 +109,7 @@ impl Resolver for Stubborn {
 }
 
 #[tokio::test]
-async fn a_lookup_that_was_given_up_counts_until_it_ends() {
+async fn an_abandoned_lookup_counts_until_it_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("egress");
     let limits = Limits { lookups: 1, lookup_timeout: Duration::from_millis(100), ..Limits::default() };

@@ -1,4 +1,4 @@
-//! A session's own proxy: what goes through it, what does not, and what is said when it fails.
+//! Sessions with a proxy of their own: what goes through it, what does not, and how failures are reported.
 
 use std::{
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
@@ -7,11 +7,11 @@ use std::{
 
 use casement_egress::{Egress, Limits, Proxy, ProxyCheck, ProxyFault, ProxyProtocol, Route, Rules};
 
-use super::exits::{Exit, both, deaf, nonsense, proxy, resetting};
+use super::exits::{TestProxy, both, garbage_server, proxy, resetting_server, silent_close_server};
 use super::support::{Names, Origin, Session, closed_port, has_more, header, until};
 
 #[tokio::test]
-async fn requests_and_tunnels_go_through_the_proxy_which_looks_up_the_names() {
+async fn requests_and_tunnels_use_the_proxy_which_resolves_the_names() {
     let origin = Origin::echo_heads().await;
     for (protocol, exit) in both(origin.address).await {
         let session = Session::open(&["127.0.0.0/8"]);
@@ -25,11 +25,14 @@ async fn requests_and_tunnels_go_through_the_proxy_which_looks_up_the_names() {
         let answer = client.ask("CONNECT secret.example:443 HTTP/1.1\r\nHost: secret.example:443\r\n\r\n").await;
         assert_eq!(answer.status, 200, "{protocol:?}");
         assert_eq!(client.get("http://x/").await.status, 200, "through the tunnel");
-        assert_eq!(session.names.asked(), 0, "no name of the session's is looked up here");
-        let asked = exit.asked().join("\n");
-        assert!(asked.contains("any.example") && asked.contains("secret.example"), "{asked}");
+        assert_eq!(session.names.requests(), 0, "no name of the session's is looked up here");
+        let requests = exit.requests().join("\n");
+        assert!(requests.contains("any.example") && requests.contains("secret.example"), "{requests}");
         if protocol == ProxyProtocol::Http {
-            assert_eq!(exit.asked(), ["GET http://any.example/path?q HTTP/1.1", "CONNECT secret.example:443 HTTP/1.1"]);
+            assert_eq!(
+                exit.requests(),
+                ["GET http://any.example/path?q HTTP/1.1", "CONNECT secret.example:443 HTTP/1.1"]
+            );
         } else {
             assert_eq!(exit.tunnels.load(SeqCst), 2);
         }
@@ -37,9 +40,9 @@ async fn requests_and_tunnels_go_through_the_proxy_which_looks_up_the_names() {
 }
 
 #[tokio::test]
-async fn how_a_proxy_fails_is_said_and_nothing_goes_straight() {
+async fn proxy_failures_are_reported_and_nothing_goes_directly() {
     let origin = Origin::echo_heads().await;
-    let (garbage, mute, reset) = (nonsense().await, deaf().await, resetting());
+    let (garbage, mute, reset) = (garbage_server().await, silent_close_server().await, resetting_server());
     for (protocol, exit) in both(origin.address).await {
         let through = |address, password: &str| Route::Through(proxy(protocol, address, password, &[]));
         for (route, fault, why) in [
@@ -50,21 +53,21 @@ async fn how_a_proxy_fails_is_said_and_nothing_goes_straight() {
             (through(reset, "p:@/%"), ProxyFault::Reset, "it reset the connection"),
             (through(exit.server.address, "wrong"), ProxyFault::Authentication, "it does not accept the credentials"),
         ] {
-            let told = Arc::<Mutex<Vec<ProxyFault>>>::default();
-            let heard = Arc::clone(&told);
+            let response_parts = Arc::<Mutex<Vec<ProxyFault>>>::default();
+            let heard = Arc::clone(&response_parts);
             let tell = Arc::new(move |_: &str, fault| heard.lock().unwrap().push(fault));
             let session =
                 Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.with_proxy_down_callback(tell));
             session.handle.set_route(route.clone());
             let mut client = session.connect().await;
             let tunnel = client.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
-            let said = format!("The session's proxy could not be used: {why}.\n");
-            assert_eq!((tunnel.status, &*String::from_utf8_lossy(&tunnel.body)), (502, &*said), "{protocol:?}");
+            let reported = format!("The session's proxy could not be used: {why}.\n");
+            assert_eq!((tunnel.status, &*String::from_utf8_lossy(&tunnel.body)), (502, &*reported), "{protocol:?}");
             let details = format!("details=\"{}\"", fault.as_str());
             assert!(header(&tunnel.head, "proxy-status").unwrap().ends_with(&details), "{protocol:?} {}", tunnel.head);
             let whole = session.get(&origin.url("/")).await;
-            assert_eq!((whole.status, &*String::from_utf8_lossy(&whole.body)), (502, &*said), "{protocol:?}");
-            assert_eq!(*told.lock().unwrap(), [fault, fault], "{protocol:?}");
+            assert_eq!((whole.status, &*String::from_utf8_lossy(&whole.body)), (502, &*reported), "{protocol:?}");
+            assert_eq!(*response_parts.lock().unwrap(), [fault, fault], "{protocol:?}");
             assert!(
                 !whole.head.to_lowercase().contains("proxy-authenticate"),
                 "the browser asks nobody for a password"
@@ -74,30 +77,30 @@ async fn how_a_proxy_fails_is_said_and_nothing_goes_straight() {
         session.handle.set_route(Route::Through(proxy(protocol, exit.server.address, "p:@/%", &[])));
         let mut client = session.connect().await;
         let answer = client.ask("CONNECT nowhere.example:443 HTTP/1.1\r\nHost: nowhere.example:443\r\n\r\n").await;
-        let said = String::from_utf8(answer.body).unwrap();
-        assert_eq!(said, "This destination could not be reached, or is not allowed.\n");
+        let reported = String::from_utf8(answer.body).unwrap();
+        assert_eq!(reported, "This destination could not be reached, or is not allowed.\n");
     }
     assert_eq!(origin.connections(), 0);
 }
 
 #[tokio::test]
-async fn of_each_request_that_a_proxy_fails_somebody_is_told_and_of_no_other() {
-    let told = Arc::<Mutex<Vec<String>>>::default();
-    let heard = Arc::clone(&told);
+async fn the_callback_gets_each_proxy_failure_and_nothing_else() {
+    let response_parts = Arc::<Mutex<Vec<String>>>::default();
+    let heard = Arc::clone(&response_parts);
     let tell = Arc::new(move |session: &str, _| heard.lock().unwrap().push(session.to_owned()));
     let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.with_proxy_down_callback(tell));
     let nowhere = format!("http://{}/", closed_port());
     assert_eq!(session.get(&nowhere).await.status, 502);
-    assert_eq!(*told.lock().unwrap(), Vec::<String>::new(), "it has no proxy");
+    assert_eq!(*response_parts.lock().unwrap(), Vec::<String>::new(), "it has no proxy");
     session.handle.set_route(Route::Through(proxy(ProxyProtocol::Http, closed_port(), "p:@/%", &[])));
     assert_eq!(session.get("http://a.example/").await.status, 502);
     let tunnel = session.connect().await.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
     assert_eq!(tunnel.status, 502);
-    assert_eq!(*told.lock().unwrap(), ["s1", "s1"]);
+    assert_eq!(*response_parts.lock().unwrap(), ["s1", "s1"]);
 }
 
 #[tokio::test]
-async fn a_proxy_that_says_nothing_is_given_up() {
+async fn a_silent_proxy_times_out() {
     let silent = Origin::silent().await;
     for protocol in [ProxyProtocol::Http, ProxyProtocol::Https, ProxyProtocol::Socks5] {
         let limits = Limits { proxy_timeout: Duration::from_millis(100), ..Limits::default() };
@@ -114,9 +117,9 @@ async fn a_proxy_that_says_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn what_bypasses_the_proxy_goes_straight_but_not_past_the_wall() {
+async fn bypassed_hosts_go_directly_and_obey_the_rules() {
     let origin = Origin::echo_heads().await;
-    let exit = Exit::http(origin.address).await;
+    let exit = TestProxy::http(origin.address).await;
     let session = Session::open(&["127.0.0.1"]);
     let bypass = ["127.0.0.0/8", "10.0.0.0/8", "*.inner.example"];
     session.handle.set_route(Route::Through(proxy(ProxyProtocol::Http, exit.server.address, "p:@/%", &bypass)));
@@ -125,23 +128,23 @@ async fn what_bypasses_the_proxy_goes_straight_but_not_past_the_wall() {
     assert_eq!(session.get(&origin.url("/")).await.status, 200);
     let port = origin.address.port();
     assert_eq!(session.get(&format!("http://a.inner.example:{port}/")).await.status, 200);
-    assert_eq!(exit.asked(), [""; 0]);
+    assert_eq!(exit.requests(), [""; 0]);
     for (refused, status) in [("http://10.0.0.1/", 403), ("http://b.inner.example/", 502)] {
         assert_eq!(session.get(refused).await.status, status, "{refused}");
     }
-    // Nor is what is private asked of the proxy, which may stand in a private network itself.
+    // Private destinations are not requested from the proxy, which may stand in a private network itself.
     for refused in
         ["http://192.168.0.1/", "http://169.254.169.254/", "http://localhost/", "http://metadata.google.internal/"]
     {
         assert_eq!(session.get(refused).await.status, 403, "{refused}");
     }
-    assert_eq!(exit.asked(), [""; 0]);
+    assert_eq!(exit.requests(), [""; 0]);
 }
 
 #[tokio::test]
-async fn a_proxy_on_a_private_address_is_not_dialled() {
+async fn a_proxy_on_a_private_address_is_refused() {
     let origin = Origin::echo_heads().await;
-    let exit = Exit::http(origin.address).await;
+    let exit = TestProxy::http(origin.address).await;
     let session = Session::open(&[]);
     session.names.answer("proxy.example", &[&["127.0.0.1"]]);
     let named = Proxy::new(ProxyProtocol::Http, ("proxy.example", exit.server.address.port()), None, &[]).unwrap();
@@ -153,27 +156,27 @@ async fn a_proxy_on_a_private_address_is_not_dialled() {
 }
 
 #[tokio::test]
-async fn a_changed_route_counts_from_the_next_request_on_the_same_connection() {
+async fn a_new_route_applies_to_the_next_request_on_a_connection() {
     let origin = Origin::echo_heads().await;
-    let exit = Exit::http(origin.address).await;
+    let exit = TestProxy::http(origin.address).await;
     let session = Session::open(&["127.0.0.0/8"]);
     let mut client = session.connect().await;
     assert_eq!(client.get(&origin.url("/1")).await.status, 200);
-    assert_eq!(exit.asked().len(), 0);
+    assert_eq!(exit.requests().len(), 0);
     session.handle.set_route(Route::Through(proxy(ProxyProtocol::Http, exit.server.address, "p:@/%", &[])));
     assert_eq!(client.get("http://8.8.8.8/2").await.status, 200);
     assert_eq!(client.get("http://8.8.8.8/3").await.status, 200, "on the connection that is kept");
-    assert_eq!(exit.asked(), ["GET http://8.8.8.8/2 HTTP/1.1"]);
+    assert_eq!(exit.requests(), ["GET http://8.8.8.8/2 HTTP/1.1"]);
     session.handle.set_route(Route::Direct);
     assert_eq!(client.get(&origin.url("/4")).await.status, 200);
-    assert_eq!(exit.asked().len(), 1);
+    assert_eq!(exit.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn a_changed_route_cuts_the_tunnels_that_stand_and_leads_those_under_way() {
+async fn a_new_route_closes_open_tunnels_and_reroutes_pending_ones() {
     let origin = Origin::echo_heads().await;
-    let (first, second) = (Exit::http(origin.address).await, Exit::http(origin.address).await);
-    let through = |exit: &Exit| Route::Through(proxy(ProxyProtocol::Http, exit.server.address, "p:@/%", &[]));
+    let (first, second) = (TestProxy::http(origin.address).await, TestProxy::http(origin.address).await);
+    let through = |exit: &TestProxy| Route::Through(proxy(ProxyProtocol::Http, exit.server.address, "p:@/%", &[]));
     let session = Session::open(&["127.0.0.0/8"]);
     session.handle.set_route(through(&first));
     let connect = "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n";
@@ -195,7 +198,7 @@ async fn a_changed_route_cuts_the_tunnels_that_stand_and_leads_those_under_way()
 }
 
 #[tokio::test]
-async fn a_check_does_not_look_up_names_for_whoever_owns_the_proxy() {
+async fn a_proxy_check_does_not_resolve_names_here() {
     let address = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let names = Arc::new(Names::default());
     names.answer("private.inner", &[&["10.0.0.1"]]);
@@ -212,13 +215,13 @@ async fn a_check_does_not_look_up_names_for_whoever_owns_the_proxy() {
             );
         }
     }
-    assert_eq!(names.asked(), 0);
+    assert_eq!(names.requests(), 0);
 }
 
 #[tokio::test]
-async fn a_check_tells_a_proxy_that_works_from_one_that_does_not() {
+async fn a_proxy_check_tells_working_from_failing_proxies() {
     let address = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n198.51.100.7\n").await;
-    let garbage = nonsense().await;
+    let garbage = garbage_server().await;
     let egress = |allow: &[&str]| {
         let rules = Rules::new(allow.iter().map(|text| Rules::parse(text).unwrap()).collect());
         Egress::new(rules, Arc::new(Names::default()), Limits::default())

@@ -1,4 +1,4 @@
-//! Proxies that others have written: tinyproxy and dante.
+//! Tests with tinyproxy and dante.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn proxy(protocol: ProxyProtocol, at: &RealProxy, password: Option<&str>) -> Arc
     Arc::new(Proxy::new(protocol, (&at.address.ip().to_string(), at.address.port()), credentials, &[]).unwrap())
 }
 
-/// The status and what is said of a tunnel to there.
+/// The status and body of a CONNECT to that address.
 async fn tunnel(session: &Session, place: &str) -> (u16, String) {
     let mut client = session.connect().await;
     let answer = client.ask(format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n")).await;
@@ -21,11 +21,11 @@ async fn tunnel(session: &Session, place: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn tinyproxy_and_dante_lead_where_they_are_asked_to_with_and_without_a_password() {
+async fn tinyproxy_and_dante_work_with_and_without_a_password() {
     let origin = Origin::echo_heads().await;
     let port = origin.address.port();
     let (http, socks) = (ProxyProtocol::Http, ProxyProtocol::Socks5);
-    // Tinyproxy knows passwords of letters and digits alone.
+    // Tinyproxy accepts passwords of letters and digits only.
     let tinies = (RealProxy::tinyproxy(None).await, RealProxy::tinyproxy(Some("hunter2")).await);
     let dantes = (RealProxy::dante(false).await, RealProxy::dante(true).await);
     let wrong = [proxy(http, &tinies.1, Some("wrong")), proxy(socks, &dantes.1, Some("wrong"))];
@@ -51,7 +51,7 @@ async fn tinyproxy_and_dante_lead_where_they_are_asked_to_with_and_without_a_pas
         let place = format!("there.example:{port}");
         assert_eq!(client.ask(format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n")).await.status, 200, "{n}");
         assert_eq!(client.get("http://x/").await.status, 200, "{n}: through the tunnel");
-        assert_eq!(session.names.asked(), 0, "{n}: the names are the proxy's to look up");
+        assert_eq!(session.names.requests(), 0, "{n}: the names are the proxy's to look up");
         let nowhere = tunnel(&session, "nowhere.invalid:443").await;
         assert_eq!(nowhere, (502, "This destination could not be reached, or is not allowed.\n".to_owned()), "{n}");
         assert_eq!(egress.check_proxy(&proxy, None).await, ProxyCheck::Available(None), "{n}");
@@ -59,8 +59,8 @@ async fn tinyproxy_and_dante_lead_where_they_are_asked_to_with_and_without_a_pas
     for (n, proxy) in wrong.into_iter().chain(without).enumerate() {
         let session = Session::open(&["127.0.0.0/8"]);
         session.handle.set_route(Route::Through(Arc::clone(&proxy)));
-        let said = "The session's proxy could not be used: it does not accept the credentials.\n";
-        let refused = (502, said.to_owned());
+        let reported = "The session's proxy could not be used: it does not accept the credentials.\n";
+        let refused = (502, reported.to_owned());
         assert_eq!(tunnel(&session, &format!("there.example:{port}")).await, refused, "{n}");
         assert_eq!(
             egress.check_proxy(&proxy, None).await,

@@ -1,4 +1,4 @@
-//! A way out to speak to, origins behind it, and names that resolve to what a test says.
+//! Test support: an egress with a client, origins behind it, and a scripted resolver.
 
 use std::{
     collections::HashMap,
@@ -20,14 +20,14 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Nothing in these tests takes nearly as long.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// A timeout far longer than any test takes.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers each name with the next of its scripted answers, the last one for ever.
+/// Answers each name with the next of its scripted answers, and repeats the last.
 #[derive(Default)]
 pub(crate) struct Names {
     answers: Mutex<HashMap<String, Vec<Vec<IpAddr>>>>,
-    pub(crate) asked: AtomicUsize,
+    pub(crate) requests: AtomicUsize,
 }
 
 impl Names {
@@ -36,22 +36,22 @@ impl Names {
         self.answers.lock().unwrap().insert(name.to_owned(), answers);
     }
 
-    pub(crate) fn asked(&self) -> usize {
-        self.asked.load(SeqCst)
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(SeqCst)
     }
 }
 
 #[async_trait]
 impl Resolver for Names {
     async fn resolve(&self, host: &str, _: LookupPermit) -> io::Result<Vec<IpAddr>> {
-        self.asked.fetch_add(1, SeqCst);
+        self.requests.fetch_add(1, SeqCst);
         let mut all = self.answers.lock().unwrap();
         let answers = all.get_mut(host).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() })
     }
 }
 
-/// One session's way out.
+/// The egress of one session.
 pub(crate) struct Session {
     directory: tempfile::TempDir,
     pub(crate) handle: EgressHandle,
@@ -85,12 +85,12 @@ impl Session {
         Client { stream: BufReader::new(UnixStream::connect(self.socket()).await.unwrap()) }
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a connection of its own.
     pub(crate) async fn get(&self, url: &str) -> Answer {
         self.connect().await.get(url).await
     }
 
-    /// A tunnel to `address`.
+    /// Opens a tunnel to `address`.
     pub(crate) async fn tunnel(&self, address: SocketAddr) -> BufReader<UnixStream> {
         let mut client = self.connect().await;
         let answer = client.ask(&format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n")).await;
@@ -103,7 +103,7 @@ pub(crate) struct Client {
     pub(crate) stream: BufReader<UnixStream>,
 }
 
-/// An answer as it came, head and body apart.
+/// A response as it came, head and body apart.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -126,13 +126,13 @@ impl Client {
     }
 
     pub(crate) async fn answer(&mut self) -> Answer {
-        timeout(LONG, read_answer(&mut self.stream)).await.expect("an answer in time")
+        timeout(TEST_TIMEOUT, read_answer(&mut self.stream)).await.expect("an answer in time")
     }
 
-    /// True once the way out has closed this connection and nothing came before.
+    /// Returns true if the proxy closes this connection without sending anything.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
-        let read = timeout(LONG, self.stream.read_to_end(&mut rest)).await.expect("an end in time");
+        let read = timeout(TEST_TIMEOUT, self.stream.read_to_end(&mut rest)).await.expect("an end in time");
         read.is_err() || rest.is_empty()
     }
 }
@@ -160,12 +160,12 @@ async fn read_answer(stream: &mut BufReader<UnixStream>) -> Answer {
     Answer { status, head, body }
 }
 
-/// False once the other side has ended.
+/// Returns false once the peer has closed.
 pub(crate) async fn has_more(stream: &mut (impl AsyncBufReadExt + Unpin)) -> bool {
     stream.fill_buf().await.is_ok_and(|bytes| !bytes.is_empty())
 }
 
-/// Reads up to the empty line. What came instead of a head is in the panic.
+/// Reads up to the empty line. The panic message contains what came instead of a head.
 pub(crate) async fn read_head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> String {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -179,7 +179,7 @@ pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().filter_map(|line| line.split_once(": ")).find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v)
 }
 
-/// A server that counts who comes and hands each connection to the test's own code.
+/// A server that counts its connections and hands each to the test's handler.
 pub(crate) struct Origin {
     pub(crate) address: SocketAddr,
     pub(crate) connections: Arc<AtomicUsize>,
@@ -239,7 +239,7 @@ impl Origin {
         .await
     }
 
-    /// Answers the first request of each connection with these bytes, then hangs up.
+    /// Answers the first request of each connection with these bytes, then closes.
     pub(crate) async fn answering(answer: &'static [u8]) -> Self {
         Self::start(move |mut stream| async move {
             read_head(&mut stream).await;
@@ -266,7 +266,7 @@ impl Origin {
     }
 }
 
-/// A port on loopback that stays closed: it is taken to the end of the process, and nobody listens there.
+/// A loopback port that stays closed: it is bound until the process ends, and never listens.
 pub(crate) fn closed_port() -> SocketAddr {
     let taken = TcpSocket::new_v4().unwrap();
     taken.bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -275,7 +275,7 @@ pub(crate) fn closed_port() -> SocketAddr {
     address
 }
 
-/// Listeners at 127.0.0.2 and at 127.0.0.1 on one port. One that is free on the one may be in use on the other.
+/// Listeners at 127.0.0.2 and at 127.0.0.1 on one port. A port that is free on one address may be in use on the other.
 pub(crate) async fn at_one_port() -> (TcpListener, TcpListener) {
     loop {
         let outer = TcpListener::bind("127.0.0.2:0").await.unwrap();
@@ -288,7 +288,7 @@ pub(crate) async fn at_one_port() -> (TcpListener, TcpListener) {
 
 /// Waits until `condition` holds.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         sleep(Duration::from_millis(5)).await;

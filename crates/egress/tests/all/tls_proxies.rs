@@ -1,4 +1,4 @@
-//! Proxies that are spoken to over TLS: whom we believe, and that a password goes to nobody else.
+//! Proxies over TLS: certificate checks, and that the password goes to no other server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,10 +15,10 @@ use tokio_rustls::{
     },
 };
 
-use super::exits::{Exit, nonsense};
-use super::support::{LONG, Names, Origin, Session};
+use super::exits::{TestProxy, garbage_server};
+use super::support::{Names, Origin, Session, TEST_TIMEOUT};
 
-/// Who signs certificates.
+/// A certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -32,7 +32,7 @@ impl Authority {
         self.0.der().to_vec()
     }
 
-    /// TLS in front of what listens there, as one of these names; the certificate is good until then.
+    /// A TLS server in front of `to`, with these names; the certificate expires in `until`.
     async fn front(&self, names: &[&str], until: i32, to: std::net::SocketAddr) -> Origin {
         let mut params = CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
@@ -48,7 +48,7 @@ impl Authority {
         Origin::start(move |client| {
             let acceptor = acceptor.clone();
             async move {
-                // A client that does not believe us goes away here.
+                // A client that does not trust the certificate disconnects here.
                 let Ok(mut client) = acceptor.accept(client).await else { return };
                 let mut behind = TcpStream::connect(to).await.unwrap();
                 copy_bidirectional(&mut client, &mut behind).await.ok();
@@ -63,7 +63,7 @@ fn proxy(host: &str, port: u16) -> Arc<Proxy> {
     Arc::new(Proxy::new(ProxyProtocol::Https, (host, port), credentials, &[]).unwrap())
 }
 
-/// A session through that proxy that believes this authority alone; `proxy.example` is on this machine.
+/// A session through that proxy that trusts this authority alone; `proxy.example` is this machine.
 fn session(proxy: &Arc<Proxy>, trusted: &Authority, patience: Duration) -> Session {
     let limits = Limits { proxy_timeout: patience, ..Limits::default() };
     let session =
@@ -79,29 +79,29 @@ fn egress(trusted: &Authority) -> Egress {
 }
 
 #[tokio::test]
-async fn requests_and_tunnels_go_through_a_proxy_with_a_good_certificate() {
+async fn requests_and_tunnels_use_a_proxy_with_a_valid_certificate() {
     let (origin, authority) = (Origin::echo_heads().await, Authority::new());
-    let exit = Exit::http(origin.address).await;
+    let exit = TestProxy::http(origin.address).await;
     let front = authority.front(&["proxy.example", "127.0.0.1"], 4000, exit.server.address).await;
     for host in ["proxy.example", "127.0.0.1"] {
         let proxy = proxy(host, front.address.port());
-        let session = session(&proxy, &authority, LONG);
+        let session = session(&proxy, &authority, TEST_TIMEOUT);
         assert_eq!(session.get("http://any.example/path?q").await.status, 200, "{host}");
         let mut client = session.connect().await;
         let answer = client.ask("CONNECT secret.example:443 HTTP/1.1\r\nHost: secret.example:443\r\n\r\n").await;
         assert_eq!((answer.status, client.get("http://x/").await.status), (200, 200), "{host}");
     }
-    let asked = ["GET http://any.example/path?q HTTP/1.1", "CONNECT secret.example:443 HTTP/1.1"];
-    assert_eq!(exit.asked(), [asked, asked].concat());
+    let requests = ["GET http://any.example/path?q HTTP/1.1", "CONNECT secret.example:443 HTTP/1.1"];
+    assert_eq!(exit.requests(), [requests, requests].concat());
     let good = proxy("127.0.0.1", front.address.port());
     assert_eq!(egress(&authority).check_proxy(&good, None).await, ProxyCheck::Available(None));
 }
 
 #[tokio::test]
-async fn a_proxy_that_cannot_show_who_it_is_learns_nothing_and_nothing_goes_straight() {
+async fn a_proxy_with_an_invalid_certificate_gets_no_password_and_no_traffic() {
     let (origin, authority, other) = (Origin::echo_heads().await, Authority::new(), Authority::new());
-    let exit = Exit::http(origin.address).await;
-    let (garbage, silent) = (nonsense().await, Origin::silent().await);
+    let exit = TestProxy::http(origin.address).await;
+    let (garbage, silent) = (garbage_server().await, Origin::silent().await);
     let to = exit.server.address;
     let fronts = [
         ("signed by somebody else", other.front(&["127.0.0.1"], 4000, to).await),
@@ -121,13 +121,13 @@ async fn a_proxy_that_cannot_show_who_it_is_learns_nothing_and_nothing_goes_stra
         let tunnel = client.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
         let whole = session.get("http://a.example/").await;
         for answer in [tunnel, whole] {
-            let said = String::from_utf8(answer.body).unwrap();
+            let reported = String::from_utf8(answer.body).unwrap();
             let kind = match why {
                 "silence" => "it did not answer in time",
                 _ => "no trusted TLS connection to it could be made",
             };
             assert_eq!(
-                (answer.status, said),
+                (answer.status, reported),
                 (502, format!("The session's proxy could not be used: {kind}.\n")),
                 "{why}"
             );
@@ -140,7 +140,7 @@ async fn a_proxy_that_cannot_show_who_it_is_learns_nothing_and_nothing_goes_stra
             );
         }
     }
-    let in_clear: Vec<_> = exit.asked().into_iter().filter(|line| line.contains("HTTP/1.1")).collect();
+    let in_clear: Vec<_> = exit.requests().into_iter().filter(|line| line.contains("HTTP/1.1")).collect();
     assert_eq!(in_clear, [""; 0], "no request, and so no password, was sent");
     assert_eq!(origin.connections(), 0);
 }

@@ -1,15 +1,15 @@
-//! Tunnels: bytes both ways, and their end.
+//! CONNECT tunnels: bytes both ways, and their end.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
     time::timeout,
 };
 
-use super::support::{Client, LONG, Origin, Session, until};
+use super::support::{Client, Origin, Session, TEST_TIMEOUT, until};
 
 const MIB: u64 = 1024 * 1024;
 
-/// Sends back what it gets, and ends when the other side has ended.
+/// An origin that sends back what it receives, until the peer closes.
 async fn echo() -> Origin {
     Origin::start(|stream| async move {
         let (mut read, mut write) = stream.into_inner().into_split();
@@ -29,13 +29,13 @@ async fn a_tunnel_carries_100_mib_both_ways_at_once() {
         for _ in 0..100 {
             write.write_all(&block).await.unwrap();
         }
-        // Half-closed: what is still under way must come back.
+        // Half-closed: bytes on their way must still come back.
         write.shutdown().await.unwrap();
     });
     let mut received = 0;
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        let read = timeout(LONG, read.read(&mut buffer)).await.expect("bytes in time").unwrap();
+        let read = timeout(TEST_TIMEOUT, read.read(&mut buffer)).await.expect("bytes in time").unwrap();
         if read == 0 {
             break;
         }
@@ -50,7 +50,7 @@ async fn a_tunnel_carries_100_mib_both_ways_at_once() {
 }
 
 #[tokio::test]
-async fn bytes_sent_along_with_connect_are_not_lost() {
+async fn bytes_sent_with_connect_reach_the_tunnel() {
     let origin = echo().await;
     let session = Session::open(&["127.0.0.1/32"]);
     let mut client = session.connect().await;
@@ -71,14 +71,14 @@ async fn a_tunnel_ends_with_either_side() {
     let session = Session::open(&["127.0.0.1/32"]);
     let mut tunnel = session.tunnel(origin.address).await;
     let mut all = Vec::new();
-    timeout(LONG, tunnel.read_to_end(&mut all)).await.expect("the origin's end arrives").unwrap();
+    timeout(TEST_TIMEOUT, tunnel.read_to_end(&mut all)).await.expect("the origin's end arrives").unwrap();
     assert_eq!(all, b"bye");
     drop(tunnel);
     until("the tunnel is gone", || session.handle.stats().connections == 0).await;
 }
 
 #[tokio::test]
-async fn closing_cuts_every_tunnel_and_connection_at_once() {
+async fn closing_ends_every_tunnel_and_connection() {
     let origin = echo().await;
     let silent = Origin::silent().await;
     let session = Session::open(&["127.0.0.1/32"]);
@@ -90,16 +90,16 @@ async fn closing_cuts_every_tunnel_and_connection_at_once() {
 
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let Session { handle, .. } = session;
-    timeout(LONG, handle.close()).await.expect("closing does not wait for anybody");
+    timeout(TEST_TIMEOUT, handle.close()).await.expect("closing does not wait for anybody");
     for mut client in [Client { stream: tunnel }, waiting, idle] {
         assert!(client.is_closed().await);
     }
-    // Three connections, the driver of the one to the silent origin, the listener.
+    // Three connections, the driver of the connection to the silent origin, the listener.
     until("the tasks are gone", || tokio::runtime::Handle::current().metrics().num_alive_tasks() <= before - 5).await;
 }
 
 #[tokio::test]
-async fn a_dropped_handle_closes_too() {
+async fn dropping_the_handle_closes_the_egress() {
     let origin = echo().await;
     let session = Session::open(&["127.0.0.1/32"]);
     let mut tunnel = Client { stream: session.tunnel(origin.address).await };
@@ -116,5 +116,5 @@ async fn sessions_do_not_end_with_each_other() {
     handle.close().await;
     tunnel.write_all(b"still").await.unwrap();
     let mut back = [0; 5];
-    timeout(LONG, tunnel.read_exact(&mut back)).await.expect("the other session goes on").unwrap();
+    timeout(TEST_TIMEOUT, tunnel.read_exact(&mut back)).await.expect("the other session goes on").unwrap();
 }

@@ -1,7 +1,7 @@
 //! WebSocket relays between a client and a session's browser.
 //!
 //! The upgrade is answered by actix itself, with a streaming body that is the whole relay (see
-//! `docs/decisions/0003-relay.md`): back-pressure is actix's in both directions, and the relay's life is that of the
+//! `docs/decisions/0003-websocket-relay-in-actix.md`): back-pressure is actix's in both directions, and the relay's life is that of the
 //! connection.
 
 mod backlog;

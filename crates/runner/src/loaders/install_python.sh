@@ -1,4 +1,4 @@
-# Makes an environment of the program's own and installs what it asks for: requirements.txt, or else pyproject.toml.
+# Creates a virtual environment and installs the dependencies of requirements.txt, or else of pyproject.toml.
 set -eu
 if "$PYTHON" -m pip --version >/dev/null 2>&1; then
   "$PYTHON" -m venv --without-pip "$VENV"
@@ -11,7 +11,7 @@ if [ -f requirements.txt ]; then
   echo "installing requirements.txt"
   pip install --requirement requirements.txt
 elif [ -f pyproject.toml ]; then
-  # What names no way to be built is no package: only what it depends on is installed.
+  # A project without a build backend is no package: only its dependencies are installed.
   "$PYTHON" - >/tmp/requirements.txt <<'PYTHON'
 try:
     import tomllib
@@ -30,5 +30,5 @@ PYTHON
 else
   echo "there is neither requirements.txt nor pyproject.toml: nothing is installed"
 fi
-# So that a process that is loaded later need not.
+# Compiled now, so that processes load faster.
 "$VENV/bin/python" -m compileall -q . >/dev/null 2>&1 || true

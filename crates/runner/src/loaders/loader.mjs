@@ -1,5 +1,5 @@
-// Loads the entrypoint of an app, says what it registers, waits for one call, runs it and ends.
-// Speaks over descriptor 3, one line of JSON at a time.
+// Loads the entrypoint of an app, reports what it registers, waits for one call, runs it and ends.
+// Communicates over descriptor 3, in lines of JSON.
 
 import fs from 'node:fs';
 import net from 'node:net';
@@ -16,7 +16,7 @@ const ENDS = ['.ts', '.mts', '.cts', '.js', '.mjs', '.cjs', '/index.ts', '/index
 const clients = new Set();
 let called = false;
 
-// What a bundler or a compiler resolves for TypeScript: names without an end, and .js where there is a .ts.
+// Resolves what bundlers and compilers accept for TypeScript: names without an extension, and .js for a .ts file.
 registerHooks({
   resolve(specifier, context, next) {
     let found;
@@ -33,7 +33,7 @@ registerHooks({
           found = next(name, context);
           break;
         } catch {
-          // The next one.
+          // Tries the next candidate.
         }
       }
       if (!found) throw error;
@@ -73,7 +73,7 @@ function raised(thrown) {
   try {
     console.error(thrown);
   } catch {
-    // It cannot be shown.
+    // The value cannot be printed.
   }
   conclude({ is: 'raised', reason: named(thrown) });
 }

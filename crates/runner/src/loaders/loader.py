@@ -46,7 +46,7 @@ def main(entrypoint):
 
 def load(entrypoint):
     path = os.path.join(APP, entrypoint)
-    # As for a program that is run by its name; and the root of the package, by which its parts may name each other.
+    # The folder of the program, as for a script, and the root of the package, for absolute imports.
     sys.path[0:1] = list(dict.fromkeys([os.path.dirname(path), APP]))
     sys.argv = [path]
     name = os.path.splitext(os.path.basename(path))[0]
@@ -113,5 +113,5 @@ def complain(error):
 
 if __name__ == "__main__":
     main(sys.argv[1])
-    # Nothing that the app registered for the end of the interpreter holds it up.
+    # Skips exit handlers of the app, which could block the end.
     os._exit(0)

@@ -10,58 +10,60 @@ use casement_domain::invocation::{Call, RunFailure};
 use tokio_util::sync::CancellationToken;
 
 use super::Inner;
-use crate::build::{fitting, moment};
+use crate::build::{clamped_time, truncated_line};
 use crate::call_records::CallRecord;
 use crate::failure;
 use crate::host::AppSandbox;
 use crate::link::{self, LineSink};
 use crate::protocol::{Answer, CallParams, Outcome, OutputLine, Request, next};
 
-/// How long a process may let a call wait before it takes it. What was loaded may have left something behind that stops it.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How many processes may have ended just before they were given a call.
-const MOST_REFUSALS: u32 = 5;
+/// The timeout for a process to take a call: the program may have blocked it while loading.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many processes may turn out to have ended before one takes the call.
+const MAX_REFUSALS: u32 = 5;
 
-/// A call of an earlier life of the server.
+/// A call of a previous server process.
 pub(super) struct AdoptedCall {
     pub(super) note: CallRecord,
-    /// Where it runs, if that is still there.
-    pub(super) room: Option<AppSandbox>,
+    /// Its sandbox, if that still runs.
+    pub(super) app_sandbox: Option<AppSandbox>,
 }
 
-/// Has a process take the call, and waits for its end.
+/// Gives the call to a process and waits for its end.
 pub(super) async fn run(
     inner: &Arc<Inner>,
     call: Call,
     lines: Arc<dyn Lines>,
-    unwanted: CancellationToken,
+    cancellation: CancellationToken,
 ) -> Result<Option<String>, RunFailure> {
     let pool = inner.pool(&call.runnable);
-    for _ in 0..MOST_REFUSALS {
-        let room = tokio::select! {
-            room = pool.take(call.limits) => room.map_err(failure::host)?,
-            () = unwanted.cancelled() => return Err(canceled()),
+    for _ in 0..MAX_REFUSALS {
+        let app_sandbox = tokio::select! {
+            app_sandbox = pool.take(call.limits) => app_sandbox.map_err(failure::host)?,
+            () = cancellation.cancelled() => return Err(canceled()),
         };
         let note = CallRecord {
-            sandbox: room.id.clone(),
+            sandbox: app_sandbox.id.clone(),
             output_bytes: call.limits.output_bytes,
             base: Some(call.runnable.environment.base_url.clone()),
             outcome: None,
         };
         inner.call_records.write(call.invocation, &note).map_err(failure::host)?;
-        let begun = tokio::select! {
+        let start = tokio::select! {
             biased;
-            () = unwanted.cancelled() => Err(canceled()),
-            begun = tokio::time::timeout(PATIENCE, begin(inner, &room, &call)) => match begun {
-                Ok(begun) => begun.map_err(failure::host),
+            () = cancellation.cancelled() => Err(canceled()),
+            start = tokio::time::timeout(TAKE_TIMEOUT, give_call(inner, &app_sandbox, &call)) => match start {
+                Ok(start) => start.map_err(failure::host),
                 Err(_) => Err(failure::host("its process did not take it")),
             },
         };
-        match begun {
-            Ok(Begun::Taken) => return mind(inner, call.invocation, note, room, lines, unwanted).await,
-            Ok(Begun::Refused) => room.end().await,
+        match start {
+            Ok(CallStart::Taken) => {
+                return follow_to_end(inner, call.invocation, note, app_sandbox, lines, cancellation).await;
+            }
+            Ok(CallStart::Refused) => app_sandbox.end().await,
             Err(failed) => {
-                room.end().await;
+                app_sandbox.end().await;
                 return Err(failed);
             }
         }
@@ -69,31 +71,33 @@ pub(super) async fn run(
     Err(failure::died("its process ended while it waited for the call, and so did those after it"))
 }
 
-/// What a process made of a call.
-enum Begun {
+/// The result of giving a call to a process.
+enum CallStart {
     Taken,
-    /// It has ended, and nothing of the call was begun.
+    /// The process has ended before it took the call.
     Refused,
 }
 
-/// Waits for the end of a call of an earlier life.
+/// Waits for the end of an adopted call.
 pub(super) async fn resume(
     inner: &Arc<Inner>,
     id: InvocationId,
     adopted: AdoptedCall,
     lines: Arc<dyn Lines>,
-    unwanted: CancellationToken,
+    cancellation: CancellationToken,
 ) -> Result<Option<String>, RunFailure> {
     match adopted {
         AdoptedCall { note: CallRecord { outcome: Some(outcome), output_bytes, .. }, .. } => {
             failure::outcome(outcome, output_bytes)
         }
-        AdoptedCall { room: None, .. } => Err(failure::lost("its process ended while the server was away")),
-        AdoptedCall { note, room: Some(room) } => mind(inner, id, note, room, lines, unwanted).await,
+        AdoptedCall { app_sandbox: None, .. } => Err(failure::lost("its process ended while the server was away")),
+        AdoptedCall { note, app_sandbox: Some(app_sandbox) } => {
+            follow_to_end(inner, id, note, app_sandbox, lines, cancellation).await
+        }
     }
 }
 
-async fn begin(inner: &Inner, room: &AppSandbox, call: &Call) -> std::io::Result<Begun> {
+async fn give_call(inner: &Inner, app_sandbox: &AppSandbox, call: &Call) -> std::io::Result<CallStart> {
     let left = call.deadline - inner.clock.now();
     let words = CallParams {
         invocation: call.invocation.to_string(),
@@ -103,33 +107,33 @@ async fn begin(inner: &Inner, room: &AppSandbox, call: &Call) -> std::io::Result
         output_bytes: call.limits.output_bytes,
         seconds: u64::try_from(left.whole_seconds()).unwrap_or_default(),
     };
-    // What was not asked whole was not heard.
-    let Ok(mut stream) = room.ask(&Request::Call(words)).await else { return Ok(Begun::Refused) };
+    // A request that was not sent completely was not taken.
+    let Ok(mut stream) = app_sandbox.ask(&Request::Call(words)).await else { return Ok(CallStart::Refused) };
     match next(&mut stream).await? {
-        Some(Answer::Done) => Ok(Begun::Taken),
-        Some(Answer::Refused { .. }) => Ok(Begun::Refused),
+        Some(Answer::Done) => Ok(CallStart::Taken),
+        Some(Answer::Refused { .. }) => Ok(CallStart::Refused),
         _ => Err(std::io::Error::other("its process broke off")),
     }
 }
 
-/// Follows it to its end, writes that down and ends the sandbox.
-async fn mind(
+/// Follows the call to its end, records the result and ends the sandbox.
+async fn follow_to_end(
     inner: &Inner,
     id: InvocationId,
     mut note: CallRecord,
-    room: AppSandbox,
+    app_sandbox: AppSandbox,
     lines: Arc<dyn Lines>,
-    unwanted: CancellationToken,
+    cancellation: CancellationToken,
 ) -> Result<Option<String>, RunFailure> {
     let outcome = tokio::select! {
         biased;
-        () = unwanted.cancelled() => {
-            room.end().await;
+        () = cancellation.cancelled() => {
+            app_sandbox.end().await;
             return Err(canceled());
         }
-        outcome = follow(inner, &room, &*lines) => outcome,
+        outcome = follow(inner, &app_sandbox, &*lines) => outcome,
     };
-    let out_of_memory = room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed);
+    let out_of_memory = app_sandbox.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed);
     let died = matches!(outcome, None | Some(Outcome::Died { .. }));
     let outcome = match outcome {
         _ if died && out_of_memory => {
@@ -139,40 +143,43 @@ async fn mind(
         None => Outcome::Lost,
     };
     note.outcome = Some(outcome.clone());
-    let noted = inner.call_records.write(id, &note);
-    if let Err(error) = noted {
-        tracing::error!(call = %id, %error, "the end of a call cannot be written down");
+    let written = inner.call_records.write(id, &note);
+    if let Err(error) = written {
+        tracing::error!(call = %id, %error, "cannot record the result of a call");
     }
-    // What ran in it has ended by now, and its end is written down: the rest is nobody's time but ours.
-    drop(room);
+    // The result is recorded, so the sandbox can end in the background.
+    drop(app_sandbox);
     let end = failure::outcome(outcome, note.output_bytes);
     if died && out_of_memory { end.map_err(|failed| failure::died(failed.reason)) } else { end }
 }
 
-/// Its lines and how it ended; nothing when the sandbox broke off.
-async fn follow(inner: &Inner, room: &AppSandbox, lines: &dyn Lines) -> Option<Outcome> {
+/// Forwards the lines of a call and returns how it ended; `None` if the connection to the sandbox broke.
+async fn follow(inner: &Inner, app_sandbox: &AppSandbox, lines: &dyn Lines) -> Option<Outcome> {
     let from = lines.taken().await;
-    let mut stream = room.ask(&Request::Follow { from }).await.ok()?;
-    match link::words(&mut stream, &mut Hand { inner, lines, next: from }).await {
+    let mut stream = app_sandbox.ask(&Request::Follow { from }).await.ok()?;
+    match link::next_answer(&mut stream, &mut LineForwarder { inner, lines, next: from }).await {
         Ok(Answer::Ended(outcome)) => Some(outcome),
         _ => None,
     }
 }
 
-/// Hands lines on. Their numbers are ours: an inside may tell any.
-struct Hand<'a> {
+/// Forwards lines and renumbers them, because a sandbox's numbers are untrusted.
+struct LineForwarder<'a> {
     inner: &'a Inner,
     lines: &'a dyn Lines,
     next: u64,
 }
 
 #[async_trait]
-impl LineSink for Hand<'_> {
-    async fn hear(&mut self, said: Vec<OutputLine>) {
+impl LineSink for LineForwarder<'_> {
+    async fn push(&mut self, lines_in: Vec<OutputLine>) {
         let now = self.inner.clock.now();
-        let line =
-            |(number, said): (u64, OutputLine)| Line { number, at: moment(said.at, now), text: fitting(said.text) };
-        let heard: Vec<Line> = (self.next..).zip(said).map(line).collect();
+        let line = |(number, lines_in): (u64, OutputLine)| Line {
+            number,
+            at: clamped_time(lines_in.at, now),
+            text: truncated_line(lines_in.text),
+        };
+        let heard: Vec<Line> = (self.next..).zip(lines_in).map(line).collect();
         self.next += heard.len() as u64;
         self.lines.push(heard).await;
     }

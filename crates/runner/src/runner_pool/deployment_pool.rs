@@ -15,22 +15,22 @@ use crate::host::{AppSandbox, SandboxParams, authority};
 use crate::link;
 use crate::protocol::{Answer, Exit, Outcome, Request};
 
-/// How many wait at most: one, and more of them while calls come faster than processes are loaded.
-const MOST_READY: usize = 4;
-/// After how long without such calls one is enough again.
-const CALM: Duration = Duration::from_secs(60);
-/// After how many failures in a row the deployment is given up, and how long each is rested.
-const MOST_FAILURES: u32 = 3;
-const REST: Duration = Duration::from_secs(2);
+/// The most ready processes: one usually, more while calls come faster than processes load.
+const MAX_READY: usize = 4;
+/// After this long without a shortage, one ready process is enough again.
+const SHORTAGE_WINDOW: Duration = Duration::from_secs(60);
+/// The failed loads in a row after which the deployment fails, and the pause after each.
+const MAX_FAILURES: u32 = 3;
+const LOAD_BACKOFF: Duration = Duration::from_secs(2);
 
-/// How often in a row this machine may fail to load one before those who wait are told.
-const MOST_STUMBLES: u32 = 5;
-/// The longest rest where a process is held ready and will not stay: calls have theirs loaded meanwhile.
-const LONGEST_REST: Duration = Duration::from_secs(300);
-/// How many processes of one deployment are loaded at a time, and how long each keeps the others of this machine from it: most that take
-/// longer wait for something.
-const LOADING_OF_ONE: usize = 2;
-const TURN: Duration = Duration::from_secs(10);
+/// How often in a row this machine may fail to load a process before a waiting call fails.
+const MAX_HOST_FAILURES: u32 = 5;
+/// The longest pause if a ready process keeps ending; calls still get theirs loaded meanwhile.
+const MAX_READY_BACKOFF: Duration = Duration::from_secs(300);
+/// Simultaneous loads of one deployment, and how long each holds a slot of the machine: a load that takes longer mostly
+/// waits for something.
+const MAX_LOADING_PER_DEPLOYMENT: usize = 2;
+const LOAD_SLOT_TIME: Duration = Duration::from_secs(10);
 
 /// The processes of one deployment.
 pub(super) struct DeploymentPool {
@@ -40,136 +40,137 @@ pub(super) struct DeploymentPool {
     state: Mutex<State>,
 }
 
-/// Why a process was not loaded.
-enum NotLoaded {
-    /// The program's own fault: another one will not be loaded either.
+/// The reason why a process was not loaded.
+enum LoadError {
+    /// The program's own fault, which will repeat.
     Program(String),
-    /// It took too long: by itself, or because this machine was busy.
-    Late(String),
-    /// This machine's, which may pass.
+    /// Loading timed out: because of the program, or because this machine is busy.
+    TimedOut(String),
+    /// A fault of this machine, which may pass.
     Host(String),
 }
 
-impl NotLoaded {
+impl LoadError {
     fn reason(self) -> String {
         match self {
-            Self::Program(reason) | Self::Late(reason) | Self::Host(reason) => reason,
+            Self::Program(reason) | Self::TimedOut(reason) | Self::Host(reason) => reason,
         }
     }
 }
 
-fn host(error: impl std::fmt::Display) -> NotLoaded {
-    NotLoaded::Host(error.to_string())
+fn host(error: impl std::fmt::Display) -> LoadError {
+    LoadError::Host(error.to_string())
 }
 
-/// Whose fault it is that a process ended before it was loaded.
-fn fault(outcome: Outcome, room: &AppSandbox) -> NotLoaded {
-    let own_limit = room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed);
+/// Classifies the end of a process that was not loaded yet.
+fn classify_exit(outcome: Outcome, app_sandbox: &AppSandbox) -> LoadError {
+    let own_limit = app_sandbox.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed);
     let blame = match &outcome {
-        _ if own_limit => NotLoaded::Program,
-        Outcome::Died { exit: Exit::Late } => NotLoaded::Late,
-        // Nobody inside does so: the kernel has, for want of memory.
-        Outcome::Died { exit: Exit::Signal(9) } => NotLoaded::Host,
-        _ => NotLoaded::Program,
+        _ if own_limit => LoadError::Program,
+        Outcome::Died { exit: Exit::Late } => LoadError::TimedOut,
+        // No program in the sandbox sends this signal: the kernel did, for lack of memory.
+        Outcome::Died { exit: Exit::Signal(9) } => LoadError::Host,
+        _ => LoadError::Program,
     };
-    blame(load_failure(outcome, room))
+    blame(load_failure(outcome, app_sandbox))
 }
 
 #[derive(Default)]
 struct State {
-    kept: bool,
-    ready: VecDeque<Waiting>,
+    keeps_ready: bool,
+    ready: VecDeque<ReadyProcess>,
     waiters: VecDeque<oneshot::Sender<Result<AppSandbox, String>>>,
     loading: usize,
     failures: u32,
-    stumbles: u32,
-    wanted: usize,
-    missed: Option<Instant>,
-    /// How many in a row ended while they waited, or were not loaded in time; and until when none is held ready because of that.
-    lapses: u32,
-    rests: Option<Instant>,
-    /// When the first of them was not loaded in time since one was.
-    late_since: Option<Instant>,
+    host_failures: u32,
+    target: usize,
+    shortage_at: Option<Instant>,
+    /// How many in a row ended while they waited or were not loaded in time, and until when none is kept ready because
+    /// of that.
+    suspensions: u32,
+    suspended_until: Option<Instant>,
+    /// The time of the first late load since the last successful one.
+    first_timeout: Option<Instant>,
 }
 
-/// A process that is held ready.
-struct Waiting {
-    room: AppSandbox,
+/// A ready process.
+struct ReadyProcess {
+    app_sandbox: AppSandbox,
     since: Instant,
 }
 
 impl State {
-    /// A process that waits, if one does.
-    fn ready(&mut self) -> Option<AppSandbox> {
-        self.bury();
-        self.ready.pop_front().map(|waiting| waiting.room)
+    /// Takes a ready process, if there is one.
+    fn take_ready(&mut self) -> Option<AppSandbox> {
+        self.remove_ended();
+        self.ready.pop_front().map(|waiting| waiting.app_sandbox)
     }
 
-    /// Lets go of those that have ended while they waited.
-    fn bury(&mut self) {
-        let (living, ended): (VecDeque<Waiting>, VecDeque<Waiting>) =
-            std::mem::take(&mut self.ready).into_iter().partition(|waiting| is_alive(&waiting.room));
-        self.ready = living;
+    /// Removes ready processes that have ended.
+    fn remove_ended(&mut self) {
+        let (alive, ended): (VecDeque<ReadyProcess>, VecDeque<ReadyProcess>) =
+            std::mem::take(&mut self.ready).into_iter().partition(|waiting| is_alive(&waiting.app_sandbox));
+        self.ready = alive;
         if let Some(longest) = ended.iter().map(|waiting| waiting.since.elapsed()).max() {
-            if longest > LONGEST_REST {
-                self.lapses = 0;
+            if longest > MAX_READY_BACKOFF {
+                self.suspensions = 0;
             }
-            self.lapse();
+            self.suspend_ready();
         }
     }
 
-    /// None is held ready for a while, and for longer each time.
-    fn lapse(&mut self) {
-        let rest = REST.saturating_mul(1 << self.lapses.min(10)).min(LONGEST_REST);
-        self.lapses = self.lapses.saturating_add(1);
-        self.rests = Some(Instant::now() + rest);
+    /// Suspends ready processes for a while, longer each time.
+    fn suspend_ready(&mut self) {
+        let backoff = LOAD_BACKOFF.saturating_mul(1 << self.suspensions.min(10)).min(MAX_READY_BACKOFF);
+        self.suspensions = self.suspensions.saturating_add(1);
+        self.suspended_until = Some(Instant::now() + backoff);
     }
 
-    /// Holds none ready any more, if it was to be; whether it was.
+    /// Stops keeping processes ready; returns whether they were.
     fn give_up(&mut self) -> bool {
-        if self.kept {
-            self.wanted = 0;
+        if self.keeps_ready {
+            self.target = 0;
         }
-        std::mem::take(&mut self.kept)
+        std::mem::take(&mut self.keeps_ready)
     }
 
-    /// How many are missing: for those who wait, and, where that is no vain endeavour, to be held ready.
+    /// Returns the number of processes to load: for waiting calls and, unless suspended, to keep ready.
     fn missing(&self) -> usize {
-        let rests = self.rests.is_some_and(|until| Instant::now() < until);
-        let wanted = if rests { 0 } else { self.wanted };
-        (self.waiters.len() + wanted).saturating_sub(self.loading + self.ready.len())
+        let is_suspended = self.suspended_until.is_some_and(|until| Instant::now() < until);
+        let target = if is_suspended { 0 } else { self.target };
+        (self.waiters.len() + target).saturating_sub(self.loading + self.ready.len())
     }
 }
 
 impl DeploymentPool {
-    pub(super) fn new(runner_pool: &Arc<Inner>, runnable: Runnable, wanted: usize) -> Self {
-        let state = State { wanted, ..State::default() };
+    pub(super) fn new(runner_pool: &Arc<Inner>, runnable: Runnable, target: usize) -> Self {
+        let state = State { target, ..State::default() };
         Self {
             runner_pool: Arc::downgrade(runner_pool),
             runnable,
-            loading: Semaphore::new(LOADING_OF_ONE),
+            loading: Semaphore::new(MAX_LOADING_PER_DEPLOYMENT),
             state: Mutex::new(state),
         }
     }
 
-    /// Holds a process ready from now on.
+    /// Keeps a process ready from now on.
     pub(super) fn keep(self: &Arc<Self>) {
         {
             let mut state = self.state();
-            if state.kept {
+            if state.keeps_ready {
                 return;
             }
-            state.kept = true;
-            state.wanted = state.wanted.max(1);
+            state.keeps_ready = true;
+            state.target = state.target.max(1);
         }
         self.replenish();
     }
 
-    /// Holds none ready any more, and ends those that wait. Whether it is still needed, by calls that wait for it.
+    /// Stops keeping processes ready and ends those that wait. Returns true if calls still wait for the pool.
     pub(super) fn close(&self) -> bool {
         let mut state = self.state();
-        state.kept = false;
-        state.wanted = 0;
+        state.keeps_ready = false;
+        state.target = 0;
         let ended = std::mem::take(&mut state.ready);
         let needed = !state.waiters.is_empty();
         drop(state);
@@ -177,43 +178,43 @@ impl DeploymentPool {
         needed
     }
 
-    /// A loaded process, which is then nobody else's.
+    /// Takes a loaded process, which then belongs to the caller.
     pub(super) async fn take(self: &Arc<Self>, limits: CallLimits) -> Result<AppSandbox, String> {
         let runner_pool = self.runner_pool.upgrade().ok_or("the server is going down")?;
-        if limits != runner_pool.rooms.config.call_limits {
-            return self.load(limits).await.map_err(NotLoaded::reason);
+        if limits != runner_pool.sandboxes.config.call_limits {
+            return self.load(limits).await.map_err(LoadError::reason);
         }
         let waiting = {
             let mut state = self.state();
-            match state.ready() {
-                Some(room) => Ok(room),
+            match state.take_ready() {
+                Some(app_sandbox) => Ok(app_sandbox),
                 None => {
-                    if state.kept {
-                        state.wanted = (state.wanted + 1).min(MOST_READY);
-                        state.missed = Some(Instant::now());
+                    if state.keeps_ready {
+                        state.target = (state.target + 1).min(MAX_READY);
+                        state.shortage_at = Some(Instant::now());
                     }
-                    let (give, waiting) = oneshot::channel();
-                    state.waiters.push_back(give);
+                    let (sender, waiting) = oneshot::channel();
+                    state.waiters.push_back(sender);
                     Err(waiting)
                 }
             }
         };
         self.replenish();
         match waiting {
-            Ok(room) => Ok(room),
+            Ok(app_sandbox) => Ok(app_sandbox),
             Err(waiting) => waiting.await.unwrap_or_else(|_| Err("the process was lost".to_owned())),
         }
     }
 
-    /// Begins to load as many as are missing.
+    /// Starts loading the missing processes.
     fn replenish(self: &Arc<Self>) {
         let missing = {
             let mut state = self.state();
-            if state.missed.is_some_and(|missed| missed.elapsed() > CALM) {
-                state.wanted = state.wanted.min(1);
-                state.missed = None;
+            if state.shortage_at.is_some_and(|shortage_at| shortage_at.elapsed() > SHORTAGE_WINDOW) {
+                state.target = state.target.min(1);
+                state.shortage_at = None;
             }
-            state.bury();
+            state.remove_ended();
             state.waiters.retain(|waiter| !waiter.is_closed());
             let missing = state.missing();
             state.loading += missing;
@@ -227,59 +228,59 @@ impl DeploymentPool {
 
     async fn load_one(self: Arc<Self>) {
         let Some(runner_pool) = self.runner_pool.upgrade() else { return };
-        let loaded = self.load(runner_pool.rooms.config.call_limits).await;
+        let loaded = self.load(runner_pool.sandboxes.config.call_limits).await;
         let failed = match loaded {
-            Ok(room) => {
+            Ok(app_sandbox) => {
                 {
                     let mut state = self.state();
-                    (state.failures, state.stumbles, state.late_since) = (0, 0, None);
+                    (state.failures, state.host_failures, state.first_timeout) = (0, 0, None);
                 }
-                self.offer(room);
+                self.offer(app_sandbox);
                 None
             }
             Err(failed) => Some(failed),
         };
         match failed {
-            Some(NotLoaded::Program(reason)) => self.fail(&runner_pool, reason).await,
-            Some(NotLoaded::Late(reason)) => self.be_late(&runner_pool, reason),
-            Some(NotLoaded::Host(reason)) => self.stumble(reason).await,
+            Some(LoadError::Program(reason)) => self.fail(&runner_pool, reason).await,
+            Some(LoadError::TimedOut(reason)) => self.fail_timeout(&runner_pool, reason),
+            Some(LoadError::Host(reason)) => self.fail_host(reason).await,
             None => {}
         }
         self.state().loading -= 1;
         self.replenish();
     }
 
-    /// Gives a process to the first who waits, or has it wait itself.
-    fn offer(self: &Arc<Self>, mut room: AppSandbox) {
+    /// Gives a process to the first waiting call, or keeps it ready.
+    fn offer(self: &Arc<Self>, mut app_sandbox: AppSandbox) {
         let mut state = self.state();
         while let Some(waiter) = state.waiters.pop_front() {
-            match waiter.send(Ok(room)) {
+            match waiter.send(Ok(app_sandbox)) {
                 Ok(()) => return,
-                Err(Ok(back)) => room = back,
+                Err(Ok(back)) => app_sandbox = back,
                 Err(Err(_)) => return,
             }
         }
-        if state.ready.len() < state.wanted {
-            self.watch(&room);
-            state.ready.push_back(Waiting { room, since: Instant::now() });
+        if state.ready.len() < state.target {
+            self.watch(&app_sandbox);
+            state.ready.push_back(ReadyProcess { app_sandbox, since: Instant::now() });
         }
     }
 
-    /// Loads another one when this one ends while it waits; when it was taken, nothing is missing then.
-    fn watch(self: &Arc<Self>, room: &AppSandbox) {
-        let (Ok(sandbox), pool) = (room.sandbox().cloned(), Arc::downgrade(self)) else { return };
+    /// Loads a replacement if a ready process ends; if it was taken, nothing is missing then.
+    fn watch(self: &Arc<Self>, app_sandbox: &AppSandbox) {
+        let (Ok(sandbox), pool) = (app_sandbox.sandbox().cloned(), Arc::downgrade(self)) else { return };
         tokio::spawn(async move {
             sandbox.exited().await.ok();
             if let Some(pool) = pool.upgrade() {
                 pool.replenish();
-                pool.replenish_rested();
+                pool.replenish_after_suspension();
             }
         });
     }
 
-    /// Looks again what is missing, once there was a rest.
-    fn replenish_rested(self: &Arc<Self>) {
-        let Some(until) = self.state().rests.filter(|until| Instant::now() < *until) else { return };
+    /// Replenishes again after the suspension.
+    fn replenish_after_suspension(self: &Arc<Self>) {
+        let Some(until) = self.state().suspended_until.filter(|until| Instant::now() < *until) else { return };
         let pool = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep_until(until).await;
@@ -289,97 +290,97 @@ impl DeploymentPool {
         });
     }
 
-    /// Tells whoever waits that it took too long. Nobody knows whose fault that is, so that the deployment is given up only when it has
-    /// gone on for longer than a machine is busy.
-    fn be_late(self: &Arc<Self>, runner_pool: &Inner, reason: String) {
-        let patience = Duration::from_secs(runner_pool.rooms.config.give_up_seconds);
-        let (failed_deployment, waiter) = {
+    /// Fails the first waiting call because loading timed out. The fault is unknown, so the deployment fails only if
+    /// this lasts longer than a machine is busy.
+    fn fail_timeout(self: &Arc<Self>, runner_pool: &Inner, reason: String) {
+        let limit = Duration::from_secs(runner_pool.sandboxes.config.give_up_seconds);
+        let (has_failed, waiter) = {
             let mut state = self.state();
-            state.lapse();
-            let late = state.late_since.get_or_insert_with(Instant::now).elapsed();
-            let failed_deployment = late >= patience && state.give_up();
-            (failed_deployment, state.waiters.pop_front())
+            state.suspend_ready();
+            let late = state.first_timeout.get_or_insert_with(Instant::now).elapsed();
+            let has_failed = late >= limit && state.give_up();
+            (has_failed, state.waiters.pop_front())
         };
-        tracing::warn!(deployment = %self.runnable.deployment, reason, "a process was not loaded");
+        tracing::warn!(deployment = %self.runnable.deployment, reason, "failed to load an app process");
         if let Some(waiter) = waiter {
             waiter.send(Err(reason.clone())).ok();
         }
-        if failed_deployment {
+        if has_failed {
             runner_pool.fall.send(FailedDeployment { deployment: self.runnable.deployment, reason }).ok();
         } else {
-            self.replenish_rested();
+            self.replenish_after_suspension();
         }
     }
 
-    /// Tells whoever waits that there will be no process, and gives the deployment up when that has gone on for a while.
+    /// Fails the first waiting call, and the deployment after several failures in a row.
     async fn fail(&self, runner_pool: &Inner, reason: String) {
-        let (failed_deployment, waiter) = {
+        let (has_failed, waiter) = {
             let mut state = self.state();
             state.failures += 1;
-            let failed_deployment = state.failures >= MOST_FAILURES && state.give_up();
-            (failed_deployment, state.waiters.pop_front())
+            let has_failed = state.failures >= MAX_FAILURES && state.give_up();
+            (has_failed, state.waiters.pop_front())
         };
-        tracing::debug!(deployment = %self.runnable.deployment, reason, "a process was not loaded");
+        tracing::debug!(deployment = %self.runnable.deployment, reason, "failed to load an app process");
         if let Some(waiter) = waiter {
             waiter.send(Err(reason.clone())).ok();
         }
-        if failed_deployment {
+        if has_failed {
             runner_pool.fall.send(FailedDeployment { deployment: self.runnable.deployment, reason }).ok();
         } else {
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(LOAD_BACKOFF).await;
         }
     }
 
-    /// Whoever waits goes on waiting while this machine may come to itself again; nothing of it is the program's fault.
-    async fn stumble(&self, reason: String) {
-        let (stumbles, waiter) = {
+    /// Keeps calls waiting while this machine may recover; it is not the program's fault.
+    async fn fail_host(&self, reason: String) {
+        let (host_failures, waiter) = {
             let mut state = self.state();
-            state.stumbles += 1;
-            let waiter = if state.stumbles >= MOST_STUMBLES { state.waiters.pop_front() } else { None };
-            (state.stumbles, waiter)
+            state.host_failures += 1;
+            let waiter = if state.host_failures >= MAX_HOST_FAILURES { state.waiters.pop_front() } else { None };
+            (state.host_failures, waiter)
         };
-        tracing::warn!(deployment = %self.runnable.deployment, reason, "this machine could not load a process");
+        tracing::warn!(deployment = %self.runnable.deployment, reason, "this machine failed to load an app process");
         if let Some(waiter) = waiter {
             waiter.send(Err(reason)).ok();
         }
-        tokio::time::sleep(REST * stumbles.min(MOST_STUMBLES)).await;
+        tokio::time::sleep(LOAD_BACKOFF * host_failures.min(MAX_HOST_FAILURES)).await;
     }
 
-    async fn load(&self, limits: CallLimits) -> Result<AppSandbox, NotLoaded> {
+    async fn load(&self, limits: CallLimits) -> Result<AppSandbox, LoadError> {
         let runner_pool = self.runner_pool.upgrade().ok_or_else(|| host("the server is going down"))?;
-        let place = runner_pool.artifacts.place(&self.runnable.artifact).await.map_err(host)?;
+        let place = runner_pool.artifacts.directory_of(&self.runnable.artifact).await.map_err(host)?;
         let _own = self.loading.acquire().await.map_err(host)?;
-        let turn = runner_pool.loading.acquire().await.map_err(host)?;
+        let load_slot = runner_pool.loading.acquire().await.map_err(host)?;
         let environment = &self.runnable.environment;
-        let wanted = SandboxParams {
+        let target = SandboxParams {
             kind: 'r',
             memory_bytes: limits.memory_bytes,
             disk_bytes: limits.disk_bytes,
             processes: limits.processes,
-            reach: EgressPolicy::Web(authority(&environment.base_url).into_iter().collect()),
+            policy: EgressPolicy::Web(authority(&environment.base_url).into_iter().collect()),
             artifact: Some(&place),
             base_url: Some(&environment.base_url),
         };
-        let room = runner_pool.rooms.open(wanted).await.map_err(host)?;
-        let seconds = runner_pool.rooms.config.load_seconds;
-        let command = load_command(&runner_pool.rooms, &self.runnable.entrypoint, environment, seconds);
-        let mut stream = room.ask(&Request::Load(command)).await.map_err(host)?;
-        let mut deaf = link::DiscardLines;
-        let mut answering = std::pin::pin!(link::words(&mut stream, &mut deaf));
-        let soon = tokio::time::timeout(TURN, &mut answering).await;
-        drop(turn);
-        let answer = match soon {
+        let app_sandbox = runner_pool.sandboxes.open(target).await.map_err(host)?;
+        let seconds = runner_pool.sandboxes.config.load_seconds;
+        let command = load_command(&runner_pool.sandboxes, &self.runnable.entrypoint, environment, seconds);
+        let mut stream = app_sandbox.ask(&Request::Load(command)).await.map_err(host)?;
+        let mut sink = link::DiscardLines;
+        let mut answering = std::pin::pin!(link::next_answer(&mut stream, &mut sink));
+        let early = tokio::time::timeout(LOAD_SLOT_TIME, &mut answering).await;
+        drop(load_slot);
+        let answer = match early {
             Ok(answer) => Ok(answer),
             Err(_) => tokio::time::timeout(Duration::from_secs(seconds + 30), answering).await,
         };
         match answer {
-            Ok(Ok(Answer::Loaded { .. })) => Ok(room),
-            Ok(Ok(Answer::Ended(outcome))) => Err(fault(outcome, &room)),
-            Ok(Ok(Answer::Refused { reason })) => Err(NotLoaded::Program(reason)),
-            Ok(Ok(_)) => Err(NotLoaded::Program("its process said something else than was asked".to_owned())),
-            // The whole sandbox, not the program alone: held down by its own limits, or ended from outside.
-            Ok(Err(_)) if room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed) => {
-                Err(NotLoaded::Program(OUT_OF_MEMORY.to_owned()))
+            Ok(Ok(Answer::Loaded { .. })) => Ok(app_sandbox),
+            Ok(Ok(Answer::Ended(outcome))) => Err(classify_exit(outcome, &app_sandbox)),
+            Ok(Ok(Answer::Refused { reason })) => Err(LoadError::Program(reason)),
+            Ok(Ok(_)) => Err(LoadError::Program("its process said something else than was asked".to_owned())),
+            // The whole sandbox ended, not only the program: by its own limits, or from outside.
+            Ok(Err(_)) if app_sandbox.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed) => {
+                Err(LoadError::Program(OUT_OF_MEMORY.to_owned()))
             }
             Ok(Err(_)) => Err(host("its process broke off")),
             Err(_) => Err(host("its process was not loaded in time")),
@@ -391,6 +392,6 @@ impl DeploymentPool {
     }
 }
 
-fn is_alive(room: &AppSandbox) -> bool {
-    room.sandbox().is_ok_and(casement_sandbox::Sandbox::is_alive)
+fn is_alive(app_sandbox: &AppSandbox) -> bool {
+    app_sandbox.sandbox().is_ok_and(casement_sandbox::Sandbox::is_alive)
 }

@@ -1,4 +1,4 @@
-//! Sources that become something to run, and those that do not.
+//! Builds of sources, successful and failing ones.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use casement_runner::EgressPolicy;
 use futures_util::FutureExt as _;
 use tokio::net::TcpListener;
 
-use crate::support::{Heard, LOCAL_PYTHON, Place, for_node, until};
+use crate::support::{Fixture, Heard, LOCAL_PYTHON, for_node, until};
 
 pub(crate) const PYTHON: &[(&str, &str)] =
     &[("requirements.txt", "kernel==0.80.0\n"), ("main.py", include_str!("apps/main.py"))];
@@ -22,100 +22,102 @@ pub(crate) const NODE: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_python_program_is_built_once_and_says_what_it_registers() {
-    let (mut place, first) = (Place::new(), Arc::new(Heard::default()));
+async fn a_python_program_is_built_once_and_lists_its_apps() {
+    let (mut fixture, first) = (Fixture::new(), Arc::new(Heard::default()));
     let built =
-        place.build(PYTHON, "main.py", &first).await.unwrap_or_else(|failed| panic!("{failed}: {}", first.text()));
+        fixture.build(PYTHON, "main.py", &first).await.unwrap_or_else(|failed| panic!("{failed}: {}", first.text()));
     let apps: Vec<_> = built.apps.iter().map(|app| app.name.as_str()).collect();
     assert_eq!(apps, ["trials", "second"]);
     assert!(built.apps[0].actions.contains(&"echo".to_owned()), "{:?}", built.apps);
-    let again = Arc::new(Heard::default());
-    place.again();
-    assert_eq!(place.build(PYTHON, "main.py", &again).await.unwrap(), built);
-    assert!(again.text().contains("built before"), "{}", again.text());
-    assert_eq!(place.gate.asked(), Vec::<String>::new());
+    let restart = Arc::new(Heard::default());
+    fixture.restart();
+    assert_eq!(fixture.build(PYTHON, "main.py", &restart).await.unwrap(), built);
+    assert!(restart.text().contains("built before"), "{}", restart.text());
+    assert_eq!(fixture.gate.requests(), Vec::<String>::new());
 }
 
-/// As after an upgrade of the system.
+/// As after an upgrade of the system's Python.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_built_with_another_interpreter_is_not_used_again() {
-    let mut place = Place::new();
+async fn an_artifact_of_another_interpreter_is_not_reused() {
+    let mut fixture = Fixture::new();
     let lines = Arc::new(Heard::default());
-    place.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
-    // Another one, which sandboxes do not see: there the installation fails that this is about.
-    let newer = place.config.data_dir.join("python");
-    let text = place.config.data_dir.join("python.sh");
+    fixture.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
+    // A second interpreter, which sandboxes do not see, so the installation fails with it.
+    let newer = fixture.config.data_dir.join("python");
+    let text = fixture.config.data_dir.join("python.sh");
     std::fs::write(&text, "#!/bin/sh\necho cpython-399-x86_64-linux-gnu\n").unwrap();
-    // A file that this process itself had open for writing may be busy: another test's child may still hold it.
+    // Copied by another program: a file that this process had open for writing may be busy in the child of another
+    // test.
     assert!(Command::new("install").args(["--mode=755"]).args([&text, &newer]).status().unwrap().success());
-    place.config.python = newer;
-    place.again();
+    fixture.config.python = newer;
+    fixture.restart();
     let lines = Arc::new(Heard::default());
-    let failed = place.build(PYTHON, "main.py", &lines).await.unwrap_err();
+    let failed = fixture.build(PYTHON, "main.py", &lines).await.unwrap_err();
     assert_eq!(failed.step, BuildStep::Install, "{failed}");
     assert!(!lines.text().contains("built before"), "{}", lines.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_typescript_program_is_built_with_its_dependencies() {
-    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
     let built =
-        place.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
+        fixture.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     assert_eq!(built.apps.len(), 1);
     assert_eq!(built.apps[0].name, "trials");
     assert!(built.apps[0].actions.contains(&"echo".to_owned()), "{:?}", built.apps);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_cannot_be_loaded_says_why() {
-    let (mut place, lines) = (Place::new(), Arc::new(Heard::default()));
-    let failed = place
+async fn a_load_failure_has_a_reason() {
+    let (mut fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let failed = fixture
         .build(&[("main.py", "print('so far')\nraise ValueError('not today')\n")], "main.py", &lines)
         .await
         .unwrap_err();
     assert_eq!((failed.step, failed.reason.as_str()), (BuildStep::Load, "main.py: ValueError: not today"));
     assert!(lines.text().contains("so far") && lines.text().contains("line 2"), "{}", lines.text());
-    let failed = place.build(&[("main.py", "x = 1\n")], "main.py", &lines).await.unwrap_err();
+    let failed = fixture.build(&[("main.py", "x = 1\n")], "main.py", &lines).await.unwrap_err();
     assert!(failed.reason.contains("does not import kernel"), "{failed}");
 
-    // What they left is known, although nobody will ever name it. It is not taken from a build that has just used it.
-    let here = place.unpacked();
+    // Their artifacts are listed, although no deployment will refer to them. A build that has just used an artifact
+    // keeps it.
+    let here = fixture.unpacked();
     assert_eq!(here.len(), 2);
-    let kept: Vec<String> = place.workshop.kept().await.into_iter().map(|(name, _)| name).collect();
+    let kept: Vec<String> = fixture.builder.kept().await.into_iter().map(|(name, _)| name).collect();
     assert!(here.iter().all(|name| kept.contains(name)), "{here:?} {kept:?}");
-    place.workshop.discard(&here[0]).await;
-    assert_eq!(place.unpacked(), here);
-    place.again();
-    place.workshop.discard(&here[0]).await;
-    assert_eq!(place.unpacked(), here[1..]);
-    let kept = place.workshop.kept().await;
+    fixture.builder.discard(&here[0]).await;
+    assert_eq!(fixture.unpacked(), here);
+    fixture.restart();
+    fixture.builder.discard(&here[0]).await;
+    assert_eq!(fixture.unpacked(), here[1..]);
+    let kept = fixture.builder.kept().await;
     assert!(kept.iter().all(|(name, _)| *name != here[0]) && kept.iter().any(|(name, _)| *name == here[1]), "{kept:?}");
 }
 
-/// Says that it is being loaded, and never comes to an end with it.
+/// Prints that it is being loaded, and never finishes.
 const ENDLESS: &str = "import time\nprint('loading for ever')\nwhile True:\n    time.sleep(1)\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_build_that_takes_too_long_to_load_fails_and_ends_with_all_that_it_started() {
-    let (place, lines) = (Place::with(|config| config.load_seconds = 20), Arc::new(Heard::default()));
-    let failed = place.build(&[("main.py", ENDLESS)], "main.py", &lines).await.unwrap_err();
+async fn a_load_timeout_fails_the_build_and_ends_its_processes() {
+    let (fixture, lines) = (Fixture::with(|config| config.load_seconds = 20), Arc::new(Heard::default()));
+    let failed = fixture.build(&[("main.py", ENDLESS)], "main.py", &lines).await.unwrap_err();
     assert_eq!((failed.step, failed.reason.as_str()), (BuildStep::Load, "main.py: its process was not done in time"));
     assert!(lines.text().contains("loading for ever"), "{}", lines.text());
-    until("no sandbox of it is left", || place.builds().is_empty()).await;
+    until("no sandbox of it is left", || fixture.builds().is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_build_that_is_given_up_ends_with_its_sandbox() {
-    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+async fn a_cancelled_build_ends_with_its_sandbox() {
+    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
     tokio::select! {
-        ended = place.build(&[("main.py", ENDLESS)], "main.py", &lines) => panic!("{ended:?}"),
+        ended = fixture.build(&[("main.py", ENDLESS)], "main.py", &lines) => panic!("{ended:?}"),
         () = lines.until("loading for ever") => {}
     }
-    until("no sandbox of it is left", || place.builds().is_empty()).await;
+    until("no sandbox of it is left", || fixture.builds().is_empty()).await;
 }
 
-/// What a package's own script says when it is run to be installed: what it may not reach, and what it may not see.
-const NOSY: &str = r#"
+/// The output of an install script: what it cannot reach and cannot see.
+const PROBE_SCRIPT: &str = r#"
 import os, socket
 
 def ask(request):
@@ -143,26 +145,26 @@ def say(port):
 const REFUSED: &str =
     "script: ['403', '403', '403', '403', '403', '403', '403', '403', 'not reached', 'not reached'] []";
 
-/// Builds it and says what it wrote; a listener whose port stands for `PORT` in the files must hear of nothing.
-async fn built_beside_a_listener(files: &[(&str, &str)], entrypoint: &str) -> String {
+/// Builds the files and returns the output; a listener, whose port replaces `PORT` in the files, must not be reached.
+async fn build_beside_a_listener(files: &[(&str, &str)], entrypoint: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let texts: Vec<(&str, String)> = files.iter().map(|(name, text)| (*name, text.replace("PORT", &port))).collect();
     let files: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
-    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
-    let built = place.build(&files, entrypoint, &lines).await;
+    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let built = fixture.build(&files, entrypoint, &lines).await;
     let built = built.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     assert_eq!(built.apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>(), ["local"]);
     assert!(listener.accept().now_or_never().is_none(), "the script came to {port}");
-    assert_eq!(place.gate.reaches()[0], EgressPolicy::Only(place.config.registries.clone()));
+    assert_eq!(fixture.gate.reaches()[0], EgressPolicy::Only(fixture.config.registries.clone()));
     lines.text()
 }
 
 const LOCAL_MAIN: &str = "import kernel\nkernel.App('local').action('act')(lambda context: None)\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_script_of_an_npm_package_runs_and_reaches_and_sees_nothing_else() {
-    let script = format!("{NOSY}\nwith open('/tmp/said', 'w') as file:\n    file.write(say(PORT))\n");
+async fn an_npm_script_runs_isolated() {
+    let script = format!("{PROBE_SCRIPT}\nwith open('/tmp/said', 'w') as file:\n    file.write(say(PORT))\n");
     let package = r#"{"scripts":{"postinstall":"/usr/bin/python3 nosy.py && cat /tmp/said && cp /tmp/said said"},
         "dependencies":{"@onkernel/sdk":"file:./sdk"}}"#;
     let main = "const Kernel = require('@onkernel/sdk');\nconsole.log(require('fs').readFileSync('said', 'utf8'));\n\
@@ -170,12 +172,12 @@ async fn a_script_of_an_npm_package_runs_and_reaches_and_sees_nothing_else() {
     let mut files = for_node("main.cjs", main);
     files[0].1 = package;
     files.push(("nosy.py", &script));
-    let said = built_beside_a_listener(&files, "main.cjs").await;
-    assert!(said.contains("npm install") && said.contains(REFUSED), "{said}");
+    let output = build_beside_a_listener(&files, "main.cjs").await;
+    assert!(output.contains("npm install") && output.contains(REFUSED), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_lock_file_names_is_installed_by_it() {
+async fn dependencies_are_installed_from_the_lock_file() {
     let lock = r#"{"name":"app","lockfileVersion":3,"requires":true,"packages":{
         "":{"dependencies":{"@onkernel/sdk":"file:./sdk"}},
         "node_modules/@onkernel/sdk":{"resolved":"sdk","link":true},
@@ -184,15 +186,15 @@ async fn what_the_lock_file_names_is_installed_by_it() {
         "const Kernel = require('@onkernel/sdk');\nnew Kernel().app('local').action('act', async (context) => 1);\n";
     let mut files = for_node("main.js", main);
     files.push(("package-lock.json", lock));
-    let said = built_beside_a_listener(&files, "main.js").await;
-    assert!(said.contains("installing by the lock file (npm ci)"), "{said}");
+    let output = build_beside_a_listener(&files, "main.js").await;
+    assert!(output.contains("installing by the lock file (npm ci)"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_setup_script_of_python_runs_and_reaches_and_sees_nothing_else() {
-    // Built by what the package brings itself: the tools of the index are not needed.
+async fn a_python_setup_script_runs_isolated() {
+    // Uses a build backend inside the package, so the index is not needed.
     let backend = format!(
-        "{NOSY}\n\
+        "{PROBE_SCRIPT}\n\
          import zipfile\n\
          def build_wheel(to, config_settings=None, metadata_directory=None):\n    \
          name = 'local-1.0-py3-none-any.whl'\n    \
@@ -207,14 +209,14 @@ async fn a_setup_script_of_python_runs_and_reaches_and_sees_nothing_else() {
     let main = format!("import said\nprint(said.TEXT)\n{LOCAL_MAIN}");
     let project = "[build-system]\nrequires = []\nbuild-backend = 'nosy'\nbackend-path = ['.']\n\n[project]\nname = 'local'\nversion = '1.0'\n";
     let files = [LOCAL_PYTHON, ("main.py", &main), ("pyproject.toml", project), ("nosy.py", &backend)];
-    let said = built_beside_a_listener(&files, "main.py").await;
-    assert!(said.contains("installing what pyproject.toml asks for") && said.contains(REFUSED), "{said}");
+    let output = build_beside_a_listener(&files, "main.py").await;
+    assert!(output.contains("installing what pyproject.toml asks for") && output.contains(REFUSED), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_project_that_is_no_package_only_its_dependencies_are_installed() {
+async fn a_project_without_a_build_backend_installs_only_dependencies() {
     let project = "[project]\nname = 'local'\nversion = '1.0'\ndependencies = []\n";
     let files = [LOCAL_PYTHON, ("main.py", LOCAL_MAIN), ("pyproject.toml", project)];
-    let said = built_beside_a_listener(&files, "main.py").await;
-    assert!(said.contains("installing what pyproject.toml asks for"), "{said}");
+    let output = build_beside_a_listener(&files, "main.py").await;
+    assert!(output.contains("installing what pyproject.toml asks for"), "{output}");
 }

@@ -1,4 +1,4 @@
-//! Calls of programs that behave.
+//! Calls of well-behaved programs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,36 +7,37 @@ use casement_domain::invocation::{Call, RunFailure, RunFault, Runnable, Runner a
 use serde_json::{Value, json};
 
 use crate::builds::{NODE, PYTHON};
-use crate::support::{Heard, LONG, Place, call};
+use crate::support::{Fixture, Heard, TEST_TIMEOUT, call};
 
-/// A place with a program that is ready to run.
-pub(crate) async fn python(base_url: &str) -> (Place, Runnable) {
-    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
-    let built = place.build(PYTHON, "main.py", &lines).await;
+/// Creates a fixture with a program that is ready to run.
+pub(crate) async fn python(base_url: &str) -> (Fixture, Runnable) {
+    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let built = fixture.build(PYTHON, "main.py", &lines).await;
     let built = built.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
-    let runnable = Place::runnable(&built, "main.py", base_url);
-    (place, runnable)
+    let runnable = Fixture::runnable(&built, "main.py", base_url);
+    (fixture, runnable)
 }
 
-pub(crate) async fn run(place: &Place, asked: Call, lines: &Arc<Heard>) -> Result<Value, RunFailure> {
-    let id = asked.invocation;
-    let ended = tokio::time::timeout(LONG, place.crew.run(asked, lines.clone())).await.expect("a call ends");
-    place.crew.end(id).await;
+pub(crate) async fn run(fixture: &Fixture, requests: Call, lines: &Arc<Heard>) -> Result<Value, RunFailure> {
+    let id = requests.invocation;
+    let ended =
+        tokio::time::timeout(TEST_TIMEOUT, fixture.pool.run(requests, lines.clone())).await.expect("a call ends");
+    fixture.pool.end(id).await;
     ended.map(|output| output.map_or(Value::Null, |output| serde_json::from_str(&output).unwrap()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_action_of_python_gets_its_payload_and_answers() {
-    let (place, runnable) = python("http://127.0.0.1:1").await;
-    place.crew.keep(vec![runnable.clone()]);
+async fn a_python_action_gets_its_payload_and_returns_its_output() {
+    let (fixture, runnable) = python("http://127.0.0.1:1").await;
+    fixture.pool.keep(vec![runnable.clone()]);
     let lines = Arc::new(Heard::default());
-    let asked = call(&runnable, "trials", "echo", Some(r#"{"round": 1}"#));
-    let id = asked.invocation.to_string();
-    let answer = run(&place, asked, &lines).await.unwrap();
+    let requests = call(&runnable, "trials", "echo", Some(r#"{"round": 1}"#));
+    let id = requests.invocation.to_string();
+    let answer = run(&fixture, requests, &lines).await.unwrap();
     assert_eq!(answer, json!({"invocation": id, "payload": {"round": 1}, "greeting": "hello"}));
     assert_eq!(lines.texts(), ["loading", "echoing", "to the other"]);
     let lines = Arc::new(Heard::default());
-    let ask = |app, action, payload| run(&place, call(&runnable, app, action, payload), &lines);
+    let ask = |app, action, payload| run(&fixture, call(&runnable, app, action, payload), &lines);
     assert_eq!(ask("trials", "alone", Some("1")).await.unwrap(), json!(["KERNEL_API_KEY", "KERNEL_BASE_URL"]));
     assert_eq!(ask("trials", "later", Some("null")).await.unwrap(), json!([null, "later"]));
     assert_eq!(ask("trials", "nothing", None).await.unwrap(), Value::Null);
@@ -57,20 +58,20 @@ async fn an_action_of_python_gets_its_payload_and_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_action_of_typescript_gets_its_payload_and_answers() {
-    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+async fn a_typescript_action_gets_its_payload_and_returns_its_output() {
+    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
     let built =
-        place.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
-    let runnable = Place::runnable(&built, "main.ts", "http://127.0.0.1:1");
-    place.crew.keep(vec![runnable.clone()]);
+        fixture.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
+    let runnable = Fixture::runnable(&built, "main.ts", "http://127.0.0.1:1");
+    fixture.pool.keep(vec![runnable.clone()]);
     let lines = Arc::new(Heard::default());
-    let asked = call(&runnable, "trials", "echo", Some(r#"{"text": "one"}"#));
-    let id = asked.invocation.to_string();
-    let answer = run(&place, asked, &lines).await.unwrap();
+    let requests = call(&runnable, "trials", "echo", Some(r#"{"text": "one"}"#));
+    let id = requests.invocation.to_string();
+    let answer = run(&fixture, requests, &lines).await.unwrap();
     assert_eq!(answer, json!({"invocation": id, "text": "ONE!", "greeting": "hello"}));
     assert_eq!(lines.texts(), ["echoing", "to the other"]);
     let lines = Arc::new(Heard::default());
-    let ask = |action, payload| run(&place, call(&runnable, "trials", action, payload), &lines);
+    let ask = |action, payload| run(&fixture, call(&runnable, "trials", action, payload), &lines);
     assert_eq!(ask("alone", None).await.unwrap(), json!(["KERNEL_API_KEY", "KERNEL_BASE_URL"]));
     assert_eq!(ask("nothing", None).await.unwrap(), Value::Null);
     for (action, fault, reason) in [
@@ -88,29 +89,29 @@ async fn an_action_of_typescript_gets_its_payload_and_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_ended_leaves_nothing_whatever_it_ignores() {
-    let (place, runnable) = python("http://127.0.0.1:1").await;
-    let (asked, lines) = (call(&runnable, "trials", "wait", None), Arc::new(Heard::default()));
-    let id = asked.invocation;
-    let (ended, ()) = tokio::join!(place.crew.run(asked, lines.clone()), async {
+async fn an_ended_call_leaves_nothing_even_if_it_ignores_signals() {
+    let (fixture, runnable) = python("http://127.0.0.1:1").await;
+    let (requests, lines) = (call(&runnable, "trials", "wait", None), Arc::new(Heard::default()));
+    let id = requests.invocation;
+    let (ended, ()) = tokio::join!(fixture.pool.run(requests, lines.clone()), async {
         lines.until("waiting").await;
-        place.crew.end(id).await;
+        fixture.pool.end(id).await;
     });
     assert!(ended.is_err());
-    assert_eq!(place.sandboxes(), Vec::<String>::new());
+    assert_eq!(fixture.sandboxes(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_calls_at_once_each_have_their_own_end() {
-    let (place, runnable) = python("http://127.0.0.1:1").await;
-    place.crew.keep(vec![runnable.clone()]);
-    let place = Arc::new(place);
+async fn concurrent_calls_get_their_own_results() {
+    let (fixture, runnable) = python("http://127.0.0.1:1").await;
+    fixture.pool.keep(vec![runnable.clone()]);
+    let fixture = Arc::new(fixture);
     let calls: Vec<_> = (0..10)
         .map(|number| {
-            let (place, runnable) = (Arc::clone(&place), runnable.clone());
+            let (fixture, runnable) = (Arc::clone(&fixture), runnable.clone());
             tokio::spawn(async move {
                 let payload = number.to_string();
-                let answer = run(&place, call(&runnable, "trials", "later", Some(&payload)), &Arc::default()).await;
+                let answer = run(&fixture, call(&runnable, "trials", "later", Some(&payload)), &Arc::default()).await;
                 assert_eq!(answer.unwrap(), json!([number, "later"]));
             })
         })
@@ -120,59 +121,59 @@ async fn many_calls_at_once_each_have_their_own_end() {
     }
 }
 
-/// A server that is killed: its tasks end where they are, its connections break off, its sandboxes stay.
+/// Simulates a killed server: its tasks stop, its connections break, its sandboxes stay.
 fn killed_while(
     action: &'static str,
     payload: &'static str,
     word: &'static str,
-) -> (Place, casement_domain::ids::InvocationId) {
+) -> (Fixture, casement_domain::ids::InvocationId) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (place, id) = runtime.block_on(async {
-        let (place, runnable) = python("http://127.0.0.1:1").await;
-        let place = Arc::new(place);
-        let asked = call(&runnable, "trials", action, Some(payload));
-        let (id, lines) = (asked.invocation, Arc::new(Heard::default()));
+    let (fixture, id) = runtime.block_on(async {
+        let (fixture, runnable) = python("http://127.0.0.1:1").await;
+        let fixture = Arc::new(fixture);
+        let requests = call(&runnable, "trials", action, Some(payload));
+        let (id, lines) = (requests.invocation, Arc::new(Heard::default()));
         let running = tokio::spawn({
-            let (place, lines) = (Arc::clone(&place), Arc::clone(&lines));
-            async move { place.crew.run(asked, lines).await }
+            let (fixture, lines) = (Arc::clone(&fixture), Arc::clone(&lines));
+            async move { fixture.pool.run(requests, lines).await }
         });
         lines.until(word).await;
         running.abort();
         running.await.ok();
-        (Arc::into_inner(place).unwrap(), id)
+        (Arc::into_inner(fixture).unwrap(), id)
     });
     runtime.shutdown_timeout(Duration::ZERO);
-    (place, id)
+    (fixture, id)
 }
 
 #[test]
-fn a_call_outlives_its_server_and_its_end_is_known_to_the_next_one() {
-    let (mut place, id) = killed_while("wait-for", "3", "begun");
+fn a_call_outlives_its_server_and_the_next_one_gets_its_result() {
+    let (mut fixture, id) = killed_while("wait-for", "3", "begun");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        place.again();
-        assert_eq!(place.crew.adopt().await, [id]);
+        fixture.restart();
+        assert_eq!(fixture.pool.adopt().await, [id]);
         let lines = Arc::new(Heard::default());
-        let end = tokio::time::timeout(LONG, place.crew.resume(id, lines.clone())).await.unwrap();
+        let end = tokio::time::timeout(TEST_TIMEOUT, fixture.pool.resume(id, lines.clone())).await.unwrap();
         assert_eq!(end.unwrap().as_deref(), Some("\"waited\""));
         assert_eq!(lines.texts(), ["loading", "begun", "ended"]);
-        // The one after that is told the same, until somebody says that it is known.
-        place.again();
-        assert_eq!(place.crew.adopt().await, [id]);
-        assert_eq!(place.crew.resume(id, Arc::new(Heard::default())).await.unwrap().as_deref(), Some("\"waited\""));
-        place.crew.end(id).await;
-        place.again();
-        assert_eq!(place.crew.adopt().await, []);
+        // The next server gets the same result, until it is acknowledged.
+        fixture.restart();
+        assert_eq!(fixture.pool.adopt().await, [id]);
+        assert_eq!(fixture.pool.resume(id, Arc::new(Heard::default())).await.unwrap().as_deref(), Some("\"waited\""));
+        fixture.pool.end(id).await;
+        fixture.restart();
+        assert_eq!(fixture.pool.adopt().await, []);
     });
 }
 
 #[test]
-fn a_call_whose_process_died_with_the_server_fails_with_that() {
-    let (mut place, id) = killed_while("wait-for", "600", "begun");
+fn a_call_whose_process_was_lost_with_the_server_fails() {
+    let (mut fixture, id) = killed_while("wait-for", "600", "begun");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        place.kill_all().await;
-        place.again();
-        assert_eq!(place.crew.adopt().await, [id]);
-        let failed = place.crew.resume(id, Arc::new(Heard::default())).await.unwrap_err();
+        fixture.kill_all().await;
+        fixture.restart();
+        assert_eq!(fixture.pool.adopt().await, [id]);
+        let failed = fixture.pool.resume(id, Arc::new(Heard::default())).await.unwrap_err();
         assert_eq!(
             (failed.fault, failed.reason.as_str()),
             (RunFault::Lost, "its process ended while the server was away")

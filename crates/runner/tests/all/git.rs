@@ -12,12 +12,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::support::{Heard, Place, entry};
+use crate::support::{Fixture, Heard, entry};
 
-/// As much of the client's framework as a program needs to register an app.
+/// The part of the client framework that a program needs to register an app.
 const FRAMEWORK: &str = "class Named:\n    def __init__(self, name):\n        self.name = name\n    def get_actions(self):\n        return [Named('act')]\n\n\nclass Registry:\n    apps = []\n    def get_apps(self):\n        return self.apps\n\n\napp_registry = Registry()\n";
 
-/// A Git server on the loopback, with one repository `some/where`.
+/// A Git server on loopback, with one repository `some/where`.
 struct Server {
     origin: String,
     repository: TempDir,
@@ -26,7 +26,7 @@ struct Server {
 }
 
 impl Server {
-    /// One that wants this token, if any.
+    /// Starts a server that requires this token, if any.
     async fn new(token: Option<&'static str>) -> Self {
         let repository = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -139,19 +139,19 @@ async fn answer(stream: TcpStream, root: &Path, token: Option<&str>, seen: &Mute
     stream.write_all(&answered).await
 }
 
-async fn build(place: &Place, source: BuildSource) -> (Result<Built, BuildFailure>, String) {
+async fn build(fixture: &Fixture, source: BuildSource) -> (Result<Built, BuildFailure>, String) {
     let lines = Arc::new(Heard::default());
-    let built = place.build_source(source, &lines).await;
+    let built = fixture.build_source(source, &lines).await;
     (built, lines.text())
 }
 
-fn apps(built: Result<Built, BuildFailure>, said: &str) -> Vec<String> {
-    built.unwrap_or_else(|failed| panic!("{failed}: {said}")).apps.into_iter().map(|app| app.name).collect()
+fn apps(built: Result<Built, BuildFailure>, output: &str) -> Vec<String> {
+    built.unwrap_or_else(|failed| panic!("{failed}: {output}")).apps.into_iter().map(|app| app.name).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_branch_a_tag_and_a_commit_are_found_by_name() {
-    let (place, server) = (Place::new(), Server::new(None).await);
+async fn a_branch_a_tag_and_a_commit_can_be_fetched() {
+    let (fixture, server) = (Fixture::new(), Server::new(None).await);
     let first = server.commit("", "first");
     server.git(&["tag", "--annotate", "--message", "x", "v1"]);
     let second = server.commit("deep/down", "below");
@@ -165,35 +165,35 @@ async fn a_branch_a_tag_and_a_commit_are_found_by_name() {
         (&first[..8], None, "first"),
         ("feature/x", Some("deep/down"), "below"),
     ] {
-        let (built, said) = build(&place, server.source(git_ref, path, None)).await;
-        assert_eq!(apps(built, &said), [app], "{git_ref}");
-        assert!(said.contains("fetched commit"), "{said}");
+        let (built, output) = build(&fixture, server.source(git_ref, path, None)).await;
+        assert_eq!(apps(built, &output), [app], "{git_ref}");
+        assert!(output.contains("fetched commit"), "{output}");
     }
-    let (built, _) = build(&place, server.source("main", None, None)).await;
-    let (again, said) = build(&place, server.source("refs/heads/main", None, None)).await;
-    assert_eq!(built.unwrap().source_checksum, again.unwrap().source_checksum);
-    assert!(said.contains("built before"), "{said}");
+    let (built, _) = build(&fixture, server.source("main", None, None)).await;
+    let (restart, output) = build(&fixture, server.source("refs/heads/main", None, None)).await;
+    assert_eq!(built.unwrap().source_checksum, restart.unwrap().source_checksum);
+    assert!(output.contains("built before"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_private_repository_is_opened_by_its_token_which_is_never_shown() {
+async fn a_private_repository_needs_its_token_which_is_never_logged() {
     const TOKEN: &str = "ghp_verysecret";
-    let (place, server) = (Place::new(), Server::new(Some(TOKEN)).await);
+    let (fixture, server) = (Fixture::new(), Server::new(Some(TOKEN)).await);
     server.commit("", "private");
-    let (built, said) = build(&place, server.source("main", None, Some(TOKEN))).await;
-    assert_eq!(apps(built, &said), ["private"]);
-    assert!(!said.contains(TOKEN), "{said}");
+    let (built, output) = build(&fixture, server.source("main", None, Some(TOKEN))).await;
+    assert_eq!(apps(built, &output), ["private"]);
+    assert!(!output.contains(TOKEN), "{output}");
     for token in [None, Some("ghp_wrong")] {
-        let (failed, said) = build(&place, server.source("main", None, token)).await;
+        let (failed, output) = build(&fixture, server.source("main", None, token)).await;
         let failed = failed.unwrap_err();
         assert_eq!(failed.step, BuildStep::Fetch, "{failed}");
-        assert!(!format!("{failed}{said}").contains("ghp_"), "{failed}: {said}");
+        assert!(!format!("{failed}{output}").contains("ghp_"), "{failed}: {output}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_repository_or_its_name_tries_comes_to_nothing() {
-    let (place, server) = (Place::new(), Server::new(None).await);
+async fn hostile_refs_and_urls_are_refused() {
+    let (fixture, server) = (Fixture::new(), Server::new(None).await);
     server.commit("", "plain");
     for (git_ref, why) in [
         ("nowhere", "nowhere"),
@@ -203,10 +203,10 @@ async fn what_a_repository_or_its_name_tries_comes_to_nothing() {
         ("main..main", "none that Git knows"),
         ("0000000", "no commit"),
     ] {
-        let failed = build(&place, server.source(git_ref, None, None)).await.0.unwrap_err();
+        let failed = build(&fixture, server.source(git_ref, None, None)).await.0.unwrap_err();
         assert!(failed.step == BuildStep::Fetch && failed.reason.contains(why), "{git_ref}: {failed}");
     }
-    let failed = build(&place, server.source("main", Some("not/there"), None)).await.0.unwrap_err();
+    let failed = build(&fixture, server.source("main", Some("not/there"), None)).await.0.unwrap_err();
     assert!(failed.reason.contains("no folder not/there"), "{failed}");
     for url in ["file:///etc", "ext::sh -c true", "ssh://127.0.0.1/x", "git://127.0.0.1/x"] {
         let Ok(url) = url.parse() else { continue };
@@ -214,20 +214,24 @@ async fn what_a_repository_or_its_name_tries_comes_to_nothing() {
         if let BuildSource::Git { url: at, .. } = &mut source {
             *at = url;
         }
-        let failed = build(&place, source).await.0.unwrap_err();
+        let failed = build(&fixture, source).await.0.unwrap_err();
         assert_eq!(failed.step, BuildStep::Fetch, "{failed}");
     }
     let mut source = server.source("main", None, None);
     if let BuildSource::Git { url, .. } = &mut source {
         *url = format!("{}/moved/where", server.origin).parse().unwrap();
     }
-    assert_eq!(build(&place, source).await.0.unwrap_err().step, BuildStep::Fetch);
-    assert!(!place.gate.asked().iter().any(|asked| asked.contains("10.0.0.1")), "{:?}", place.gate.asked());
+    assert_eq!(build(&fixture, source).await.0.unwrap_err().step, BuildStep::Fetch);
+    assert!(
+        !fixture.gate.requests().iter().any(|requests| requests.contains("10.0.0.1")),
+        "{:?}",
+        fixture.gate.requests()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn submodules_pointers_and_hooks_stay_what_they_are() {
-    let (place, server) = (Place::new(), Server::new(None).await);
+async fn submodules_lfs_pointers_and_hooks_are_not_followed() {
+    let (fixture, server) = (Fixture::new(), Server::new(None).await);
     let inner = tempfile::tempdir().unwrap();
     for words in [
         &["init", "--quiet"][..],
@@ -240,13 +244,13 @@ async fn submodules_pointers_and_hooks_stay_what_they_are() {
     std::fs::write(server.at().join("large.bin"), pointer).unwrap();
     std::fs::write(server.at().join(".gitattributes"), "*.bin filter=lfs diff=lfs merge=lfs -text\n").unwrap();
     server.commit("", "plain");
-    let (built, said) = build(&place, server.source("main", None, None)).await;
-    assert_eq!(apps(built, &said), ["plain"]);
-    let asked: Vec<String> =
+    let (built, output) = build(&fixture, server.source("main", None, None)).await;
+    assert_eq!(apps(built, &output), ["plain"]);
+    let requests: Vec<String> =
         server.heads.lock().unwrap().iter().map(|head| head.split(' ').nth(1).unwrap().to_owned()).collect();
-    assert!(asked.iter().all(|path| path.starts_with("/some/where/")), "{asked:?}");
+    assert!(requests.iter().all(|path| path.starts_with("/some/where/")), "{requests:?}");
     std::os::unix::fs::symlink("/etc/passwd", server.at().join("out")).unwrap();
     server.commit("", "with a link out");
-    let failed = build(&place, server.source("main", None, None)).await.0.unwrap_err();
+    let failed = build(&fixture, server.source("main", None, None)).await.0.unwrap_err();
     assert!(failed.step == BuildStep::Fetch && failed.reason.contains("link"), "{failed}");
 }

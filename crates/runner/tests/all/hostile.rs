@@ -1,4 +1,4 @@
-//! Calls of programs that do not behave: each ends, alone.
+//! Calls of hostile programs: each ends, and no other is affected.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use tokio::net::TcpListener;
 
 use crate::builds::{NODE, PYTHON};
 use crate::calls::{python, run};
-use crate::support::{Heard, LONG, Place, call};
+use crate::support::{Fixture, Heard, TEST_TIMEOUT, call};
 
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_writes_without_end_keeps_the_first_of_it_and_goes_on() {
-    let (place, runnable) = python(NOWHERE).await;
+async fn endless_output_is_truncated_and_the_call_continues() {
+    let (fixture, runnable) = python(NOWHERE).await;
     let lines = Arc::new(Heard::default());
-    assert_eq!(run(&place, call(&runnable, "trials", "lines", None), &lines).await.unwrap(), json!("written"));
+    assert_eq!(run(&fixture, call(&runnable, "trials", "lines", None), &lines).await.unwrap(), json!("written"));
     let kept: usize = lines.texts().iter().map(String::len).sum();
     assert!((5 << 20..=Line::MAX_BYTES_IN_ALL as usize + Line::MAX_BYTES).contains(&kept), "{kept}");
     let (taken, _) = keep(StoredLines::default(), &lines.lines(), &mut StorageRoom::unbounded());
     assert_eq!(taken.last().unwrap().text, "(more than 10 MiB; the rest is not kept)");
     let lines = Arc::new(Heard::default());
-    run(&place, call(&runnable, "trials", "long-line", None), &lines).await.unwrap();
+    run(&fixture, call(&runnable, "trials", "long-line", None), &lines).await.unwrap();
     let texts = lines.texts();
     assert_eq!((texts[1].len(), texts[2].as_str()), (Line::MAX_BYTES, "after"));
-    let failed = run(&place, call(&runnable, "trials", "much", None), &lines).await.unwrap_err();
+    let failed = run(&fixture, call(&runnable, "trials", "much", None), &lines).await.unwrap_err();
     assert_eq!(
         (failed.fault, failed.reason.as_str()),
         (RunFault::Result, "the action returned more than 1048576 bytes of JSON")
@@ -37,67 +37,68 @@ async fn who_writes_without_end_keeps_the_first_of_it_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_processes_and_disk_have_bounds() {
-    let (place, runnable) = python(NOWHERE).await;
+async fn memory_processes_and_disk_are_limited() {
+    let (fixture, runnable) = python(NOWHERE).await;
     let lines = Arc::new(Heard::default());
-    let mut asked = call(&runnable, "trials", "eat", None);
-    asked.limits = CallLimits { memory_bytes: 256 << 20, processes: 64, disk_bytes: 64 << 20, ..CallLimits::DEFAULT };
-    let limits = asked.limits;
-    let failed = run(&place, asked, &lines).await.unwrap_err();
+    let mut requests = call(&runnable, "trials", "eat", None);
+    requests.limits =
+        CallLimits { memory_bytes: 256 << 20, processes: 64, disk_bytes: 64 << 20, ..CallLimits::DEFAULT };
+    let limits = requests.limits;
+    let failed = run(&fixture, requests, &lines).await.unwrap_err();
     assert_eq!(failed.fault, RunFault::Died);
     assert!(failed.reason.contains("out of memory"), "{failed}");
-    let mut asked = call(&runnable, "trials", "fork", None);
-    asked.limits = limits;
-    let forked = run(&place, asked, &lines).await.unwrap();
+    let mut requests = call(&runnable, "trials", "fork", None);
+    requests.limits = limits;
+    let forked = run(&fixture, requests, &lines).await.unwrap();
     assert!(forked["children"].as_u64().is_some_and(|children| children < 64), "{forked}");
-    let mut asked = call(&runnable, "trials", "fill", None);
-    asked.limits = limits;
-    let filled = run(&place, asked, &lines).await.unwrap();
+    let mut requests = call(&runnable, "trials", "fill", None);
+    requests.limits = limits;
+    let filled = run(&fixture, requests, &lines).await.unwrap();
     assert!(filled[0] == "OSError" && filled[1].as_u64().is_some_and(|bytes| bytes <= 32 << 20), "{filled}");
-    place.until_empty().await;
+    fixture.until_empty().await;
 }
 
-/// As on a host that makes no control groups: there it would hold all it wants.
+/// As on a host without cgroups, where nothing else limits its memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_is_watched_from_inside_where_the_kernel_holds_nothing_down() {
-    let place = Place::with(|config| config.watch_memory_bytes = Some(200 << 20));
+async fn memory_is_watched_where_the_kernel_does_not_limit_it() {
+    let fixture = Fixture::with(|config| config.watch_memory_bytes = Some(200 << 20));
     let lines = Arc::new(Heard::default());
-    let built = place.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}"));
-    let runnable = Place::runnable(&built, "main.py", NOWHERE);
-    let failed = run(&place, call(&runnable, "trials", "hold", None), &lines).await.unwrap_err();
+    let built = fixture.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}"));
+    let runnable = Fixture::runnable(&built, "main.py", NOWHERE);
+    let failed = run(&fixture, call(&runnable, "trials", "hold", None), &lines).await.unwrap_err();
     let why = "the process was out of memory before the action returned";
     assert_eq!((failed.fault, failed.reason.as_str()), (RunFault::Died, why));
-    assert_eq!(run(&place, call(&runnable, "trials", "nothing", None), &lines).await.unwrap(), Value::Null);
-    place.until_empty().await;
+    assert_eq!(run(&fixture, call(&runnable, "trials", "nothing", None), &lines).await.unwrap(), Value::Null);
+    fixture.until_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_forks_without_end_is_ended_whole() {
-    let (place, runnable) = python(NOWHERE).await;
-    let (mut asked, lines) = (call(&runnable, "trials", "bomb", None), Arc::new(Heard::default()));
-    asked.limits.processes = 40;
-    let id = asked.invocation;
-    let (ended, ()) = tokio::join!(place.crew.run(asked, lines.clone()), async {
+async fn a_fork_bomb_is_ended_completely() {
+    let (fixture, runnable) = python(NOWHERE).await;
+    let (mut requests, lines) = (call(&runnable, "trials", "bomb", None), Arc::new(Heard::default()));
+    requests.limits.processes = 40;
+    let id = requests.invocation;
+    let (ended, ()) = tokio::join!(fixture.pool.run(requests, lines.clone()), async {
         lines.until("forking").await;
-        place.crew.end(id).await;
+        fixture.pool.end(id).await;
     });
     assert!(ended.is_err());
-    assert_eq!(place.sandboxes(), Vec::<String>::new());
+    assert_eq!(fixture.sandboxes(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_call_leaves_behind_ends_with_it() {
-    let (place, runnable) = python(NOWHERE).await;
-    let answer = run(&place, call(&runnable, "trials", "daemon", None), &Arc::default()).await.unwrap();
+async fn processes_of_a_call_end_with_it() {
+    let (fixture, runnable) = python(NOWHERE).await;
+    let answer = run(&fixture, call(&runnable, "trials", "daemon", None), &Arc::default()).await.unwrap();
     assert_eq!(answer, json!("left"));
-    place.until_empty().await;
+    fixture.until_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_sees_nothing_of_the_server_or_of_other_calls() {
-    let (place, runnable) = python(NOWHERE).await;
-    let data = place.config.data_dir.to_string_lossy().into_owned();
-    let secret = place.config.data_dir.join("secret");
+    let (fixture, runnable) = python(NOWHERE).await;
+    let data = fixture.config.data_dir.to_string_lossy().into_owned();
+    let secret = fixture.config.data_dir.join("secret");
     std::fs::write(&secret, "secret").unwrap();
     let (other, waiting) = (call(&runnable, "trials", "wait", None), Arc::new(Heard::default()));
     let (id, paths) = (other.invocation, json!([secret.to_str(), data, "/etc/shadow", "/root/.npmrc", "/proc/1/mem"]));
@@ -106,12 +107,12 @@ async fn a_call_sees_nothing_of_the_server_or_of_other_calls() {
             waiting.until("waiting").await;
             let ask = async |action, payload: Option<Value>| {
                 let payload = payload.map(|payload| payload.to_string());
-                run(&place, call(&runnable, "trials", action, payload.as_deref()), &Arc::default()).await.unwrap()
+                run(&fixture, call(&runnable, "trials", action, payload.as_deref()), &Arc::default()).await.unwrap()
             };
             for (path, found) in ask("look", Some(paths)).await.as_object().unwrap() {
                 assert!(found.is_string(), "{path} was read");
             }
-            // All that runs where it is: bubblewrap, the shell, the inside and itself.
+            // The processes of the sandbox: bubblewrap, the shell, the app runner and the program.
             for process in ask("environments", None).await.as_array().unwrap() {
                 let text = process[1].as_str().unwrap();
                 assert!(!text.contains("CARGO") && text.matches("KERNEL_API_KEY").count() <= 1, "{process}");
@@ -134,9 +135,9 @@ async fn a_call_sees_nothing_of_the_server_or_of_other_calls() {
                 .map(|(path, _)| path)
                 .collect();
             assert_eq!(allowed, ["/home/casement/new", "/tmp/new"]);
-            place.crew.end(id).await;
+            fixture.pool.end(id).await;
         },
-        place.crew.run(other, waiting.clone())
+        fixture.pool.run(other, waiting.clone())
     );
 }
 
@@ -152,40 +153,40 @@ async fn a_call_reaches_the_api_and_nothing_else_of_this_machine() {
         }
     };
     let serving = [tokio::spawn(serve(api, "the api")), tokio::spawn(serve(other, "another"))];
-    let (place, runnable) = python(&format!("http://{at}")).await;
+    let (fixture, runnable) = python(&format!("http://{at}")).await;
     let places = json!([["127.0.0.1", at.port()], ["127.0.0.1", elsewhere.port()], ["10.0.0.1", 80], ["1.1.1.1", 80]]);
     let ask = async |action, payload: &Value| {
-        run(&place, call(&runnable, "trials", action, Some(&payload.to_string())), &Arc::default()).await.unwrap()
+        run(&fixture, call(&runnable, "trials", action, Some(&payload.to_string())), &Arc::default()).await.unwrap()
     };
     let answer = ask("connect", &places).await;
     let found = |host: &str, port: u16| answer[format!("{host}:{port}")].as_str().unwrap().to_owned();
     assert!(found("127.0.0.1", at.port()).ends_with("the api"), "{answer}");
     assert_eq!(found("127.0.0.1", elsewhere.port()), "ConnectionRefusedError");
     assert_eq!((found("10.0.0.1", 80), found("1.1.1.1", 80)), ("OSError".to_owned(), "OSError".to_owned()));
-    assert!(!place.gate.asked().contains(&elsewhere.to_string()), "{:?}", place.gate.asked());
-    // By the proxy neither: only the API is let through.
+    assert!(!fixture.gate.requests().contains(&elsewhere.to_string()), "{:?}", fixture.gate.requests());
+    // Nor through the proxy: only the API is allowed.
     let answer = ask("proxy", &places).await;
     let found = |host: &str, port: u16| answer[format!("{host}:{port}")].clone();
     assert_eq!(found("127.0.0.1", at.port()), json!(["200", "200"]));
     for (host, port) in [("127.0.0.1", elsewhere.port()), ("10.0.0.1", 80), ("1.1.1.1", 80)] {
         assert_eq!(found(host, port), json!(["403", "403"]), "{host}:{port}");
     }
-    assert!(place.gate.asked().contains(&elsewhere.to_string()), "{:?}", place.gate.asked());
-    let reaches = place.gate.reaches();
+    assert!(fixture.gate.requests().contains(&elsewhere.to_string()), "{:?}", fixture.gate.requests());
+    let reaches = fixture.gate.reaches();
     assert_eq!(reaches.last(), Some(&EgressPolicy::Web(vec![at.to_string()])));
     serving.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_of_node_sees_and_reaches_no_more() {
-    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+async fn a_node_call_is_isolated_too() {
+    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
     let built =
-        place.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
-    let runnable = Place::runnable(&built, "main.ts", NOWHERE);
-    let secret = place.config.data_dir.join("secret");
+        fixture.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
+    let runnable = Fixture::runnable(&built, "main.ts", NOWHERE);
+    let secret = fixture.config.data_dir.join("secret");
     std::fs::write(&secret, "secret").unwrap();
     let ask = async |action, payload: Value| {
-        run(&place, call(&runnable, "trials", action, Some(&payload.to_string())), &Arc::default()).await
+        run(&fixture, call(&runnable, "trials", action, Some(&payload.to_string())), &Arc::default()).await
     };
     for path in [secret.to_str().unwrap(), "/etc/shadow"] {
         let failed = ask("look", json!({ "path": path })).await.unwrap_err();
@@ -198,12 +199,12 @@ async fn a_call_of_node_sees_and_reaches_no_more() {
     }
 }
 
-/// Each call has a disk and an environment of its own, also where the same sandbox's users come again.
+/// Each call has a disk and an environment of its own, even if a sandbox user is reused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_call_writes_no_other_finds() {
-    let (place, runnable) = python(NOWHERE).await;
+async fn files_of_a_call_are_invisible_to_other_calls() {
+    let (fixture, runnable) = python(NOWHERE).await;
     let ask = async |action, payload: Value| {
-        run(&place, call(&runnable, "trials", action, Some(&payload.to_string())), &Arc::default()).await.unwrap()
+        run(&fixture, call(&runnable, "trials", action, Some(&payload.to_string())), &Arc::default()).await.unwrap()
     };
     let marks = json!(["/tmp/a-mark", "/home/casement/a-mark", "/dev/shm/a-mark", "/var/tmp/a-mark", "env:A_MARK"]);
     let own = ask("mark", marks.clone()).await;
@@ -214,11 +215,11 @@ async fn what_one_call_writes_no_other_finds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sandbox_that_nobody_ends_ends_itself_after_its_time() {
-    let (place, runnable) = python(NOWHERE).await;
-    let mut asked = call(&runnable, "trials", "wait", None);
-    asked.deadline -= LONG;
-    let failed = run(&place, asked, &Arc::default()).await.unwrap_err();
+async fn an_unclaimed_sandbox_ends_itself() {
+    let (fixture, runnable) = python(NOWHERE).await;
+    let mut requests = call(&runnable, "trials", "wait", None);
+    requests.deadline -= TEST_TIMEOUT;
+    let failed = run(&fixture, requests, &Arc::default()).await.unwrap_err();
     assert_eq!(failed.fault, RunFault::Lost);
-    place.until_empty().await;
+    fixture.until_empty().await;
 }

@@ -1,4 +1,4 @@
-//! Programs built and run in real sandboxes.
+//! Builds and calls in real sandboxes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod builds;

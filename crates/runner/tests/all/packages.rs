@@ -1,4 +1,4 @@
-//! Looking through uploaded archives.
+//! Checks of uploaded archives.
 
 use bytes::Bytes;
 use casement_domain::deployment::{PackageArchives as _, PackagePath};
@@ -19,14 +19,14 @@ async fn inspect(archive: &[u8], entrypoint: &str) -> Result<(u64, String, Vec<u
 }
 
 #[tokio::test]
-async fn a_package_with_its_entrypoint_comes_back_as_it_was() {
+async fn a_valid_package_is_returned_unchanged() {
     let made = archive(&[("app/main.py", "x = 1"), ("README", "")]);
     let (size, sum, content) = inspect(&made, "app/main.py").await.unwrap();
     assert_eq!((size, sum, content), (made.len() as u64, checksum(&made), made));
 }
 
 #[tokio::test]
-async fn what_is_refused_says_which_field_and_why() {
+async fn an_invalid_package_names_the_field_and_the_reason() {
     let refused = async |archive: Vec<u8>, entrypoint: &str| match inspect(&archive, entrypoint).await {
         Err(OperationError::Invalid(invalid)) => invalid.to_string(),
         other => panic!("{other:?}"),
@@ -40,8 +40,8 @@ async fn what_is_refused_says_which_field_and_why() {
         (b"plain text".to_vec(), "not a readable ZIP"),
         (Vec::new(), "not a readable ZIP"),
     ] {
-        let said = refused(made, "main.py").await;
-        assert!(said.contains("file") && said.contains(why), "{said}");
+        let output = refused(made, "main.py").await;
+        assert!(output.contains("file") && output.contains(why), "{output}");
     }
     let names: Vec<String> = (0..60_000).map(|number| number.to_string()).collect();
     let many: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();

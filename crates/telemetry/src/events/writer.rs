@@ -1,4 +1,4 @@
-//! Stores events, many sessions' in one commit. While one group is being written, the next one gathers.
+//! Stores events of many sessions in one commit. While a group is being written, the next one gathers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,83 +15,87 @@ use tracing::warn;
 
 use super::hub::EventHubs;
 
-/// How much one commit holds at most; a single message may be longer.
-const GROUP_EVENTS: usize = 2_000;
-const GROUP_BYTES: usize = 4 << 20;
-/// How long a few messages wait for others: a commit for each would take the processor from the calls that they tell of.
-const LINGER: Duration = Duration::from_millis(25);
-/// So many times as long where nobody follows the sessions that they are of: whoever reads pages comes later.
-const UNFOLLOWED: u32 = 4;
-/// So many events, or messages, wait for no others.
-const ENOUGH: usize = 200;
-/// How many messages wait at most. What comes beyond that counts as lost, and is said.
-const WAITING: usize = 20_000;
-/// How long a group that could not be written waits before it is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The size of one commit; a single message may be longer.
+const MAX_GROUP_EVENTS: usize = 2_000;
+const MAX_GROUP_BYTES: usize = 4 << 20;
+/// How long a few messages are collected: a commit for each would take processor time from the calls.
+const COLLECT_INTERVAL: Duration = Duration::from_millis(25);
+/// The factor of that time for sessions without followers, whose readers come later.
+const UNFOLLOWED_FACTOR: u32 = 4;
+/// The number of events, or messages, that is written at once.
+const MIN_IMMEDIATE: usize = 200;
+/// The most queued messages. Further ones are lost, and reported.
+const MAX_QUEUED: usize = 20_000;
+/// The pause before a group that could not be written is retried.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// What comes to be stored.
+/// A message to the writer.
 pub(super) enum WriterMessage {
-    /// An event of this server's own, and how many before it found no room.
-    Own { session: SessionId, lost: u64, event: Event },
-    /// What an agent told. The agent's number of the last one that is stored goes back; nothing, if that never will be.
-    Told { session: SessionId, items: Vec<Item>, bytes: usize, stored: oneshot::Sender<u64> },
-    /// Nothing more comes of the session, after this many that found no room. What of its agent's is not stored up to the agent's last
-    /// number is lost. Told when that is stored.
+    /// An event of the server, and the number of dropped ones before it.
+    ServerEvent { session: SessionId, lost: u64, event: Event },
+    /// Events of an agent. Replies with the agent's number of the last stored one, or drops the sender if they can
+    /// never be stored.
+    AgentEvents { session: SessionId, items: Vec<Item>, bytes: usize, stored: oneshot::Sender<u64> },
+    /// The end of a session's events, with the number of dropped ones. The agent's events up to its last number that
+    /// are not stored are lost. Replies when that is stored.
     Ended { session: SessionId, lost: u64, agent_last: Option<u64>, stored: Option<oneshot::Sender<()>> },
 }
 
 impl WriterMessage {
     fn session(&self) -> SessionId {
         match self {
-            Self::Own { session, .. } | Self::Told { session, .. } | Self::Ended { session, .. } => *session,
+            Self::ServerEvent { session, .. } | Self::AgentEvents { session, .. } | Self::Ended { session, .. } => {
+                *session
+            }
         }
     }
 
-    /// Whether it, and what came before it, waits for no others: there is much of it, or somebody waits for the last of a session.
-    fn presses(&self) -> bool {
-        matches!(self, Self::Ended { .. }) || self.size().0 >= ENOUGH
+    /// Returns true if the message, and those before it, are written at once: it is large, or the end of a session is
+    /// waited for.
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Ended { .. }) || self.size().0 >= MIN_IMMEDIATE
     }
 
-    /// Events and bytes.
+    /// Returns the number of events and bytes.
     fn size(&self) -> (usize, usize) {
         match self {
-            Self::Own { event, .. } => (1, event.body.len()),
-            Self::Told { items, bytes, .. } => (items.len(), *bytes),
+            Self::ServerEvent { event, .. } => (1, event.body.len()),
+            Self::AgentEvents { items, bytes, .. } => (items.len(), *bytes),
             Self::Ended { .. } => (1, 0),
         }
     }
 }
 
-/// Where messages wait for the writer; clones are the same one.
+/// The queue of the writer. Clones share everything.
 ///
-/// The writer is not woken by each: that would cost a call more than to make its event.
+/// Not every message wakes the writer: that would cost a call more than creating its event.
 #[derive(Clone)]
 pub(super) struct Queue {
     sender: mpsc::Sender<WriterMessage>,
-    /// Those that wait are to be written at once.
-    hurry: Arc<Notify>,
+    /// Wakes the writer to write at once.
+    urgent: Arc<Notify>,
 }
 
 impl Queue {
-    /// `false` if there is no room.
+    /// Adds a message; returns `false` if the queue is full.
     pub(super) fn offer(&self, message: WriterMessage) -> bool {
-        let presses = message.presses();
+        let is_urgent = message.is_urgent();
         let taken = self.sender.try_send(message).is_ok();
-        self.press(presses);
+        self.press(is_urgent);
         taken
     }
 
-    /// Waits for room. `false` if nothing is written any more.
+    /// Waits for space; returns `false` if the writer has ended.
     pub(super) async fn send(&self, message: WriterMessage) -> bool {
-        let presses = message.presses();
+        let is_urgent = message.is_urgent();
         let taken = self.sender.send(message).await.is_ok();
-        self.press(presses);
+        self.press(is_urgent);
         taken
     }
 
-    fn press(&self, presses: bool) {
-        if presses || self.sender.max_capacity() - self.sender.capacity() >= ENOUGH {
-            self.hurry.notify_one();
+    fn press(&self, is_urgent: bool) {
+        if is_urgent || self.sender.max_capacity() - self.sender.capacity() >= MIN_IMMEDIATE {
+            self.urgent.notify_one();
         }
     }
 }
@@ -109,29 +113,29 @@ impl EventWriter {
         hubs: EventHubs,
         exporter: Option<Arc<dyn TelemetryExporter>>,
     ) -> (Queue, Self) {
-        Self::lingering(system, store, hubs, exporter, LINGER)
+        Self::start_collecting(system, store, hubs, exporter, COLLECT_INTERVAL)
     }
 
-    fn lingering(
+    fn start_collecting(
         (clock, ids): (Arc<dyn Clock>, Arc<dyn IdSource>),
         store: Arc<dyn TelemetryStore>,
         hubs: EventHubs,
         exporter: Option<Arc<dyn TelemetryExporter>>,
-        linger: Duration,
+        collect_interval: Duration,
     ) -> (Queue, Self) {
-        let (sender, inbound) = mpsc::channel(WAITING);
-        let (hurry, stop) = (Arc::<Notify>::default(), CancellationToken::new());
-        let queue = Queue { sender, hurry: Arc::clone(&hurry) };
+        let (sender, inbound) = mpsc::channel(MAX_QUEUED);
+        let (urgent, stop) = (Arc::<Notify>::default(), CancellationToken::new());
+        let queue = Queue { sender, urgent: Arc::clone(&urgent) };
         let (waiting, limited) = Default::default();
-        let writer = Writer { clock, ids, store, hubs, exporter, inbound, hurry, linger, waiting, limited };
+        let writer = Writer { clock, ids, store, hubs, exporter, inbound, urgent, collect_interval, waiting, limited };
         (queue, Self { task: tokio::spawn(writer.run(stop.clone())), stop })
     }
 
-    /// Waits until everything is stored that has come until now; no longer than that takes with a database that answers.
-    pub async fn finish(self, patience: Duration) {
+    /// Waits until the queued events are stored, at most `timeout`.
+    pub async fn finish(self, timeout: Duration) {
         self.stop.cancel();
-        if tokio::time::timeout(patience, self.task).await.is_err() {
-            warn!("not all telemetry could be stored in time");
+        if tokio::time::timeout(timeout, self.task).await.is_err() {
+            warn!("some telemetry was not stored before the timeout");
         }
     }
 }
@@ -143,17 +147,17 @@ struct Writer {
     hubs: EventHubs,
     exporter: Option<Arc<dyn TelemetryExporter>>,
     inbound: mpsc::Receiver<WriterMessage>,
-    hurry: Arc<Notify>,
-    linger: Duration,
+    urgent: Arc<Notify>,
+    collect_interval: Duration,
     waiting: VecDeque<WriterMessage>,
-    limited: Limited,
+    limited: LimitedSessions,
 }
 
 /// Messages that are stored together.
 #[derive(Default)]
 struct Group {
     batches: Vec<Batch>,
-    told: Vec<(SessionId, oneshot::Sender<u64>)>,
+    received: Vec<(SessionId, oneshot::Sender<u64>)>,
     ended: Vec<(SessionId, Option<oneshot::Sender<()>>)>,
 }
 
@@ -165,7 +169,7 @@ impl Writer {
         }
     }
 
-    /// Waits for messages; `false` when there will be none.
+    /// Waits for messages; returns `false` when the queue is closed and empty.
     async fn gather(&mut self, stop: &CancellationToken) -> bool {
         if self.waiting.is_empty() {
             let first = tokio::select! {
@@ -177,11 +181,11 @@ impl Writer {
             self.waiting.push_back(first);
         }
         self.take_what_came();
-        if !self.are_enough() {
+        if !self.write_at_once() {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(self.linger()) => {}
-                () = self.hurry.notified() => {}
+                () = tokio::time::sleep(self.collect_interval()) => {}
+                () = self.urgent.notified() => {}
             }
             self.take_what_came();
         }
@@ -189,32 +193,32 @@ impl Writer {
     }
 
     fn take_what_came(&mut self) {
-        while self.waiting.len() < GROUP_EVENTS
+        while self.waiting.len() < MAX_GROUP_EVENTS
             && let Ok(more) = self.inbound.try_recv()
         {
             self.waiting.push_back(more);
         }
     }
 
-    /// How long those that wait do so for others.
-    fn linger(&self) -> Duration {
+    /// Returns how long the waiting messages are collected.
+    fn collect_interval(&self) -> Duration {
         let followed = self.waiting.iter().any(|one| self.hubs.is_followed(one.session()));
-        if followed { self.linger } else { self.linger * UNFOLLOWED }
+        if followed { self.collect_interval } else { self.collect_interval * UNFOLLOWED_FACTOR }
     }
 
-    /// Whether those that wait need wait for no others.
-    fn are_enough(&self) -> bool {
-        self.waiting.len() >= ENOUGH || self.waiting.iter().any(WriterMessage::presses)
+    /// Returns true if the waiting messages are written at once.
+    fn write_at_once(&self) -> bool {
+        self.waiting.len() >= MIN_IMMEDIATE || self.waiting.iter().any(WriterMessage::is_urgent)
     }
 
-    /// As many of those that wait as go into one commit.
+    /// Takes the messages of one commit.
     fn group(&mut self) -> Group {
         let mut items: HashMap<SessionId, Vec<Item>> = HashMap::new();
         let mut group = Group::default();
         let (mut events, mut bytes) = (0, 0);
         while let Some(next) = self.waiting.front() {
             let (more_events, more_bytes) = next.size();
-            if events > 0 && (events + more_events > GROUP_EVENTS || bytes + more_bytes > GROUP_BYTES) {
+            if events > 0 && (events + more_events > MAX_GROUP_EVENTS || bytes + more_bytes > MAX_GROUP_BYTES) {
                 break;
             }
             (events, bytes) = (events + more_events, bytes + more_bytes);
@@ -222,18 +226,18 @@ impl Writer {
             let own = |what| Item { agent_seq: None, what };
             let lost = |lost| (lost > 0).then_some(own(What::Lost(lost)));
             match self.waiting.pop_front() {
-                Some(WriterMessage::Own { lost: count, event, .. }) => {
+                Some(WriterMessage::ServerEvent { lost: count, event, .. }) => {
                     let new = lost(count).into_iter().chain([own(What::Event(event))]);
                     items.entry(session).or_default().extend(new);
                 }
-                Some(WriterMessage::Told { items: told, stored, .. }) => {
-                    items.entry(session).or_default().extend(told);
-                    group.told.push((session, stored));
+                Some(WriterMessage::AgentEvents { items: received, stored, .. }) => {
+                    items.entry(session).or_default().extend(received);
+                    group.received.push((session, stored));
                 }
                 Some(WriterMessage::Ended { lost: count, agent_last, stored, .. }) => {
                     let of_agent = agent_last.filter(|last| *last > 0);
                     let of_agent = of_agent.map(|last| Item { agent_seq: Some(last), what: What::Lost(1) });
-                    // Of a session that was not captured nothing is to be said.
+                    // Sessions without capture get no event.
                     let end = stored.is_some().then_some(own(What::End));
                     let new: Vec<Item> = lost(count).into_iter().chain(of_agent).chain(end).collect();
                     if !new.is_empty() {
@@ -249,19 +253,19 @@ impl Writer {
         group
     }
 
-    async fn store(&mut self, Group { batches, told, ended }: Group) {
+    async fn store(&mut self, Group { batches, received, ended }: Group) {
         let mut stored: HashMap<SessionId, u64> = HashMap::new();
         for one in self.append(batches).await {
             stored.insert(one.session, one.counted.agent_seq);
             let is_last = ended.iter().any(|(session, _)| *session == one.session);
-            say_what_was_lost(&one, is_last);
-            self.limited.note(&one, is_last);
+            log_lost(&one, is_last);
+            self.limited.log_once(&one, is_last);
             if let Some(exporter) = &self.exporter {
                 exporter.take(&one);
             }
             self.hubs.push(one);
         }
-        for (session, done) in told {
+        for (session, done) in received {
             if let Some(agent_seq) = stored.get(&session) {
                 let _ = done.send(*agent_seq);
             }
@@ -274,7 +278,8 @@ impl Writer {
         }
     }
 
-    /// Stores all of them, however long the store is away. Those that it never takes are left out, and only these are lost.
+    /// Stores all batches, however long the store is away. Batches that it rejects are skipped, and only these are
+    /// lost.
     async fn append(&self, batches: Vec<Batch>) -> Vec<StoredBatch> {
         if batches.is_empty() {
             return Vec::new();
@@ -297,18 +302,18 @@ impl Writer {
         self.append_together(&batch).await.unwrap_or_else(|error| lost(&batch[0], &error))
     }
 
-    /// Tries until the store answers.
+    /// Retries until the store answers.
     async fn append_together(&self, batches: &[Batch]) -> Result<Vec<StoredBatch>, StoreError> {
         let mut said = false;
         loop {
             match self.store.append(batches, self.clock.now()).await {
                 Err(StoreError::Unavailable { operation, source, .. }) => {
                     if !said {
-                        warn!(operation, error = %source, "telemetry is not stored yet; trying again");
+                        warn!(operation, error = %source, "cannot store telemetry; retrying");
                         said = true;
                     }
                     counter!("casement_telemetry_write_failures_total").increment(1);
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_BACKOFF).await;
                 }
                 Ok(stored) => {
                     let events: usize = stored.iter().map(|one| one.events.len()).sum();
@@ -321,13 +326,13 @@ impl Writer {
     }
 }
 
-/// Sessions of which a storage limit refuses events.
+/// Sessions whose events a storage limit refuses.
 #[derive(Default)]
-struct Limited(HashMap<SessionId, StorageLimit>);
+struct LimitedSessions(HashMap<SessionId, StorageLimit>);
 
-impl Limited {
-    /// Says once of each session that a limit refuses its events.
-    fn note(&mut self, stored: &StoredBatch, is_last: bool) {
+impl LimitedSessions {
+    /// Logs once per session that a limit refuses its events.
+    fn log_once(&mut self, stored: &StoredBatch, is_last: bool) {
         let session = stored.session;
         let before = match stored.counted.limit.filter(|_| !is_last) {
             Some(limit) => self.0.insert(session, limit),
@@ -341,197 +346,23 @@ impl Limited {
     }
 }
 
-/// What was lost to a bound used up numbers; `telemetry_dropped` tells the session's readers which.
-fn say_what_was_lost(stored: &StoredBatch, is_last: bool) {
+/// Logs lost events. They used up numbers; `telemetry_dropped` tells readers of the session which.
+fn log_lost(stored: &StoredBatch, is_last: bool) {
     let lost = (stored.counted.last_seq - stored.before).saturating_sub(stored.events.len() as u64);
     if lost == 0 || stored.events.is_empty() {
         return;
     }
     counter!("casement_telemetry_events_lost_total").increment(lost);
     if is_last {
-        warn!(session = %stored.session, events = lost, "not all telemetry of a session that ended could be stored");
+        warn!(session = %stored.session, events = lost, "lost telemetry of an ended session");
     }
 }
 
 fn lost(batch: &Batch, error: &StoreError) -> Vec<StoredBatch> {
-    warn!(session = %batch.session, events = batch.items.len(), %error, "telemetry is lost");
+    warn!(session = %batch.session, events = batch.items.len(), %error, "lost telemetry that the store rejects");
     counter!("casement_telemetry_events_lost_total").increment(batch.items.len() as u64);
     Vec::new()
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use std::collections::HashSet;
-    use std::sync::Mutex;
-
-    use casement_domain::storage::StorageRoom;
-    use casement_domain::telemetry::{Feed as _, MockTelemetryStore, NumberedEvent, SequenceState, Start, number};
-    use casement_domain::testing::{CountingIds, FixedClock, NOON, session_id};
-
-    use super::*;
-
-    /// The clock and the identifiers of tests.
-    pub(in crate::events) fn system() -> (Arc<dyn Clock>, Arc<dyn IdSource>) {
-        (Arc::new(FixedClock::default()), Arc::new(CountingIds::default()))
-    }
-
-    fn own(session: u32, lost: u64) -> WriterMessage {
-        let event = Event::api_call(NOON, "x", "y", 200, 0);
-        WriterMessage::Own { session: session_id(session), lost, event }
-    }
-
-    fn away() -> StoreError {
-        StoreError::unavailable("telemetry.append", "away")
-    }
-
-    type Memory = Arc<Mutex<HashMap<SessionId, (SequenceState, Vec<NumberedEvent>)>>>;
-
-    fn keep(memory: &Memory, batches: &[Batch]) -> Vec<StoredBatch> {
-        let mut memory = memory.lock().expect("memory");
-        let stored = batches.iter().map(|batch| {
-            let (counted, all) = memory.entry(batch.session).or_insert((SequenceState::NOTHING, Vec::new()));
-            let before = counted.last_seq;
-            let events = number(counted, batch.items.clone(), NOON, &mut StorageRoom::unbounded());
-            all.extend(events.clone());
-            StoredBatch { session: batch.session, before, counted: *counted, events }
-        });
-        stored.collect()
-    }
-
-    async fn written(store: MockTelemetryStore, messages: Vec<WriterMessage>) {
-        let store: Arc<dyn TelemetryStore> = Arc::new(store);
-        let (queue, writer) = EventWriter::start(system(), store.clone(), EventHubs::new(store), None);
-        for message in messages {
-            assert!(queue.offer(message), "room");
-        }
-        writer.finish(Duration::from_secs(60)).await;
-    }
-
-    #[tokio::test]
-    async fn events_of_many_sessions_share_a_commit_and_an_agent_is_told_what_is_stored() {
-        let memory = Memory::default();
-        let commits = Arc::new(Mutex::new(0));
-        let mut store = MockTelemetryStore::new();
-        let (kept, counted) = (memory.clone(), commits.clone());
-        store.expect_append().returning(move |batches, _| {
-            *counted.lock().expect("commits") += 1;
-            Ok(keep(&kept, batches))
-        });
-        let (stored, told) = oneshot::channel();
-        let items = (1..=3).map(|seq| {
-            let event = Event::api_call(NOON, "x", "y", 200, 0);
-            Item { agent_seq: Some(seq), what: What::Event(event) }
-        });
-        let mut messages: Vec<WriterMessage> = (0..100).map(|n| own(n % 10, u64::from(n == 50))).collect();
-        messages.push(WriterMessage::Told { session: session_id(3), items: items.collect(), bytes: 300, stored });
-        written(store, messages).await;
-        assert_eq!(told.await, Ok(3));
-        assert!(*commits.lock().expect("commits") < 5);
-        let memory = memory.lock().expect("memory");
-        assert_eq!(
-            memory[&session_id(3)].1.iter().map(|one| one.seq).collect::<Vec<_>>(),
-            (1..=13).collect::<Vec<_>>()
-        );
-        // One was lost before the sixth: its number, and the word of it.
-        assert_eq!(memory[&session_id(0)].0.last_seq, 12);
-        assert_eq!(memory[&session_id(0)].1.len(), 11);
-    }
-
-    #[tokio::test]
-    async fn few_events_wait_for_others_until_there_are_many_or_a_session_ends() {
-        let groups = Arc::new(Mutex::new(Vec::new()));
-        let (memory, seen) = (Memory::default(), groups.clone());
-        let mut store = MockTelemetryStore::new();
-        store.expect_append().returning(move |batches, _| {
-            seen.lock().expect("groups").push(batches.iter().map(|batch| batch.items.len()).sum::<usize>());
-            Ok(keep(&memory, batches))
-        });
-        let written = async |so_many: usize| {
-            while groups.lock().expect("groups").len() < so_many {
-                tokio::task::yield_now().await;
-            }
-        };
-        let store: Arc<dyn TelemetryStore> = Arc::new(store);
-        let an_hour = Duration::from_secs(3600);
-        let (queue, writer) = EventWriter::lingering(system(), store.clone(), EventHubs::new(store), None, an_hour);
-        for n in 0..5 {
-            assert!(queue.offer(own(n, 0)));
-            tokio::task::yield_now().await;
-        }
-        assert!(groups.lock().expect("groups").is_empty());
-        assert!(
-            queue.send(WriterMessage::Ended { session: session_id(1), lost: 0, agent_last: None, stored: None }).await
-        );
-        tokio::time::timeout(Duration::from_secs(60), written(1)).await.expect("a session ended");
-        for n in 0..=ENOUGH as u32 {
-            assert!(queue.offer(own(n, 0)));
-            tokio::task::yield_now().await;
-        }
-        tokio::time::timeout(Duration::from_secs(60), written(2)).await.expect("there are many");
-        assert!(queue.offer(own(1, 0)));
-        tokio::task::yield_now().await;
-        writer.finish(Duration::from_secs(60)).await;
-        assert_eq!(*groups.lock().expect("groups"), [5, ENOUGH + 1, 1]);
-    }
-
-    #[tokio::test]
-    async fn events_of_a_session_that_somebody_follows_wait_less_for_others() {
-        let mut store = MockTelemetryStore::new();
-        store.expect_counted().returning(|_| Ok(SequenceState::NOTHING));
-        let store: Arc<dyn TelemetryStore> = Arc::new(store);
-        let hubs = EventHubs::new(store.clone());
-        let (clock, ids) = system();
-        let mut writer = Writer {
-            clock,
-            ids,
-            store,
-            hubs: hubs.clone(),
-            exporter: None,
-            inbound: mpsc::channel(1).1,
-            hurry: Arc::default(),
-            linger: LINGER,
-            waiting: [own(1, 0)].into(),
-            limited: Limited::default(),
-        };
-        let _followed = hubs.follow(session_id(2), Start::Now).await.expect("followed");
-        assert_eq!(writer.linger(), LINGER * UNFOLLOWED);
-        writer.waiting.push_back(own(2, 0));
-        assert_eq!(writer.linger(), LINGER);
-    }
-
-    #[tokio::test]
-    async fn what_the_store_never_takes_holds_no_other_session_up() {
-        let memory = Memory::default();
-        let mut store = MockTelemetryStore::new();
-        let kept = memory.clone();
-        store.expect_append().returning(move |batches, _| {
-            if batches.iter().any(|batch| batch.session == session_id(2)) {
-                return Err(StoreError::Broken { operation: "telemetry.append", source: "never".into() });
-            }
-            Ok(keep(&kept, batches))
-        });
-        written(store, (1..=3).map(|n| own(n, 0)).collect()).await;
-        let mut sessions: Vec<SessionId> = memory.lock().expect("memory").keys().copied().collect();
-        sessions.sort_unstable();
-        assert_eq!(sessions, [session_id(1), session_id(3)]);
-    }
-
-    #[tokio::test]
-    async fn a_store_that_is_away_is_asked_again_with_the_same_batches() {
-        let memory = Memory::default();
-        let seen = Arc::new(Mutex::new(HashSet::new()));
-        let mut store = MockTelemetryStore::new();
-        let ids = seen.clone();
-        store.expect_append().times(1).returning(move |batches, _| {
-            ids.lock().expect("ids").extend(batches.iter().map(|batch| batch.id));
-            Err(away())
-        });
-        let (kept, ids) = (memory.clone(), seen.clone());
-        store.expect_append().returning(move |batches, _| {
-            assert!(batches.iter().all(|batch| ids.lock().expect("ids").contains(&batch.id)));
-            Ok(keep(&kept, batches))
-        });
-        written(store, vec![own(1, 0), own(1, 0)]).await;
-        assert_eq!(memory.lock().expect("memory")[&session_id(1)].0.last_seq, 2);
-    }
-}
+pub(super) mod tests;

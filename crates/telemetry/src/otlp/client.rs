@@ -1,4 +1,4 @@
-//! How batches travel, and what the destination says to them.
+//! The HTTP client of the exporter, and the classification of responses.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,25 +17,25 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use prost::Message as _;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto::ring};
 
-/// How long one attempt may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest answer that is read, in bytes.
-const LONGEST_ANSWER: usize = 64 << 10;
+/// The timeout of one attempt.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest response that is read, in bytes.
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// What became of a batch.
+/// The result of sending a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All of it has arrived but so many records, which never will.
-    Taken { rejected: usize },
-    /// It is too long.
+    /// Accepted, except for some records that will never be.
+    Accepted { rejected: usize },
+    /// The batch is too long.
     TooLong,
-    /// It never will be taken.
+    /// Never acceptable.
     Refused(String),
-    /// It may be later, not before so long.
-    Later { why: String, after: Duration },
+    /// To be retried, not before `after`.
+    RetryLater { why: String, after: Duration },
 }
 
-/// Sends, and remembers what the destination said last.
+/// Sends batches, and remembers the last response.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -43,11 +43,11 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// `secure`: whether TLS will be spoken.
+    /// `secure`: whether TLS will be used.
     pub(crate) fn new(secure: bool) -> Result<Self, rustls::Error> {
         let mut roots = RootCertStore::empty();
         if secure {
-            // Some that cannot be read leave the others; without any, nobody is trusted.
+            // Invalid certificates are skipped; without any, no server is trusted.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -57,14 +57,14 @@ impl Transport {
         Ok(Self { client, said: Arc::default() })
     }
 
-    /// What the destination said since this was asked last.
+    /// Takes the result of the last attempt.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (head, body) = self.client.request(request.map(Full::new)).await?.into_parts();
-        let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+        let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await?.to_bytes();
         Ok(Response::from_parts(head, body))
     }
 }
@@ -72,20 +72,20 @@ impl Transport {
 #[async_trait]
 impl HttpClient for Transport {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let answer = match tokio::time::timeout(PATIENCE, self.send(request)).await {
+        let answer = match tokio::time::timeout(REQUEST_TIMEOUT, self.send(request)).await {
             Ok(answer) => answer,
-            Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs()).into()),
+            Err(_) => Err(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()).into()),
         };
         let verdict = match &answer {
-            Ok(answer) => judge(answer),
-            Err(error) => Verdict::Later { why: causes(&**error), after: Duration::ZERO },
+            Ok(answer) => classify(answer),
+            Err(error) => Verdict::RetryLater { why: causes(&**error), after: Duration::ZERO },
         };
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict);
         answer
     }
 }
 
-/// The error with what led to it.
+/// Returns the error with its causes.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
@@ -96,27 +96,27 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     said
 }
 
-/// As OTLP says which answers mean what.
-fn judge(answer: &Response<Bytes>) -> Verdict {
+/// Classifies a response as OTLP specifies.
+fn classify(answer: &Response<Bytes>) -> Verdict {
     let status = answer.status();
     match status {
         status if status.is_success() => {
             let told = ExportLogsServiceResponse::decode(answer.body().as_ref()).ok();
             let rejected = told.and_then(|told| told.partial_success).map_or(0, |partial| partial.rejected_log_records);
-            Verdict::Taken { rejected: usize::try_from(rejected).unwrap_or(0) }
+            Verdict::Accepted { rejected: usize::try_from(rejected).unwrap_or(0) }
         }
         StatusCode::PAYLOAD_TOO_LARGE => Verdict::TooLong,
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => {
-            Verdict::Later { why: format!("it answers {status}"), after: retry_after(answer.headers()) }
+            Verdict::RetryLater { why: format!("it answers {status}"), after: retry_after(answer.headers()) }
         }
         _ => Verdict::Refused(format!("it answers {status}")),
     }
 }
 
-/// Only in seconds: dates are rare here, and then our own back-off does.
+/// Supports seconds only: dates are rare, and the own backoff applies then.
 fn retry_after(headers: &HeaderMap) -> Duration {
     let seconds =
         headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());

@@ -1,4 +1,4 @@
-//! Sends batches, one after another, each until it is taken or refused.
+//! Sends batches in order, each until it is accepted or refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use opentelemetry_sdk::logs::{LogBatch, LogExporter as _};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::client::{PATIENCE, Transport, Verdict};
-use super::queue::{Outgoing, Queue, lost};
+use super::client::{REQUEST_TIMEOUT, Transport, Verdict};
+use super::queue::{Outgoing, Queue, count_lost};
 use super::record::{Records, resource};
 use super::settings::{InvalidSettings, Settings};
 
-/// How long a batch that was not taken waits before it is tried again, at first and at last; and what a destination may ask for.
+/// The first and the last backoff of a batch, and the longest that a destination may request.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
@@ -27,8 +27,8 @@ pub(crate) struct ExportSender {
     transport: Transport,
     records: Records,
     destination: String,
-    /// What was said last of a destination that does not take everything.
-    trouble: Option<String>,
+    /// The last logged problem of the destination.
+    last_problem: Option<String>,
 }
 
 impl ExportSender {
@@ -39,43 +39,43 @@ impl ExportSender {
             .with_http_client(transport.clone())
             .with_endpoint(settings.endpoint().as_str())
             .with_headers(settings.headers())
-            .with_timeout(PATIENCE * 2)
-            // Ours ends at a stop, and knows why.
+            .with_timeout(REQUEST_TIMEOUT * 2)
+            // The own retry policy ends at a stop.
             .with_retry_policy(RetryPolicy::disabled())
             .build()
             .map_err(|error| InvalidSettings::OtlpExporter(error.into()))?;
         exporter.set_resource(&resource(settings));
         let destination = settings.endpoint().to_string();
-        Ok(Self { queue, exporter, transport, records: Records::new(), destination, trouble: None })
+        Ok(Self { queue, exporter, transport, records: Records::new(), destination, last_problem: None })
     }
 
-    /// Until `stop`, and then until everything that waits was tried once.
+    /// Runs until `stop`, and then until every queued batch was tried once.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         while let Some(batch) = self.queue.next(&stop).await {
-            // Halves of what is too long come before everything behind it.
-            let mut open = vec![batch];
-            while let Some(batch) = open.pop() {
+            // The halves of a too long batch come before everything behind it.
+            let mut pending = vec![batch];
+            while let Some(batch) = pending.pop() {
                 match self.deliver(&batch, &stop).await {
                     Some(Verdict::TooLong) if batch.len() > 1 => {
                         let (first, second) = batch.split_at(batch.len() / 2);
-                        open.extend([second.to_vec(), first.to_vec()]);
+                        pending.extend([second.to_vec(), first.to_vec()]);
                     }
-                    // What is left is what the stop leaves undone.
+                    // The rest stays unsent because of the stop.
                     None => return,
-                    Some(verdict) => self.settle(batch.len(), verdict),
+                    Some(verdict) => self.conclude(batch.len(), verdict),
                 }
             }
         }
     }
 
-    /// Until something is final. Nothing if it is not at the stop.
+    /// Sends a batch until the result is final; `None` if it is not at the stop.
     async fn deliver(&mut self, batch: &[Outgoing], stop: &CancellationToken) -> Option<Verdict> {
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
             match self.send(batch).await {
-                Verdict::Later { why, after } => {
+                Verdict::RetryLater { why, after } => {
                     counter!("casement_otlp_failures_total").increment(1);
-                    self.complain(why, "telemetry cannot be exported now; it waits");
+                    self.log_problem(why, "telemetry cannot be exported now; it waits");
                     if stop.is_cancelled() {
                         return None;
                     }
@@ -93,44 +93,44 @@ impl ExportSender {
         let sent = self.exporter.export(LogBatch::new(&borrowed)).await;
         match (self.transport.verdict(), sent) {
             (Some(verdict), _) => verdict,
-            (None, Ok(())) => Verdict::Taken { rejected: 0 },
-            // It never got as far as the wire.
+            (None, Ok(())) => Verdict::Accepted { rejected: 0 },
+            // It was never sent.
             (None, Err(error)) => Verdict::Refused(error.to_string()),
         }
     }
 
-    fn settle(&mut self, count: usize, verdict: Verdict) {
-        self.queue.settle(count);
+    fn conclude(&mut self, count: usize, verdict: Verdict) {
+        self.queue.finish(count);
         match verdict {
-            Verdict::Taken { rejected } => {
+            Verdict::Accepted { rejected } => {
                 let rejected = rejected.min(count);
                 counter!("casement_otlp_events_exported_total").increment((count - rejected) as u64);
                 if rejected > 0 {
-                    lost("refused", rejected);
-                    self.complain(
+                    count_lost("refused", rejected);
+                    self.log_problem(
                         "it rejects some records".to_owned(),
                         "telemetry is not taken, and lost to the export",
                     );
-                } else if self.trouble.take().is_some() {
+                } else if self.last_problem.take().is_some() {
                     info!(destination = self.destination, "telemetry is exported again");
                 }
             }
             Verdict::TooLong => {
-                lost("refused", count);
-                self.complain("a record is too long".to_owned(), "telemetry is not taken, and lost to the export");
+                count_lost("refused", count);
+                self.log_problem("a record is too long".to_owned(), "telemetry is not taken, and lost to the export");
             }
-            Verdict::Refused(why) | Verdict::Later { why, .. } => {
-                lost("refused", count);
-                self.complain(why, "telemetry is not taken, and lost to the export");
+            Verdict::Refused(why) | Verdict::RetryLater { why, .. } => {
+                count_lost("refused", count);
+                self.log_problem(why, "telemetry is not taken, and lost to the export");
             }
         }
     }
 
-    /// Once for each new reason.
-    fn complain(&mut self, why: String, what: &'static str) {
-        if self.trouble.as_ref() != Some(&why) {
+    /// Logs each new reason once.
+    fn log_problem(&mut self, why: String, what: &'static str) {
+        if self.last_problem.as_ref() != Some(&why) {
             warn!(destination = self.destination, why, "{what}");
-            self.trouble = Some(why);
+            self.last_problem = Some(why);
         }
     }
 }
@@ -156,21 +156,21 @@ mod tests {
     use crate::otlp::{ExportTask, OtlpExporter};
     use casement_domain::telemetry::TelemetryExporter as _;
 
-    const SOON: Duration = Duration::from_secs(60);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// What a collector is asked: the head, and what was sent.
-    type Asked = (String, ExportLogsServiceRequest);
-    /// What it answers to the request of this number: the status line, and a body.
+    /// A request to the collector: its head and its content.
+    type CollectorRequest = (String, ExportLogsServiceRequest);
+    /// The collector's response to the request of this number: the status line, and a body.
     type Answer = fn(usize, &[LogRecord]) -> (&'static str, Vec<u8>);
 
-    /// A collector that answers so; what it was asked comes out of the channel.
-    async fn collector(answer: Answer) -> (Url, mpsc::UnboundedReceiver<Asked>) {
+    /// A mock collector with these responses; sends its requests to the channel.
+    async fn collector(answer: Answer) -> (Url, mpsc::UnboundedReceiver<CollectorRequest>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = Url::parse(&format!("http://{}", listener.local_addr().expect("an address"))).expect("an address");
         (url, serve(listener, answer))
     }
 
-    fn serve(listener: TcpListener, answer: Answer) -> mpsc::UnboundedReceiver<Asked> {
+    fn serve(listener: TcpListener, answer: Answer) -> mpsc::UnboundedReceiver<CollectorRequest> {
         let (tell, told) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             let mut count = 0;
@@ -237,12 +237,12 @@ mod tests {
         StoredBatch { session: session_id(1), before, counted, events: seqs.map(event).collect() }
     }
 
-    async fn next(told: &mut mpsc::UnboundedReceiver<Asked>) -> Asked {
-        tokio::time::timeout(SOON, told.recv()).await.expect("in time").expect("a request")
+    async fn next(told: &mut mpsc::UnboundedReceiver<CollectorRequest>) -> CollectorRequest {
+        tokio::time::timeout(TEST_TIMEOUT, told.recv()).await.expect("in time").expect("a request")
     }
 
     #[tokio::test]
-    async fn an_event_is_a_log_record_with_its_data_as_the_body() {
+    async fn an_event_becomes_a_log_record_with_its_data_as_body() {
         let (url, mut told) = collector(ok).await;
         let (exporter, export) = start(&url, &["x-tenant=seven"]);
         let data = json!({ "text": "boo", "args": ["a", 1], "line": 3 });
@@ -275,14 +275,14 @@ mod tests {
             |name: &str| body.values.iter().find(|one| one.key == name).and_then(|one| one.value.clone()?.value);
         assert_eq!((member("text"), member("line")), (text("boo"), Some(Value::IntValue(3))));
         assert!(matches!(member("args"), Some(Value::ArrayValue(list)) if list.values.len() == 2));
-        export.finish(SOON).await;
+        export.finish(TEST_TIMEOUT).await;
     }
 
     #[tokio::test]
-    async fn a_destination_that_does_not_take_them_at_first_gets_them_again_in_order() {
+    async fn failed_batches_are_retried_in_order() {
         let (url, mut told) = collector(|count, _| match count {
             0 => ("503 Service Unavailable\r\nRetry-After: 1", Vec::new()),
-            // No HTTP: the connection breaks.
+            // Not HTTP: the connection breaks.
             1 => ("no", Vec::new()),
             _ => ("200 OK", Vec::new()),
         })
@@ -294,14 +294,14 @@ mod tests {
         while !tries.concat().contains(&5) {
             tries.push(seqs(&next(&mut told).await.1));
         }
-        // The first batch three times, as it was not taken twice; then what came meanwhile.
+        // The first batch three times, because it failed twice; then the events since.
         assert_eq!(tries.iter().take(3).collect::<Vec<_>>(), [&tries[0]; 3]);
         assert_eq!(tries[2..].concat(), [1, 2, 3, 4, 5]);
-        export.finish(SOON).await;
+        export.finish(TEST_TIMEOUT).await;
     }
 
     #[tokio::test]
-    async fn what_is_too_long_goes_in_halves_and_what_is_refused_holds_nothing_up() {
+    async fn a_too_long_batch_is_split_and_a_refused_one_is_skipped() {
         let (url, mut told) = collector(|_, records| match records.len() {
             1 if attribute(&records[0], "casement.seq") == Some(Value::IntValue(3)) => ("400 Bad Request", Vec::new()),
             1 => ("200 OK", Vec::new()),
@@ -316,11 +316,11 @@ mod tests {
             alone.extend(seqs.first().filter(|_| seqs.len() == 1).copied());
         }
         assert_eq!(alone, [1, 2, 3, 4, 5]);
-        export.finish(SOON).await;
+        export.finish(TEST_TIMEOUT).await;
     }
 
     #[tokio::test]
-    async fn an_answer_that_takes_only_some_is_final() {
+    async fn a_partial_success_is_final() {
         let (url, mut told) = collector(|_, _| {
             let partial = ExportLogsPartialSuccess { rejected_log_records: 2, error_message: "no".to_owned() };
             ("200 OK", ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec())
@@ -330,17 +330,17 @@ mod tests {
         exporter.take(&events(1..=3));
         assert_eq!(seqs(&next(&mut told).await.1), [1, 2, 3]);
         let queue = export.queue.clone();
-        export.finish(SOON).await;
+        export.finish(TEST_TIMEOUT).await;
         assert_eq!(queue.left(), 0);
         assert!(told.try_recv().is_err());
     }
 
     #[tokio::test]
-    async fn a_stop_sends_what_waits_and_does_not_wait_for_a_destination_that_is_away() {
+    async fn a_stop_sends_queued_batches_once() {
         let (url, mut told) = collector(ok).await;
         let (exporter, export) = start(&url, &[]);
         exporter.take(&events(1..=1000));
-        export.finish(SOON).await;
+        export.finish(TEST_TIMEOUT).await;
         let mut seen = Vec::new();
         while let Ok((_, asked)) = told.try_recv() {
             seen.extend(seqs(&asked));
@@ -351,7 +351,7 @@ mod tests {
         let (exporter, export) = start(&url, &[]);
         exporter.take(&events(1..=1000));
         let queue = export.queue.clone();
-        export.finish(SOON).await;
+        export.finish(TEST_TIMEOUT).await;
         assert_eq!(queue.left(), 1000);
     }
 }

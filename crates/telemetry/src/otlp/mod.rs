@@ -1,7 +1,7 @@
-//! Exports what happened in sessions to an OpenTelemetry collector, as log records over OTLP/HTTP.
+//! Exports the events of sessions to an OpenTelemetry collector, as log records over OTLP/HTTP.
 //!
-//! An event comes here once it is stored, waits in a bounded queue, and leaves in batches, each tried until the destination takes or
-//! refuses it. Nobody waits for any of this: what finds no room is lost here and nowhere else, and counted as
+//! A stored event enters a bounded queue and leaves in batches, each retried until the destination accepts or refuses
+//! it. Nothing waits for the export: an event that does not fit is lost here only, and counted as
 //! `casement_otlp_events_lost_total`.
 
 mod client;
@@ -22,7 +22,7 @@ use deliver::ExportSender;
 use queue::Queue;
 pub use settings::{InvalidSettings, Settings};
 
-/// Takes events over; clones are the same one.
+/// Queues events for the export. Clones share the queue.
 #[derive(Clone)]
 pub struct OtlpExporter(Arc<Queue>);
 
@@ -40,10 +40,10 @@ pub struct ExportTask {
 }
 
 impl OtlpExporter {
-    /// Starts to export, on the current runtime.
+    /// Starts the export on the current runtime.
     ///
     /// # Errors
-    /// [`InvalidSettings`]: this destination cannot be spoken to. Whether it is there shows only later.
+    /// [`InvalidSettings`] if the destination cannot be used. Whether it answers shows later.
     pub fn start(settings: &Settings) -> Result<(Self, ExportTask), InvalidSettings> {
         let (queue, stop) = (Arc::new(Queue::new()), CancellationToken::new());
         let deliverer = ExportSender::new(settings, queue.clone())?;
@@ -53,16 +53,16 @@ impl OtlpExporter {
 }
 
 impl ExportTask {
-    /// Sends what still waits, each batch tried once more, and takes no longer than that. Says how many events are lost with it.
-    pub async fn finish(mut self, patience: Duration) {
+    /// Sends the queued batches, each tried once, within `timeout`. Logs how many events are lost.
+    pub async fn finish(mut self, timeout: Duration) {
         self.stop.cancel();
-        if tokio::time::timeout(patience, &mut self.task).await.is_err() {
+        if tokio::time::timeout(timeout, &mut self.task).await.is_err() {
             self.task.abort();
         }
         let left = self.queue.left();
         if left > 0 {
-            queue::lost("stopped", left);
-            warn!(events = left, "not all telemetry could be exported before the stop");
+            queue::count_lost("stopped", left);
+            warn!(events = left, "some telemetry was not exported before the stop");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What waits to be sent.
+//! The queue of events to export.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,18 +13,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::record;
 
-/// How much waits at most.
-const WAITING_EVENTS: usize = 50_000;
-const WAITING_BYTES: usize = 32 << 20;
-/// How much is sent at once; a single event may be longer.
-const BATCH_EVENTS: usize = 512;
-const BATCH_BYTES: usize = 1 << 20;
-/// How long the first event of a batch waits for others.
-const LINGER: Duration = Duration::from_secs(1);
-/// What an event costs besides its text, in bytes.
+/// The limits of the queue.
+const MAX_QUEUED_EVENTS: usize = 50_000;
+const MAX_QUEUED_BYTES: usize = 32 << 20;
+/// The limits of a batch; a single event may be longer.
+const MAX_BATCH_EVENTS: usize = 512;
+const MAX_BATCH_BYTES: usize = 1 << 20;
+/// How long a batch collects events.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
+/// The memory of an event beside its text, in bytes.
 const OVERHEAD: usize = 256;
 
-/// An event that is to be sent.
+/// An event to export.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) session: SessionId,
@@ -37,22 +37,22 @@ impl Outgoing {
     }
 }
 
-/// Counts events that never arrive.
-pub(crate) fn lost(reason: &'static str, count: usize) {
+/// Counts lost events.
+pub(crate) fn count_lost(reason: &'static str, count: usize) {
     counter!("casement_otlp_events_lost_total", "reason" => reason).increment(count as u64);
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Queued {
     events: VecDeque<Outgoing>,
     bytes: usize,
 }
 
-/// A line with room for so many.
+/// A bounded queue.
 pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Queued>,
     more: Notify,
-    /// Those that wait, and those that are on their way.
+    /// The number of queued events and those being sent.
     left: AtomicUsize,
 }
 
@@ -61,25 +61,25 @@ impl Queue {
         Self { waiting: Mutex::default(), more: Notify::new(), left: AtomicUsize::new(0) }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, Queued> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many have neither arrived nor been given up.
+    /// Returns how many events are neither delivered nor given up.
     pub(crate) fn left(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Events that were taken out have arrived, or are given up.
-    pub(crate) fn settle(&self, count: usize) {
+    /// Marks taken events as delivered or given up.
+    pub(crate) fn finish(&self, count: usize) {
         self.left.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// What finds room waits; the rest is lost.
+    /// Queues stored events; counts those that do not fit as lost.
     pub(crate) fn push(&self, stored: &StoredBatch) {
         if stored.events.is_empty() && stored.counted.last_seq > stored.before {
-            // The store took them and its answer was lost: what they were is not known here any more.
-            lost("unconfirmed", usize::try_from(stored.counted.last_seq - stored.before).unwrap_or(usize::MAX));
+            // The store accepted the events but its response was lost, so their content is unknown here.
+            count_lost("unconfirmed", usize::try_from(stored.counted.last_seq - stored.before).unwrap_or(usize::MAX));
         }
         let events: Vec<Outgoing> = stored.events.iter().map(|one| outgoing(stored.session, one)).collect();
         let count = events.len();
@@ -87,7 +87,7 @@ impl Queue {
             let mut waiting = self.waiting();
             let before = waiting.events.len();
             for event in events {
-                if waiting.events.len() < WAITING_EVENTS && waiting.bytes + event.size() <= WAITING_BYTES {
+                if waiting.events.len() < MAX_QUEUED_EVENTS && waiting.bytes + event.size() <= MAX_QUEUED_BYTES {
                     waiting.bytes += event.size();
                     waiting.events.push_back(event);
                 }
@@ -97,13 +97,13 @@ impl Queue {
             (now - before, now)
         };
         if pushed < count {
-            lost("no_room", count - pushed);
+            count_lost("no_room", count - pushed);
         }
         gauge!("casement_otlp_events_waiting").set(now as f64);
         self.more.notify_one();
     }
 
-    /// The next ones, once there are some and others had a moment to join them. Nothing once all are gone and `stop` is.
+    /// Waits for a batch, and collects for a moment. `None` once the queue is empty and `stop` is cancelled.
     pub(crate) async fn next(&self, stop: &CancellationToken) -> Option<Vec<Outgoing>> {
         while self.waiting().events.is_empty() {
             if stop.is_cancelled() {
@@ -116,21 +116,21 @@ impl Queue {
                 self.more.notified().await;
             }
         };
-        let _ = stop.run_until_cancelled(tokio::time::timeout(LINGER, full)).await;
+        let _ = stop.run_until_cancelled(tokio::time::timeout(COLLECT_INTERVAL, full)).await;
         Some(self.take())
     }
 
     fn has_a_batch(&self) -> bool {
         let waiting = self.waiting();
-        waiting.events.len() >= BATCH_EVENTS || waiting.bytes >= BATCH_BYTES
+        waiting.events.len() >= MAX_BATCH_EVENTS || waiting.bytes >= MAX_BATCH_BYTES
     }
 
     fn take(&self) -> Vec<Outgoing> {
         let mut waiting = self.waiting();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(event) = waiting.events.front()
-            && batch.len() < BATCH_EVENTS
-            && (batch.is_empty() || bytes + event.size() <= BATCH_BYTES)
+            && batch.len() < MAX_BATCH_EVENTS
+            && (batch.is_empty() || bytes + event.size() <= MAX_BATCH_BYTES)
         {
             bytes += event.size();
             batch.extend(waiting.events.pop_front());
@@ -141,11 +141,11 @@ impl Queue {
     }
 }
 
-/// As it waits: pictures stay here.
+/// Converts an event, without its screenshot.
 fn outgoing(session: SessionId, one: &NumberedEvent) -> Outgoing {
     let mut numbered = one.clone();
     if numbered.event.category == EventCategory::Captured(Category::Screenshot) {
-        numbered.event.body = record::without_picture(&numbered.event.body);
+        numbered.event.body = record::without_screenshot(&numbered.event.body);
     }
     Outgoing { session, numbered }
 }
@@ -176,38 +176,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_leave_in_their_order_in_batches_of_a_bounded_size() {
+    async fn batches_keep_the_order_and_are_bounded() {
         let queue = Queue::new();
         queue.push(&stored(1..=600, 10));
-        queue.push(&stored(601..=603, BATCH_BYTES));
+        queue.push(&stored(601..=603, MAX_BATCH_BYTES));
         let batches = drain(&queue).await;
         assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [512, 88, 1, 1, 1]);
         assert_eq!(batches.concat(), (1..=603).collect::<Vec<_>>());
         assert_eq!(queue.left(), 603);
-        queue.settle(603);
+        queue.finish(603);
         assert_eq!(queue.left(), 0);
     }
 
     #[tokio::test]
-    async fn there_is_room_for_so_many_and_so_long_ones() {
+    async fn the_queue_is_bounded_in_events_and_bytes() {
         let queue = Queue::new();
-        queue.push(&stored(1..=WAITING_EVENTS as u64 + 100, 1));
-        assert_eq!(queue.left(), WAITING_EVENTS);
+        queue.push(&stored(1..=MAX_QUEUED_EVENTS as u64 + 100, 1));
+        assert_eq!(queue.left(), MAX_QUEUED_EVENTS);
         queue.push(&stored(60_000..=60_000, 1));
-        assert_eq!(queue.left(), WAITING_EVENTS);
+        assert_eq!(queue.left(), MAX_QUEUED_EVENTS);
         let queue = Queue::new();
         queue.push(&stored(1..=100, 1 << 20));
         assert_eq!(queue.left(), 31);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_first_event_waits_a_moment_for_others() {
+    async fn a_batch_collects_events_for_a_moment() {
         let queue = std::sync::Arc::new(Queue::new());
         queue.push(&stored(1..=1, 1));
         let stop = CancellationToken::new();
         let (waiting, token) = (queue.clone(), stop.clone());
         let next = tokio::spawn(async move { waiting.next(&token).await.expect("a batch").len() });
-        tokio::time::sleep(LINGER / 2).await;
+        tokio::time::sleep(COLLECT_INTERVAL / 2).await;
         queue.push(&stored(2..=2, 1));
         assert_eq!(next.await.expect("ran"), 2);
     }

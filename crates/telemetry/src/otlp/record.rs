@@ -1,4 +1,4 @@
-//! An event as a log record.
+//! Converts events to log records.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 use super::queue::Outgoing;
 use super::settings::Settings;
 
-/// The events that the record itself is named after; any other has its name as an attribute alone.
-const NAMES: [&str; 35] = [
+/// The events that have an OpenTelemetry event name; others carry their name only as an attribute.
+const EVENT_NAMES: [&str; 35] = [
     "console_log",
     "console_error",
     "network_request",
@@ -53,18 +53,18 @@ const NAMES: [&str; 35] = [
     "telemetry_dropped",
 ];
 
-/// Makes records. The SDK gives them to nobody but a processor.
+/// Builds records. The SDK passes them only to a processor.
 pub(crate) struct Records {
     provider: SdkLoggerProvider,
     logger: SdkLogger,
-    made: Made,
+    made: RecordSink,
 }
 
-/// Keeps the records that were made last.
+/// Keeps the last built records.
 #[derive(Clone, Debug, Default)]
-struct Made(Arc<Mutex<Vec<(SdkLogRecord, InstrumentationScope)>>>);
+struct RecordSink(Arc<Mutex<Vec<(SdkLogRecord, InstrumentationScope)>>>);
 
-impl LogProcessor for Made {
+impl LogProcessor for RecordSink {
     fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((record.clone(), scope.clone()));
     }
@@ -78,7 +78,7 @@ impl LogProcessor for Made {
     }
 }
 
-/// Who exports. `OTEL_RESOURCE_ATTRIBUTES` may say more.
+/// Returns the exporting resource. `OTEL_RESOURCE_ATTRIBUTES` may add attributes.
 pub(crate) fn resource(settings: &Settings) -> Resource {
     Resource::builder()
         .with_service_name("casement")
@@ -89,13 +89,13 @@ pub(crate) fn resource(settings: &Settings) -> Resource {
 
 impl Records {
     pub(crate) fn new() -> Self {
-        let made = Made::default();
+        let made = RecordSink::default();
         let provider = SdkLoggerProvider::builder().with_log_processor(made.clone()).build();
         let logger = provider.logger("casement.telemetry");
         Self { provider, logger, made }
     }
 
-    /// One for each, in their order.
+    /// Returns a record for each event, in order.
     pub(crate) fn of(&self, events: &[Outgoing]) -> Vec<(SdkLogRecord, InstrumentationScope)> {
         for event in events {
             self.logger.emit(self.record(event));
@@ -108,7 +108,7 @@ impl Records {
         let event: Map<String, Value> = serde_json::from_str(&numbered.event.body).unwrap_or_default();
         let text = |name: &str| event.get(name).and_then(Value::as_str);
         let kind = text("type").unwrap_or_default();
-        if let Some(name) = NAMES.into_iter().find(|name| *name == kind) {
+        if let Some(name) = EVENT_NAMES.into_iter().find(|name| *name == kind) {
             record.set_event_name(name);
         }
         record.set_timestamp(moment(numbered.event.at));
@@ -137,7 +137,7 @@ impl Records {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        // Says nothing that matters here: this processor holds nothing open.
+        // The result does not matter: this processor holds nothing open.
         let _ = self.provider.shutdown();
     }
 }
@@ -146,7 +146,7 @@ fn moment(at: time::OffsetDateTime) -> SystemTime {
     SystemTime::from(at)
 }
 
-/// How bad it is.
+/// Returns the severity.
 fn severity(kind: &str, data: Option<&Value>) -> (Severity, &'static str) {
     let level = data.and_then(|data| data.get("level")).and_then(Value::as_str);
     match (kind, level) {
@@ -166,7 +166,7 @@ fn severity(kind: &str, data: Option<&Value>) -> (Severity, &'static str) {
     }
 }
 
-/// The same, in their words; nothing for `null`.
+/// Converts a JSON value; `None` for `null`.
 fn value(value: Value) -> Option<AnyValue> {
     Some(match value {
         Value::Null => return None,
@@ -176,7 +176,7 @@ fn value(value: Value) -> Option<AnyValue> {
             None => AnyValue::Double(number.as_f64()?),
         },
         Value::String(text) => AnyValue::String(text.into()),
-        // A place in a list means something: what is empty keeps it.
+        // Positions in a list are significant, so empty values stay.
         Value::Array(list) => {
             let one = |item| self::value(item).unwrap_or_else(|| AnyValue::String("".into()));
             AnyValue::ListAny(Box::new(list.into_iter().map(one).collect()))
@@ -189,8 +189,8 @@ fn value(value: Value) -> Option<AnyValue> {
     })
 }
 
-/// The event without its picture, of which the length in base64 is told instead.
-pub(crate) fn without_picture(body: &str) -> Arc<str> {
+/// Replaces the screenshot of an event by its length in base64.
+pub(crate) fn without_screenshot(body: &str) -> Arc<str> {
     let mut event: Value = serde_json::from_str(body).unwrap_or_default();
     if let Some(data) = event.get_mut("data").and_then(Value::as_object_mut)
         && let Some(png) = data.remove("png")
@@ -205,14 +205,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_leaves_its_length_alone() {
+    fn a_screenshot_is_replaced_by_its_length() {
         let event = json!({ "type": "monitor_screenshot", "data": { "png": "A".repeat(1000) } });
-        let without: Value = serde_json::from_str(&without_picture(&event.to_string())).expect("JSON");
+        let without: Value = serde_json::from_str(&without_screenshot(&event.to_string())).expect("JSON");
         assert_eq!(without, json!({ "type": "monitor_screenshot", "data": { "png_base64_length": 1000 } }));
     }
 
     #[test]
-    fn everything_but_null_has_a_counterpart() {
+    fn every_json_value_but_null_is_converted() {
         let told = value(json!({ "a": [1, 2.5, null, true, "x", u64::MAX], "b": null })).expect("a value");
         let AnyValue::Map(members) = told else { panic!("{told:?}") };
         assert_eq!(members.len(), 1);

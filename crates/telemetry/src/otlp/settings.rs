@@ -1,4 +1,4 @@
-//! Where to export to.
+//! The settings of the export.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,29 +7,29 @@ use http::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-/// What comes behind the address of a collector.
-const LOGS: &str = "v1/logs";
+/// The path of log records, appended to the collector's URL.
+const LOGS_PATH: &str = "v1/logs";
 
-/// These settings cannot be used. No message holds a secret.
+/// The settings are invalid. Messages contain no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSettings {
-    /// The address.
+    /// The URL.
     #[error(
         "the address must be an http or https URL with a host, and without a name, a password, a query or a fragment"
     )]
     Endpoint,
-    /// One of the headers, counted from 1.
+    /// A header, counted from 1.
     #[error("header {0} must be NAME=VALUE, both as HTTP takes them")]
     Header(usize),
-    /// TLS does not work here.
+    /// TLS is not usable here.
     #[error("TLS cannot be used here")]
     Tls(#[source] tokio_rustls::rustls::Error),
-    /// The exporter does not take them.
+    /// The exporter rejects them.
     #[error("the exporter cannot be built")]
     OtlpExporter(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Where to export to, and who is speaking.
+/// The destination and the identity of the exporter.
 #[derive(Clone)]
 pub struct Settings {
     endpoint: Url,
@@ -46,7 +46,8 @@ impl fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// `endpoint`: the collector's address, before `/v1/logs`. `headers`: each `NAME=VALUE`. `instance` and `version`: who exports.
+    /// `endpoint`: the collector's URL, without `/v1/logs`. `headers`: each `NAME=VALUE`. `instance` and `version`: the
+    /// identity of the exporter.
     ///
     /// # Errors
     /// [`InvalidSettings::Endpoint`], [`InvalidSettings::Header`].
@@ -65,7 +66,7 @@ impl Settings {
         })
     }
 
-    /// Where log records go.
+    /// Returns the URL for log records.
     pub(crate) fn endpoint(&self) -> &Url {
         &self.endpoint
     }
@@ -82,7 +83,7 @@ fn logs(endpoint: &Url) -> Option<Url> {
         return None;
     }
     let mut logs = endpoint.clone();
-    logs.set_path(&format!("{}/{LOGS}", endpoint.path().trim_end_matches('/')));
+    logs.set_path(&format!("{}/{LOGS_PATH}", endpoint.path().trim_end_matches('/')));
     Some(logs)
 }
 
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn log_records_have_their_place_behind_the_address() {
+    fn the_logs_path_is_appended_to_the_endpoint() {
         for (endpoint, place) in [
             ("http://c:4318", "http://c:4318/v1/logs"),
             ("https://c/otlp/", "https://c/otlp/v1/logs"),
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_and_no_secret_is_shown() {
+    fn invalid_settings_are_refused_without_showing_secrets() {
         for endpoint in ["ftp://c", "http://u:swordfish@c", "http://u@c", "http://c/?key=swordfish", "http://c/#x"] {
             let refused = settings(endpoint, &[]).expect_err(endpoint);
             assert!(matches!(refused, InvalidSettings::Endpoint) && !format!("{refused:?}").contains("swordfish"));

@@ -20,7 +20,7 @@ use crate::session::{IdOrName, SessionState};
 use crate::store_error::StoreError;
 
 /// For how long it is tried to save a profile after a login's own time is over.
-const TRIED_FOR: Duration = Duration::minutes(5);
+const SAVE_RETRY_TIMEOUT: Duration = Duration::minutes(5);
 
 impl FlowRunner {
     /// One step of a login that is logged in.
@@ -40,7 +40,7 @@ impl FlowRunner {
             SessionState::Ended(_) if session.shape.profile.is_some_and(|profile| !profile.save_changes) => {
                 self.succeed(connection, &flow).await
             }
-            SessionState::Ended(_) if self.now() < flow.expires_at + TRIED_FOR => {
+            SessionState::Ended(_) if self.now() < flow.expires_at + SAVE_RETRY_TIMEOUT => {
                 // The node's housekeeping tries again.
                 Ok(Next::Wait(self.now() + Duration::seconds(1)))
             }

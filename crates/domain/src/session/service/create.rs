@@ -1,4 +1,4 @@
-//! A session comes to be: on a spare browser, or on one that is started for it.
+//! Creates sessions: on a spare browser, or on one that is started for the session.
 
 use super::super::input::no_invocation;
 use super::super::{CreateSession, Created, Session, SessionEvent, SessionRequest, SessionState};
@@ -10,34 +10,35 @@ use crate::field::InvalidInput;
 use crate::ids::{BrowserId, SessionId};
 use crate::store_error::{Replaced, StoreError};
 
-/// How often a spare that does not answer is replaced by the next before one is started afresh.
-const SPARES_TRIED: usize = 2;
-/// How often a browser that was started for its session is asked before it is taken for dead.
-const FRESH_ASKED: usize = 10;
+/// The number of spare browsers tried before a new one is started.
+const MAX_SPARES_TRIED: usize = 2;
+/// The number of liveness probes of a newly started browser before it counts as dead.
+const MAX_NEW_BROWSER_PROBES: usize = 10;
 
 impl Sessions {
-    /// Creates a session on demand, ready to use: from a spare browser of its shape, else from one started for it.
+    /// Creates a session on demand, ready to use: on a spare browser of its shape, else on a newly started one.
     ///
-    /// Must run to its end: a caller that drops it midway leaves a reservation that only the node's next start clears.
+    /// Must run to its end: a dropped future leaves a reservation that only the next start of the node removes.
     ///
     /// # Errors
-    /// See [`CreateSessionError`]; then nothing is left of it.
+    /// See [`CreateSessionError`]; nothing of the session remains then.
     pub async fn create(&self, scope: &Scope, wish: CreateSession) -> Result<Session, CreateSessionError> {
         let wish = self.checked(scope, wish).await?;
-        for _ in 0..SPARES_TRIED {
-            let Some(browser) = self.deps.spares.take(&bare(&wish.shape)) else { break };
+        for _ in 0..MAX_SPARES_TRIED {
+            let Some(browser) = self.deps.spares.take(&spare_shape(&wish.shape)) else { break };
             match self.create_on_spare(scope, &wish, browser).await {
                 Err(CreateSessionError::Engine(_)) => {}
                 done => return done,
             }
         }
-        self.create_afresh(SessionId::mint(self.deps.ids.as_ref()), scope, &wish).await
+        self.create_on_new_browser(SessionId::mint(self.deps.ids.as_ref()), scope, &wish).await
     }
 
-    /// As [`create`](Self::create), for a login: never from a spare, under an identifier that its caller has noted before, to find it again.
+    /// Like [`create`](Self::create), for a login: never on a spare browser, and with an id that the caller stored
+    /// before, to find the session again.
     ///
     /// # Errors
-    /// See [`CreateSessionError`]; then nothing is left of it but its end.
+    /// See [`CreateSessionError`]; only the ended session remains then.
     pub async fn create_as(
         &self,
         id: SessionId,
@@ -45,10 +46,10 @@ impl Sessions {
         wish: CreateSession,
     ) -> Result<Session, CreateSessionError> {
         let wish = SessionRequest { for_login: true, ..self.checked(scope, wish).await? };
-        self.create_afresh(id, scope, &wish).await
+        self.create_on_new_browser(id, scope, &wish).await
     }
 
-    /// A wish with what it names.
+    /// Checks the request and resolves the resources that it names.
     async fn checked(&self, scope: &Scope, wish: CreateSession) -> Result<SessionRequest, CreateSessionError> {
         scope.writable()?;
         let mut wish = wish.parse()?;
@@ -98,13 +99,13 @@ impl Sessions {
         match self.reserve(scope, &session, Some(row)).await {
             Ok(()) => {}
             Err(CreateSessionError::Store(error)) => {
-                // It may be stored all the same; a spare that a row calls leased must not be taken again.
+                // The session may be stored all the same; a spare browser with a leased row must not be taken again.
                 let error = self.undo(&session, error).await;
                 self.clean_up(browser).await;
                 return Err(error.into());
             }
             Err(refused) => {
-                self.deps.spares.put_back(&bare(&wish.shape), browser);
+                self.deps.spares.put_back(&spare_shape(&wish.shape), browser);
                 return Err(refused);
             }
         }
@@ -123,7 +124,7 @@ impl Sessions {
         Ok(session)
     }
 
-    async fn create_afresh(
+    async fn create_on_new_browser(
         &self,
         id: SessionId,
         scope: &Scope,
@@ -133,7 +134,7 @@ impl Sessions {
         match self.reserve(scope, &draft, None).await {
             Ok(()) => {}
             Err(CreateSessionError::Store(error)) => {
-                // It may be reserved all the same.
+                // The session may be reserved all the same.
                 return Err(self.undo(&draft, error).await.into());
             }
             Err(refused) => return Err(refused),
@@ -155,8 +156,9 @@ impl Sessions {
                 Replaced::LostRace => return Err(CreateSessionError::Engine(EngineError::NotRunning(id))),
             }
             self.deps.activity.watch(&active);
-            // Whoever minds the browsers knows it as the session's from now on; what became of it before, nobody told.
-            self.hand_out_fresh(id, &active).await?;
+            // From here on the loss of the browser is reported for this session; earlier losses were not, so the probe
+            // must find them.
+            self.hand_out_new_browser(id, &active).await?;
             Ok(active)
         }
         .await;
@@ -173,10 +175,10 @@ impl Sessions {
         Err(error)
     }
 
-    /// The browser that was started for this session answers now. There is no other one to hand out instead, so one that is slow is asked
-    /// again, unless it may have begun to open an address.
-    async fn hand_out_fresh(&self, id: BrowserId, active: &Session) -> Result<(), EngineError> {
-        for _ in 1..FRESH_ASKED {
+    /// Probes and hands out the new browser. There is no other browser to use, so a slow one is probed again, unless it
+    /// may have begun to open an address.
+    async fn hand_out_new_browser(&self, id: BrowserId, active: &Session) -> Result<(), EngineError> {
+        for _ in 1..MAX_NEW_BROWSER_PROBES {
             match self.deps.engine.hand_out(id, hand_out(active)).await {
                 Err(EngineError::Timeout { seconds }) if active.start_url.is_some() => {
                     let message = format!("it did not answer within {seconds} s when it was given its start URL");
@@ -190,11 +192,12 @@ impl Sessions {
         self.deps.engine.hand_out(id, hand_out(active)).await
     }
 
-    /// Ends what may have been stored although the store failed. Nothing was done if that is sure.
+    /// Ends a session that may have been stored although the store failed. The error says that nothing was done if that
+    /// is certain.
     async fn undo(&self, session: &Session, error: StoreError) -> StoreError {
         match self.end(session.id, SessionEvent::StartFailed).await {
             Ok(_) | Err(EndSessionError::NotFound(_)) => error.undone(),
-            // The node's housekeeping finds it: see `check`.
+            // The node's housekeeping ends it: see `check`.
             Err(_) => error,
         }
     }
@@ -230,7 +233,7 @@ impl Sessions {
     }
 }
 
-/// What browser a session of that shape needs: any can be sent through its proxy.
-fn bare(shape: &Shape) -> Shape {
+/// Returns the shape of the spare browser that fits: any browser can use any proxy.
+fn spare_shape(shape: &Shape) -> Shape {
     Shape { proxy: None, ..shape.clone() }
 }

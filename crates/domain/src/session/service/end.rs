@@ -1,15 +1,15 @@
-//! A session ends, and what was its own is cleared away.
+//! Ends sessions and releases their resources.
 
 use super::super::{EndReason, IdOrName, Session, SessionEvent, SessionState};
-use super::leave::Waits;
+use super::leave::CleanupWait;
 use super::{EndSessionError, Sessions};
 use crate::access::Scope;
 use crate::ids::{BrowserId, InvocationId, SessionId};
 use crate::store_error::{Replaced, StoreError};
 
 impl Sessions {
-    /// Ends the project's session at its caller's wish. Returns once nothing of its sandbox is left, but for one that was recorded:
-    /// its sandbox goes when its films are kept, which nobody waits for.
+    /// Ends the project's session by request of its caller. Returns once its sandbox is removed, except for a recorded
+    /// session: its sandbox remains until the background cleanup has stored the videos.
     ///
     /// # Errors
     /// See [`EndSessionError`].
@@ -22,12 +22,12 @@ impl Sessions {
         })
     }
 
-    /// Ends a session for the reason of `event`, with its sandbox and everything that is open into it.
+    /// Ends a session because of `event`, with its sandbox and all connections to it.
     ///
     /// # Errors
     /// See [`EndSessionError`].
     pub async fn end(&self, id: SessionId, event: SessionEvent) -> Result<Session, EndSessionError> {
-        // Ends: every lost race means that the session moved on, and from its end `on` refuses.
+        // This loop ends: every lost race means that the state advanced, and an ended session refuses the event.
         loop {
             let found = self.deps.sessions.find(id).await?;
             let current = found.ok_or_else(|| EndSessionError::NotFound(id.to_string()))?;
@@ -35,30 +35,30 @@ impl Sessions {
             if self.deps.sessions.end(&current, &next).await? == Replaced::LostRace {
                 continue;
             }
-            self.clear_away(&next).await;
+            self.release_resources(&next).await;
             return Ok(next);
         }
     }
 
-    /// The active sessions of an invocation.
+    /// Returns the active sessions of an invocation.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn of_invocation(&self, invocation: InvocationId) -> Result<Vec<Session>, StoreError> {
         let mut found = self.deps.sessions.of_invocation(invocation).await?;
         found.retain(Session::is_active);
         Ok(found)
     }
 
-    /// Ends the sessions of an invocation, those too that are only coming to be.
+    /// Ends the sessions of an invocation, including those that are starting.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn end_of_invocation(&self, invocation: InvocationId) -> Result<(), EndSessionError> {
         for session in self.deps.sessions.of_invocation(invocation).await? {
             let event = if session.is_active() { SessionEvent::Delete } else { SessionEvent::StartFailed };
             match self.end(session.id, event).await {
-                // It became active meanwhile, or ended.
+                // The session became active or ended meanwhile.
                 Err(EndSessionError::Refused(_)) => match self.end(session.id, SessionEvent::Delete).await {
                     Err(EndSessionError::Refused(_) | EndSessionError::NotFound(_)) | Ok(_) => {}
                     Err(error) => return Err(error),
@@ -71,12 +71,12 @@ impl Sessions {
     }
 
     pub(super) async fn end_quietly(&self, session: &Session, event: SessionEvent) {
-        // What fails here, the node's housekeeping finds: see `check`.
+        // The node's housekeeping retries failures: see `check`.
         let _ = self.end(session.id, event).await;
     }
 
-    /// After a session was stored as ended: its connections, its browser, its place in the pool.
-    async fn clear_away(&self, ended: &Session) {
+    /// Releases the connections, the browser and the pool slot of a session that is stored as ended.
+    async fn release_resources(&self, ended: &Session) {
         let SessionState::Ended(reason) = ended.state else { return };
         self.deps.activity.forget(ended.id);
         self.deps.connections.close(ended.id, reason);
@@ -88,15 +88,15 @@ impl Sessions {
             }
         }
         if let Some(browser) = ended.browser.filter(|_| ended.node == self.deps.node) {
-            let waits = if reason == EndReason::IdleTimeout { Waits::Nobody } else { Waits::ItsCaller };
-            self.take_leave(ended, browser, waits).await;
+            let wait = if reason == EndReason::IdleTimeout { CleanupWait::Deferred } else { CleanupWait::ForProfile };
+            self.save_and_clean_up(ended, browser, wait).await;
         } else {
             self.lost_with_its_node(ended).await;
         }
     }
 
-    /// Ends the sandbox of a browser that is marked as ending, and forgets it. What fails is done again by the node's
-    /// housekeeping.
+    /// Ends the sandbox of a browser that is marked as ending and removes its row. The node's housekeeping retries
+    /// failures.
     pub async fn clean_up(&self, browser: BrowserId) {
         if self.deps.engine.end(browser).await.is_ok() {
             self.deps.proxies.forget(browser);
@@ -104,8 +104,8 @@ impl Sessions {
         }
     }
 
-    /// As [`clean_up`](Self::bury), if this node runs the browser: another's is buried by its own node's housekeeping.
-    pub(crate) async fn bury_own(&self, browser: BrowserId) -> Result<(), StoreError> {
+    /// Like [`clean_up`](Self::clean_up), if this node runs the browser; other nodes clean up their own browsers.
+    pub(crate) async fn clean_up_own(&self, browser: BrowserId) -> Result<(), StoreError> {
         if self.deps.browsers.find(browser).await?.is_some_and(|row| row.node == self.deps.node) {
             self.clean_up(browser).await;
         }

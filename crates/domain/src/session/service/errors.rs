@@ -1,4 +1,4 @@
-//! Why a use case of sessions did not do what it was asked.
+//! The errors of the use cases of sessions.
 
 use super::super::input::Refusal;
 use super::super::{LoginRuns, NotSupported, SessionRefused};
@@ -11,25 +11,25 @@ use crate::organization::LimitExceeded;
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
-/// A session was not created.
+/// The error of creating a session.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateSessionError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// This installation cannot do it.
+    /// This installation does not support the request.
     #[error(transparent)]
     NotSupported(#[from] NotSupported),
-    /// The project takes nothing new.
+    /// The project is archived and accepts nothing new.
     #[error(transparent)]
     Archived(#[from] ProjectArchived),
-    /// The project is gone.
+    /// The project was deleted.
     #[error("the project was deleted")]
     ProjectGone,
-    /// Another session bears the name.
+    /// Another session of the project has the name.
     #[error("a session named {0} exists already")]
     NameTaken(LabelName),
-    /// It would go over a limit.
+    /// The request exceeds a limit.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
     /// The browser could not be started.
@@ -49,13 +49,13 @@ impl From<Refusal> for CreateSessionError {
     }
 }
 
-/// A session was not found, or not reached.
+/// The error of using a session.
 #[derive(Debug, thiserror::Error)]
 pub enum UseSessionError {
     /// The project has no such active session.
     #[error("browser session {0} not found")]
     NotFound(String),
-    /// A login runs in it.
+    /// A login runs in the session.
     #[error(transparent)]
     LoginRuns(#[from] LoginRuns),
     /// A field breaks a rule.
@@ -69,25 +69,25 @@ pub enum UseSessionError {
     Store(#[from] StoreError),
 }
 
-/// A session was not changed.
+/// The error of changing a session.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateSessionError {
-    /// It was not found or not reached.
+    /// The session was not found or not reached.
     #[error(transparent)]
     Use(#[from] UseSessionError),
-    /// This installation cannot do it.
+    /// This installation does not support the request.
     #[error(transparent)]
     NotSupported(#[from] NotSupported),
-    /// Another session bears the name.
+    /// Another session of the project has the name.
     #[error("a session named {0} exists already")]
     NameTaken(LabelName),
-    /// It has a profile already, or just now another call loads one.
+    /// The session has a profile already, or another call is loading one.
     #[error("browser session {0} has a profile already")]
     HasProfile(SessionId),
     /// Its profile cannot be loaded.
     #[error(transparent)]
     Profile(#[from] OperationError),
-    /// Somebody watches, and the change was not forced.
+    /// A live view is open, and the change was not forced.
     #[error("browser session {0} has a live view open; set viewport.force to change it all the same")]
     Watched(SessionId),
     /// A recording runs, and the change was not forced.
@@ -95,13 +95,13 @@ pub enum UpdateSessionError {
     Recorded(SessionId),
 }
 
-/// A session was not ended.
+/// The error of ending a session.
 #[derive(Debug, thiserror::Error)]
 pub enum EndSessionError {
     /// There is no such session, or it has ended.
     #[error("browser session {0} not found")]
     NotFound(String),
-    /// It cannot end in that way.
+    /// The state of the session does not allow this event.
     #[error(transparent)]
     Refused(#[from] SessionRefused),
     /// The store failed.

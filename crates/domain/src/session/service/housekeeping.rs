@@ -1,4 +1,4 @@
-//! What a node does for its sessions without being asked.
+//! Housekeeping: the recurring work of a node for its sessions.
 
 use std::sync::PoisonError;
 
@@ -11,19 +11,19 @@ use crate::ids::{BrowserId, NodeId, SessionId};
 use crate::store_error::StoreError;
 use crate::telemetry::Event;
 
-/// No start takes longer: a reservation that was seen for so long was forgotten.
+/// The longest start. An older reservation is abandoned.
 const MAX_START: Duration = Duration::minutes(5);
 
 impl Sessions {
-    /// A browser of this node ended by itself.
+    /// Handles a browser of this node that ended by itself.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn browser_lost(&self, browser: BrowserId, event: SessionEvent) -> Result<(), StoreError> {
         let row = self.deps.browsers.find(browser).await?;
         let pool = row.as_ref().and_then(|row| row.pool);
-        // Discarded before its session is looked for: an idle one could be leased between two questions in the other
-        // order, and the row of a leased browser must stay until its session has ended.
+        // The browser is discarded before its session is read: in the other order an idle browser could be leased in
+        // between, and the row of a leased browser must stay until its session has ended.
         if !self.deps.browsers.discard(browser).await?
             && let Some(session) = self.deps.sessions.of_browser(browser).await?
         {
@@ -33,7 +33,7 @@ impl Sessions {
             };
         }
         match row {
-            // Chromium is closed before what its session left is saved.
+            // Chromium is closed before the session's data is saved.
             Some(row) => self.clean_up_browser(&row).await?,
             None => self.clean_up(browser).await,
         }
@@ -43,10 +43,10 @@ impl Sessions {
         Ok(())
     }
 
-    /// Notes in the telemetry of the session that has the browser what happened to it.
+    /// Adds an event to the telemetry of the session that uses the browser.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn note(&self, browser: BrowserId, event: Event) -> Result<(), StoreError> {
         if let Some(session) = self.deps.sessions.of_browser(browser).await? {
             self.deps.recorder.note(session.id, event);
@@ -54,10 +54,10 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends the sessions of this node that were idle for their timeout, and tells the store which were in use.
+    /// Ends the sessions of this node that were idle for their timeout, and stores which sessions were in use.
     ///
     /// # Errors
-    /// The store's failure; what is not done is done at the next call.
+    /// Returns the error of the store; the next call does the rest.
     pub async fn sweep_idle(&self) -> Result<(), StoreError> {
         let news = self.deps.activity.news();
         if !news.is_empty() {
@@ -73,12 +73,12 @@ impl Sessions {
         Ok(())
     }
 
-    /// Finds the sessions of this node that nobody here knows of, because an answer of the store was lost: active ones
-    /// are watched from now on and end with their idle timeout, or when their browser has not run for longer than a start takes; reservations that never
-    /// came to be end. What is left of pools whose deletion was broken off ends, too.
+    /// Finds the sessions of this node that are unknown here because an answer of the store was lost. Active ones are
+    /// watched from now on and end with their idle timeout, or when their browser has not run for longer than a start
+    /// takes; abandoned reservations end. Sessions of partly deleted pools end, too.
     ///
     /// # Errors
-    /// The store's failure; what is not done is done at the next call.
+    /// Returns the error of the store; the next call does the rest.
     pub async fn check(&self) -> Result<(), StoreError> {
         let all = self.deps.sessions.of_node(self.deps.node).await?;
         let mut unsettled = Vec::new();
@@ -107,17 +107,17 @@ impl Sessions {
         Ok(())
     }
 
-    /// Those of the sessions that have been seen unsettled for so long.
+    /// Returns the sessions that have been unsettled for `long`.
     fn unsettled_for(&self, now: Vec<SessionId>, long: Duration) -> Vec<SessionId> {
         let mut seen = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
         seen.seen_for(now, long, self.deps.monotonic.monotonic_now())
     }
 
-    /// Takes up again what an earlier life of this node left: sessions whose browser is in `alive` go on with their
-    /// idle clocks, the others end as crashed; reservations without a browser end. Returns the browsers to keep.
+    /// Resumes the sessions of this node after a restart: sessions whose browser is in `alive` continue with their idle
+    /// timeouts, others end as crashed; reservations without a browser end. Returns the browsers to keep.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn adopt(&self, alive: &[BrowserId]) -> Result<Vec<BrowserId>, StoreError> {
         let mut kept = Vec::new();
         for session in self.deps.sessions.of_node(self.deps.node).await? {
@@ -137,7 +137,7 @@ impl Sessions {
             match browser.state {
                 BrowserState::Idle if alive.contains(&browser.id) => kept.push(browser.id),
                 BrowserState::Leased if kept.contains(&browser.id) => {}
-                // It is buried when what its session left is kept, which may take its time.
+                // The browser is removed later, after its session's data is saved.
                 BrowserState::Ending if alive.contains(&browser.id) && self.unsaved(&browser).await?.is_some() => {
                     kept.push(browser.id);
                 }
@@ -158,10 +158,10 @@ impl Sessions {
         }
     }
 
-    /// Ends, in the store, the sessions of a node that is gone.
+    /// Ends, in the store, the sessions of a lost node.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn mark_node_lost(&self, node: NodeId) -> Result<(), StoreError> {
         for session in self.deps.sessions.of_node(node).await? {
             if let Err(EndSessionError::Store(error)) = self.end(session.id, SessionEvent::NodeLost).await {

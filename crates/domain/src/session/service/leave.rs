@@ -1,41 +1,42 @@
-//! What an ended session leaves in its browser is kept, its films, its profile and its events, and then the browser is buried.
+//! Saves what an ended session left in its browser (videos, profile and events), and then removes the browser.
 
 use time::Duration;
 
-use super::super::{EndReason, Session, SessionState, TRIED_FOR};
+use super::super::{EndReason, SAVE_RETRY_TIMEOUT, Session, SessionState};
 use super::Sessions;
 use crate::browser::{Browser, BrowserState};
 use crate::ids::BrowserId;
 use crate::profile::NotSaved;
 use crate::store_error::StoreError;
 
-/// Who waits for the end of a session.
+/// What the end of a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// Until its profile is saved, so that the next session has it. Not for films, which may be long, nor for events.
-    ItsCaller,
-    /// Many may end at once: the housekeeping keeps what they left.
-    Nobody,
-    /// The housekeeping, until everything is done.
-    Housekeeping,
+pub(super) enum CleanupWait {
+    /// Until the profile is saved, so that the next session has it. Videos, which may be long, and events are saved
+    /// later.
+    ForProfile,
+    /// Nothing: many sessions may end at once, so the housekeeping saves everything.
+    Deferred,
+    /// Until everything is saved; used by the housekeeping.
+    ForAll,
 }
 
 impl Sessions {
-    /// The browsers of this node that are marked as ending: of sessions that left something, of deleted pools, marked by another node,
-    /// and those whose burial failed before. For the node's housekeeping.
+    /// Returns the browsers of this node that are marked as ending: of sessions that left data, of deleted pools,
+    /// marked by another node, and those whose cleanup failed before.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn pending_cleanup(&self) -> Result<Vec<Browser>, StoreError> {
         let mut all = self.deps.browsers.of_node(self.deps.node).await?;
         all.retain(|browser| browser.state == BrowserState::Ending);
         Ok(all)
     }
 
-    /// Lays all of [`pending_cleanup`](Self::remains) to rest, one after the other.
+    /// Cleans up all browsers of [`pending_cleanup`](Self::pending_cleanup), one after the other.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn clean_up_pending(&self) -> Result<(), StoreError> {
         for browser in self.pending_cleanup().await? {
             self.clean_up_browser(&browser).await?;
@@ -43,31 +44,31 @@ impl Sessions {
         Ok(())
     }
 
-    /// Buries a browser whose time is over, after what its session left is kept.
+    /// Saves what the session of an ending browser left, and removes the browser.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn clean_up_browser(&self, browser: &Browser) -> Result<(), StoreError> {
         match self.unsaved(browser).await? {
-            Some(ended) => self.take_leave(&ended, browser.id, Waits::Housekeeping).await,
+            Some(ended) => self.save_and_clean_up(&ended, browser.id, CleanupWait::ForAll).await,
             None => self.clean_up(browser.id).await,
         }
         Ok(())
     }
 
-    /// Keeps what an ended session left and buries its browser. What nobody is to wait for, and what fails for now, is left to the
-    /// node's housekeeping.
-    pub(super) async fn take_leave(&self, ended: &Session, browser: BrowserId, waits: Waits) {
+    /// Saves what an ended session left and removes its browser. Work that `wait` does not include, and failed work, is
+    /// left to the node's housekeeping.
+    pub(super) async fn save_and_clean_up(&self, ended: &Session, browser: BrowserId, wait: CleanupWait) {
         let Ok(videos) = self.deps.replays.left_by(ended.id).await else { return };
         let saves = ended.saves_its_profile();
         let later = !videos.is_empty() || self.deps.recorder.is_owed(ended);
         if !later && !saves {
             return self.clean_up(browser).await;
         }
-        if waits == Waits::Nobody || (waits == Waits::ItsCaller && !saves) {
+        if wait == CleanupWait::Deferred || (wait == CleanupWait::ForProfile && !saves) {
             return self.deps.replays.remind();
         }
-        // Whoever is at it buries the browser, too.
+        // The task that holds the browser also removes it.
         let Some(alone) = self.deps.profiles.alone(browser) else { return };
         if !videos.is_empty() {
             self.deps.replays.stop(browser).await;
@@ -75,7 +76,7 @@ impl Sessions {
         if saves && !self.save_profile(ended, browser).await {
             return;
         }
-        if waits == Waits::ItsCaller && later {
+        if wait == CleanupWait::ForProfile && later {
             drop(alone);
             return self.deps.replays.remind();
         }
@@ -85,11 +86,11 @@ impl Sessions {
         }
     }
 
-    /// `false` if it is to be tried again later.
+    /// Saves the profile. Returns `false` if it must be retried later.
     async fn save_profile(&self, ended: &Session, browser: BrowserId) -> bool {
         if let Err(error) = self.deps.profiles.save(ended, browser).await {
             let since = ended.ended_at.map_or(Duration::ZERO, |at| self.deps.clock.now() - at);
-            if matches!(error, NotSaved::Keeping(_)) && since < TRIED_FOR {
+            if matches!(error, NotSaved::Keeping(_)) && since < SAVE_RETRY_TIMEOUT {
                 self.deps.profiles.late(ended, &error);
                 return false;
             }
@@ -98,7 +99,7 @@ impl Sessions {
         true
     }
 
-    /// What a session of a node that is gone had is gone, too.
+    /// Reports the profile and the videos of a session on a lost node as lost.
     pub(super) async fn lost_with_its_node(&self, ended: &Session) {
         if ended.state != SessionState::Ended(EndReason::NodeLost) {
             return;
@@ -109,7 +110,7 @@ impl Sessions {
         self.deps.replays.lost(ended, &NotSaved::NodeGone.to_string()).await;
     }
 
-    /// The ended session that left something to be kept in that browser.
+    /// Returns the ended session that left data in that browser.
     pub(super) async fn unsaved(&self, browser: &Browser) -> Result<Option<Session>, StoreError> {
         let Some(session) = browser.session else { return Ok(None) };
         let filmed = !self.deps.replays.left_by(session).await?.is_empty();

@@ -1,4 +1,4 @@
-//! Use cases of sessions.
+//! The use cases of sessions.
 
 mod create;
 mod end;
@@ -28,40 +28,40 @@ use crate::replay::SessionReplays;
 use crate::store_error::StoreError;
 use crate::telemetry::Recorder;
 
-/// What the use cases of sessions stand on.
+/// The ports of the use cases of sessions.
 #[derive(Clone)]
 pub struct SessionDeps {
     /// This node.
     pub node: NodeId,
-    /// Where sessions are kept.
+    /// The stored sessions.
     pub sessions: Arc<dyn SessionRepository>,
-    /// Where browsers are kept.
+    /// The stored browsers.
     pub browsers: Arc<dyn BrowserRepository>,
-    /// What runs them.
+    /// The browser engine.
     pub engine: Arc<dyn BrowserEngine>,
-    /// Where extensions are kept.
+    /// The stored extensions.
     pub extensions: Arc<dyn ExtensionRepository>,
-    /// What browsers are sent through.
+    /// The routing of browsers through proxies.
     pub proxies: ProxyRouting,
-    /// What browsers are started with, and what of them is saved.
+    /// Loading and saving of profiles.
     pub profiles: SessionProfiles,
-    /// What is kept of recordings.
+    /// Storing of recordings.
     pub replays: SessionReplays,
-    /// The node's reserve.
+    /// The spare browsers of the node.
     pub spares: Arc<dyn SpareBrowsers>,
-    /// What is open into sessions.
+    /// The open connections to sessions.
     pub connections: Arc<dyn Connections>,
-    /// Who fills pools.
+    /// The waker of the pool filler.
     pub pools: Arc<dyn PoolWake>,
-    /// The idle clocks.
+    /// The activity of sessions.
     pub activity: Activity,
-    /// Takes note of what happens in sessions.
+    /// The recorder of telemetry.
     pub recorder: Arc<dyn Recorder>,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// How it passes.
+    /// The monotonic clock.
     pub monotonic: Arc<dyn MonotonicClock>,
-    /// Identifiers.
+    /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
 }
 
@@ -69,12 +69,12 @@ pub struct SessionDeps {
 #[derive(Clone)]
 pub struct Sessions {
     deps: SessionDeps,
-    /// What may be only under way, or forgotten.
+    /// Sessions that are starting or abandoned, with the time at which they were first seen.
     unsettled: Arc<Mutex<FirstSeen<SessionId>>>,
 }
 
 impl Sessions {
-    /// The use cases on these ports.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(deps: SessionDeps) -> Self {
         Self { deps, unsettled: Arc::default() }
@@ -86,7 +86,7 @@ impl Sessions {
         &self.deps.activity
     }
 
-    /// The project's session.
+    /// Returns the project's session.
     ///
     /// # Errors
     /// [`UseSessionError::NotFound`]; the store's failure.
@@ -98,7 +98,7 @@ impl Sessions {
             .ok_or_else(|| UseSessionError::NotFound(which.to_owned()))
     }
 
-    /// The active session of that id, for the holder of its token.
+    /// Returns the active session with this id, for the holder of its token.
     ///
     /// # Errors
     /// [`UseSessionError::NotFound`]; the store's failure.
@@ -111,7 +111,7 @@ impl Sessions {
             .ok_or_else(|| UseSessionError::NotFound(id.to_string()))
     }
 
-    /// The session of that id, active or ended; for what outlives it.
+    /// Returns the session with this id, active or ended, for data that outlives it.
     ///
     /// # Errors
     /// [`UseSessionError::NotFound`]; the store's failure.
@@ -120,28 +120,28 @@ impl Sessions {
         found.ok_or_else(|| UseSessionError::NotFound(id.to_string()))
     }
 
-    /// The session of that id, in whatever state; for what is done on its own in sessions.
+    /// Returns the session with this id in any state, for background work.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn find(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
         self.deps.sessions.find(id).await
     }
 
-    /// The project's sessions, newest first.
+    /// Returns the project's sessions, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(&self, scope: &Scope, filter: &SessionFilter, page: Page) -> Result<Listed<Session>, StoreError> {
         self.deps.sessions.list(scope.project_id(), filter, page).await
     }
 
-    /// Captures from now on what the session names, if it names anything. Before its caller has it, so that nothing is missed.
+    /// Begins the telemetry capture of the session, if any, before it is delivered, so that no event is missed.
     pub(crate) async fn begin_capture(&self, session: &Session) -> Result<(), EngineError> {
         if session.telemetry.is_some() { self.deps.recorder.capture(session).await } else { Ok(()) }
     }
 
-    /// A PNG of the session's display or a part of it. `region` says which part, given the display's size.
+    /// Returns a PNG of the session's display or a part of it. `region` computes the part from the display's size.
     ///
     /// # Errors
     /// See [`UseSessionError`].
@@ -155,13 +155,13 @@ impl Sessions {
         Ok(self.deps.engine.screenshot(browser_of(session)?, session.shape.viewport, region).await?)
     }
 
-    /// It is in use as long as this is kept.
+    /// Marks the session as in use until the guard is dropped.
     fn in_use(&self, session: &Session) -> Result<ActivityGuard, UseSessionError> {
         let taken_back = || UseSessionError::NotFound(session.id.to_string());
         self.deps.activity.begin(session.id).ok_or_else(taken_back)
     }
 
-    /// A PNG of the session's whole display for somebody who looks on: it does not count as use, so the session may become idle.
+    /// Returns a PNG of the whole display for an observer. It does not count as use, so the session may become idle.
     ///
     /// # Errors
     /// See [`UseSessionError`].
@@ -170,7 +170,7 @@ impl Sessions {
     }
 }
 
-/// What the session's browser is told when its caller gets it.
+/// Returns the parameters of the hand-out of a session.
 pub(crate) fn hand_out(session: &Session) -> HandOut {
     HandOut { start_url: session.start_url.clone(), abandoned_after_seconds: session.timeout_seconds }
 }

@@ -1,4 +1,4 @@
-//! The profile of a session, found and loaded.
+//! Resolves and loads the profile of a session.
 
 use super::super::Session;
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
@@ -8,7 +8,7 @@ use crate::profile::{ExclusiveSave, LoadedProfile, ProfileRequest};
 use crate::store_error::StoreError;
 
 impl Sessions {
-    /// What a browser is started with that is to have the profile.
+    /// Resolves the profile for a browser.
     pub(super) async fn profile<E: From<InvalidInput> + From<StoreError>>(
         &self,
         scope: &Scope,
@@ -18,7 +18,8 @@ impl Sessions {
         Ok(LoadedProfile { id: found.id, version: found.version, save_changes: wish.save_changes })
     }
 
-    /// A profile for a session that has none: until what is given back is dropped, nobody else gives it one.
+    /// Reserves a profile for a session that has none. Until the guard is dropped, no other call can give the session a
+    /// profile.
     pub(super) async fn reserve_profile(
         &self,
         scope: &Scope,
@@ -28,12 +29,12 @@ impl Sessions {
         let profile = self.profile::<UseSessionError>(scope, wish).await?;
         let taken = || UpdateSessionError::HasProfile(session.id);
         let alone = self.deps.profiles.alone(browser_of(session)?).ok_or_else(taken)?;
-        // Looked at again: whoever was at it before has noted what it has.
+        // Read again: the previous holder of the guard may have stored a profile.
         let now = self.get(scope, &session.id.to_string(), false).await?;
         if now.shape.profile.is_some() { Err(taken()) } else { Ok((profile, alone)) }
     }
 
-    /// Gives the session the profile that was reserved for it. Its browser is started anew with it.
+    /// Loads the reserved profile into the session; its browser restarts.
     pub(super) async fn load_profile(
         &self,
         session: &Session,
@@ -42,7 +43,7 @@ impl Sessions {
         if profile.version.is_some() {
             self.deps.connections.restarted(session.id);
             let loaded = self.deps.profiles.load(browser_of(session)?, &profile).await;
-            // Those that came in between ended with the old browser, and are told so.
+            // Connections that were opened in between ended with the old browser.
             self.deps.connections.restarted(session.id);
             loaded?;
         }

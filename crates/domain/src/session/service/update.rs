@@ -1,4 +1,4 @@
-//! A session is changed while it runs.
+//! Changes active sessions.
 
 use super::super::input::Refusal;
 use super::super::{Created, Session, SessionChanges, UpdateSession};
@@ -48,7 +48,7 @@ impl Sessions {
             Some(asked) => Some(self.reserve_profile(scope, &session, asked).await?),
             None => None,
         };
-        // What can be refused comes before what cannot be taken back, and is taken back if that fails: nothing is changed then.
+        // Steps that can be refused come first and are undone on failure: nothing is changed then.
         if let Some((viewport, _)) = size {
             self.resize(&session, viewport).await?;
         }
@@ -80,7 +80,7 @@ impl Sessions {
                 self.deps.sessions.set_viewport(session.id, viewport).await.map_err(UseSessionError::from)?;
             }
             if let Some((proxy, route)) = proxy {
-                // Stored before it counts: a server that starts anew goes by what is stored.
+                // Stored before it takes effect, because a restarted server uses the stored proxy.
                 if !self.deps.sessions.set_proxy(session.id, proxy).await.map_err(UseSessionError::from)? {
                     return Err(UseSessionError::NotFound(which.to_owned()).into());
                 }
@@ -94,15 +94,15 @@ impl Sessions {
         rest.await.map_err(half_done)
     }
 
-    /// Gives the session's display its size again.
+    /// Restores the size of the session's display.
     async fn undo_size(&self, session: &Session, was_changed: bool) {
         if let (true, Some(browser)) = (was_changed, session.browser) {
             let _ = self.deps.engine.set_viewport(browser, session.shape.viewport).await;
         }
     }
 
-    /// Sends the session's traffic the way that was just stored. Of two changes at once the later one to be stored holds, whichever
-    /// comes here last: each looks again after it has set a way.
+    /// Routes the session's traffic through the stored proxy. Of two concurrent changes the one stored last wins: each
+    /// call reads the stored proxy again after it has set its route.
     async fn send_as_stored(
         &self,
         scope: &Scope,
@@ -123,7 +123,7 @@ impl Sessions {
         }
     }
 
-    /// Captures from now on what a change comes to.
+    /// Applies a change of the telemetry capture.
     async fn recapture(&self, session: &Session, wish: &ConfigRequest, which: &str) -> Result<(), UpdateSessionError> {
         let telemetry = captured(session, wish)?;
         if telemetry == session.telemetry {
@@ -137,7 +137,7 @@ impl Sessions {
         Ok(self.deps.recorder.capture(&changed).await.map_err(UseSessionError::from)?)
     }
 
-    /// Gives the session's display another size; if it cannot become so large while Chromium runs, both are started anew.
+    /// Resizes the session's display; if the display cannot become so large while Chromium runs, both restart.
     async fn resize(&self, session: &Session, viewport: Viewport) -> Result<(), UseSessionError> {
         let browser = browser_of(session)?;
         match self.deps.engine.set_viewport(browser, viewport).await {
@@ -146,13 +146,13 @@ impl Sessions {
         }
         self.deps.connections.restarted(session.id);
         let restarted = self.deps.engine.restart_with_viewport(browser, viewport).await;
-        // Those that came in between ended with the old browser, and are told so.
+        // Connections that were opened in between ended with the old browser.
         self.deps.connections.restarted(session.id);
         Ok(restarted?)
     }
 }
 
-/// A failure after a part of the change was made: nobody may be told that nothing took effect.
+/// Marks an error as one after a partial change, so that callers are not told that nothing took effect.
 fn half_done(error: UpdateSessionError) -> UpdateSessionError {
     let UpdateSessionError::Use(error) = error else { return error };
     UpdateSessionError::Use(match error {
@@ -162,13 +162,13 @@ fn half_done(error: UpdateSessionError) -> UpdateSessionError {
     })
 }
 
-/// What is captured of the session after a change.
+/// Returns the telemetry capture after a change.
 fn captured(session: &Session, wish: &ConfigRequest) -> Result<Option<Capture>, UseSessionError> {
     let telemetry = telemetry::on_change(Some(wish), session.telemetry.as_ref());
     telemetry.map_err(|bad| InvalidInput::of("telemetry", bad).into())
 }
 
-/// The name and tags that the session had, as far as they were changed.
+/// Returns the previous values of the name and tags that were changed.
 fn before(session: &Session, changes: &SessionChanges) -> SessionChanges {
     SessionChanges {
         name: changes.name.as_ref().map(|_| session.name.clone()),

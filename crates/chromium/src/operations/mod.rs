@@ -1,0 +1,122 @@
+//! Operations in a session's sandbox, requested from its agent: one module per area.
+
+mod computer;
+mod curl;
+mod extension;
+mod fs;
+mod lines;
+mod live_view;
+mod login_page;
+mod process;
+mod profile;
+mod replay;
+mod script;
+mod session_log;
+mod telemetry;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use casement_agent_protocol::client::{ClientError, Download};
+use casement_agent_protocol::curl::Upstream;
+use casement_agent_protocol::{ErrorBody, ErrorCode};
+use casement_domain::field::{FieldCode, FieldError, InvalidInput, InvalidValue};
+use casement_domain::session_operation::{ByteStream, OperationError, UpstreamFault};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+
+use crate::fault::{Condition, shorten};
+use crate::running::Running;
+
+/// Converts a failed call to the domain's error.
+pub(crate) fn operation_error(running: &Running, error: &ClientError) -> OperationError {
+    match error {
+        ClientError::Refused(body) => refused(body).unwrap_or_else(|| running.failed(error).into()),
+        ClientError::Timeout(within) if running.condition() == Condition::Alive => {
+            OperationError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
+        }
+        _ => running.failed(error).into(),
+    }
+}
+
+/// Returns the error of a request that the agent refused; `None` for faults of the browser or the agent.
+fn refused(body: &ErrorBody) -> Option<OperationError> {
+    let text = shorten(body.message.clone());
+    Some(match body.code {
+        ErrorCode::OutOfRange => field(body, FieldCode::OutOfRange, text),
+        ErrorCode::NotAllowed => field(body, FieldCode::NotAllowed, text),
+        ErrorCode::NotADirectory => field(body, FieldCode::NotADirectory, text),
+        ErrorCode::IsADirectory => field(body, FieldCode::IsADirectory, text),
+        ErrorCode::NotSupported => OperationError::NotSupported(text),
+        ErrorCode::Missing => OperationError::Missing(text),
+        ErrorCode::PathForbidden => OperationError::Forbidden(text),
+        ErrorCode::Exists => OperationError::Exists(text),
+        ErrorCode::InvalidState => OperationError::State(text),
+        ErrorCode::LimitReached => OperationError::Limit(text),
+        ErrorCode::TooLarge => OperationError::TooLarge(text),
+        ErrorCode::DiskFull => OperationError::DiskFull(text),
+        ErrorCode::BrokenBody => OperationError::Broken(text),
+        ErrorCode::Upstream => OperationError::Upstream { fault: upstream(body.upstream), message: text },
+        ErrorCode::Failed => OperationError::Failed(text),
+        ErrorCode::BrowserHung
+        | ErrorCode::NotReady
+        | ErrorCode::BadRequest
+        | ErrorCode::NotFound
+        | ErrorCode::UnsupportedVersion
+        | ErrorCode::TimedOut
+        | ErrorCode::Internal => return None,
+    })
+}
+
+/// Returns the fault of the upstream; older agents report none.
+fn upstream(received: Option<Upstream>) -> UpstreamFault {
+    match received {
+        Some(Upstream::Dns) => UpstreamFault::Dns,
+        Some(Upstream::Tls) => UpstreamFault::Tls,
+        Some(Upstream::Proxy) => UpstreamFault::Proxy,
+        Some(Upstream::HttpStatus) => UpstreamFault::HttpStatus,
+        Some(Upstream::Connect) | None => UpstreamFault::Connect,
+    }
+}
+
+/// Returns the error of a field that only the agent could check.
+fn field(body: &ErrorBody, code: FieldCode, message: String) -> OperationError {
+    match &body.field {
+        Some(field) => InvalidInput::one(FieldError { field: shorten(field.clone()), code, message }).into(),
+        None => InvalidInput::of("body", InvalidValue::new(code, message)).into(),
+    }
+}
+
+/// Returns an operation's bytes as a stream. Holds the browser, so that a failure can report its condition.
+pub(crate) fn stream(running: Arc<Running>, download: Download) -> ByteStream {
+    download.map_err(move |error| operation_error(&running, &error)).boxed()
+}
+
+/// A caller's bytes for the agent. Remembers their error, because the agent only sees the stream break.
+pub(crate) struct Content {
+    fault: Arc<Mutex<Option<OperationError>>>,
+}
+
+impl Content {
+    /// Returns the bytes as the agent's client takes them, with the place of their error.
+    pub(crate) fn of(content: ByteStream) -> (Self, impl Stream<Item = io::Result<Bytes>> + Send + 'static) {
+        let fault = Arc::new(Mutex::new(None));
+        let noted = Arc::clone(&fault);
+        let content = content.map_err(move |error| {
+            let text = error.to_string();
+            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            io::Error::other(text)
+        });
+        (Self { fault }, content)
+    }
+
+    /// Returns the error of the bytes.
+    pub(crate) fn fault(self) -> Option<OperationError> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Returns the reason of the failure: the caller's bytes, or the agent's error.
+    pub(crate) fn failed(self, running: &Running, error: &ClientError) -> OperationError {
+        self.fault().unwrap_or_else(|| operation_error(running, error))
+    }
+}

@@ -1,0 +1,54 @@
+//! Scripts run by the agent.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_agent_protocol::script::{self as wire, EXECUTE, MAX_OUTPUT, MAX_RESULT};
+use casement_domain::browser::EngineFault;
+use casement_domain::ids::BrowserId;
+use casement_domain::script::{NewScript, ScriptEnd, ScriptMachine};
+use casement_domain::session_operation::OperationError;
+use futures_util::TryStreamExt as _;
+
+use super::operation_error;
+use crate::engine::Engine;
+use crate::fault::failed;
+
+/// The time of a call beside its script: starting the script runner on a machine under load.
+const LOAD_GRACE: Duration = Duration::from_secs(45);
+/// The longest response. A byte of output may take six as JSON.
+const MAX_RESPONSE: usize = MAX_RESULT + 12 * MAX_OUTPUT + (1 << 20);
+
+#[async_trait]
+impl ScriptMachine for Engine {
+    async fn execute(&self, browser: BrowserId, script: NewScript) -> Result<ScriptEnd, OperationError> {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let request =
+            wire::ExecuteScript { code: script.code, timeout_ms: ms(script.timeout), within_ms: script.within.map(ms) };
+        // Once in the queue, and once running.
+        let within = script.timeout * 2 + LOAD_GRACE;
+        let running = self.running(browser)?;
+        // A connection of its own: a caller that disconnects closes it, which ends the script.
+        let ended = async {
+            let answer = running.agent.download(EXECUTE, &request, within).await?;
+            let bytes = answer.try_fold(Vec::new(), |mut all, part| async move {
+                if all.len() + part.len() > MAX_RESPONSE {
+                    return Err(casement_agent_protocol::client::ClientError::TooLong);
+                }
+                all.extend_from_slice(&part);
+                Ok(all)
+            });
+            bytes.await
+        };
+        let bytes = ended.await.map_err(|error| operation_error(&running, &error))?;
+        let received: wire::ScriptEnd = serde_json::from_slice(&bytes)
+            .map_err(|_| failed(EngineFault::AgentError, "the agent told of a script what cannot be"))?;
+        Ok(ScriptEnd {
+            success: received.success,
+            result: received.result.map(|result| String::from(Box::<str>::from(result))),
+            error: received.error,
+            stdout: received.stdout,
+            stderr: received.stderr,
+        })
+    }
+}

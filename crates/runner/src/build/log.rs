@@ -1,0 +1,90 @@
+//! The log of a build.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use casement_domain::clock::Clock;
+use casement_domain::deployment::{Line, Lines};
+use secrecy::SecretString;
+use time::OffsetDateTime;
+
+use crate::git;
+use crate::link::LineSink;
+use crate::protocol::OutputLine;
+
+/// Writes a program's output to the build log, without the secret that it was given.
+pub(super) struct LogRelay<'a> {
+    build_log: &'a BuildLog,
+    secret: Option<&'a SecretString>,
+    /// The last line that is not empty.
+    pub(super) last: String,
+}
+
+impl<'a> LogRelay<'a> {
+    pub(super) fn new(build_log: &'a BuildLog, secret: Option<&'a SecretString>) -> Self {
+        Self { build_log, secret, last: String::new() }
+    }
+}
+
+#[async_trait]
+impl LineSink for LogRelay<'_> {
+    async fn push(&mut self, mut lines: Vec<OutputLine>) {
+        for line in &mut lines {
+            line.text = git::without_token(&line.text, self.secret);
+        }
+        if let Some(line) = lines.iter().rev().find(|line| !line.text.trim().is_empty()) {
+            line.text.trim().clone_into(&mut self.last);
+        }
+        self.build_log.relay(lines).await;
+    }
+}
+
+/// The log of one build; numbers its lines.
+pub(super) struct BuildLog {
+    lines: Arc<dyn Lines>,
+    clock: Arc<dyn Clock>,
+    next: tokio::sync::Mutex<u64>,
+}
+
+impl BuildLog {
+    pub(super) async fn new(lines: Arc<dyn Lines>, clock: Arc<dyn Clock>) -> Self {
+        let next = tokio::sync::Mutex::new(lines.taken().await);
+        Self { lines, clock, next }
+    }
+
+    /// Writes a line of the builder itself.
+    pub(super) async fn write(&self, text: &str) {
+        let at = self.clock.now();
+        self.push(vec![(at, text.to_owned())]).await;
+    }
+
+    /// Writes lines of a program.
+    async fn relay(&self, lines: Vec<OutputLine>) {
+        let now = self.clock.now();
+        self.push(lines.into_iter().map(|line| (clamped_time(line.at, now), line.text)).collect()).await;
+    }
+
+    async fn push(&self, texts: Vec<(OffsetDateTime, String)>) {
+        let mut next = self.next.lock().await;
+        let lines: Vec<Line> =
+            (*next..).zip(texts).map(|(number, (at, text))| Line { number, at, text: truncated_line(text) }).collect();
+        *next += lines.len() as u64;
+        if !lines.is_empty() {
+            self.lines.push(lines).await;
+        }
+    }
+}
+
+/// Truncates a line to the maximum, and removes NUL, which no database stores.
+pub(crate) fn truncated_line(text: String) -> String {
+    let mut text = if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text };
+    let end = (0..=Line::MAX_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    text.truncate(end);
+    text
+}
+
+/// Clamps an untrusted timestamp of a sandbox.
+pub(crate) fn clamped_time(milliseconds: i64, now: OffsetDateTime) -> OffsetDateTime {
+    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(milliseconds) * 1_000_000);
+    time.ok().filter(|time| (*time - now).abs() < time::Duration::days(2)).unwrap_or(now)
+}

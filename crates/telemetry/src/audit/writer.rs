@@ -1,0 +1,268 @@
+//! The tasks that write audit records and intents, group by group.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casement_domain::StoreError;
+use casement_domain::audit::{AuditEntry, AuditRepository, NodeRun, PreparedRecord, RefusedAttempts};
+use casement_domain::clock::Clock;
+use metrics::counter;
+use time::OffsetDateTime;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::timestamps::Timestamps;
+
+/// The most records in one group.
+const MAX_GROUP: usize = 500;
+/// The most queued records; while the database is away, changing calls fail anyway.
+pub(super) const MAX_QUEUED: usize = 50_000;
+/// The pause before a group that could not be written is retried.
+pub(super) const RETRY_BACKOFF: Duration = Duration::from_secs(1);
+
+/// A record, and the call that waits until it is durable.
+pub(super) struct QueuedRecord {
+    pub(super) entry: AuditEntry,
+    /// Holds the record's timestamp; without it, the writer may move the timestamp forward.
+    pub(super) early: Option<Arc<PreparedRecord>>,
+    pub(super) done: Option<oneshot::Sender<Result<(), StoreError>>>,
+}
+
+/// A message to the writer.
+pub(super) enum Message {
+    Record(QueuedRecord),
+    Refused(AuditEntry),
+    /// From now on no record gets a timestamp before this one; replied to when the records before it are written.
+    Flush(FlushRequest),
+}
+
+pub(super) struct FlushRequest {
+    pub(super) end: OffsetDateTime,
+    pub(super) done: oneshot::Sender<()>,
+}
+
+/// The intent of a call that begins, and the call that waits until it is stored.
+pub(super) struct QueuedIntent {
+    pub(super) entry: AuditEntry,
+    pub(super) done: oneshot::Sender<Result<(), StoreError>>,
+}
+
+/// Stores intents group by group: while a group is being stored, the next one gathers.
+pub(super) async fn begin(
+    repository: Arc<dyn AuditRepository>,
+    run: NodeRun,
+    mut receiver: mpsc::Receiver<QueuedIntent>,
+) {
+    let mut group = Vec::with_capacity(MAX_GROUP);
+    while receiver.recv_many(&mut group, MAX_GROUP).await > 0 {
+        let (entries, waiting): (Vec<_>, Vec<_>) = group.drain(..).map(|one| (one.entry, one.done)).unzip();
+        let stored = repository.begin(run, &entries).await;
+        if let Err(error) = &stored {
+            warn!(%error, calls = entries.len(), "cannot store audit intents");
+            counter!("casement_audit_write_failures_total").increment(1);
+        }
+        let mut abandoned = Vec::new();
+        for (entry, done) in entries.iter().zip(waiting) {
+            // The call does not proceed, so nothing was done.
+            let answer = stored
+                .as_ref()
+                .map_or_else(|error| Err(StoreError::unavailable("audit.begin", error.to_string())), |()| Ok(()));
+            if done.send(answer).is_err() {
+                abandoned.push(entry.id);
+            }
+        }
+        if !abandoned.is_empty()
+            && let Err(error) = repository.withdraw(&abandoned).await
+        {
+            warn!(%error, calls = abandoned.len(), "cannot withdraw the audit intents of cancelled calls");
+        }
+    }
+}
+
+pub(super) struct Writer {
+    pub(super) repository: Arc<dyn AuditRepository>,
+    pub(super) timestamps: Arc<Timestamps>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) refused: RefusedAttempts,
+    /// The records that are not written yet, oldest first.
+    pub(super) unwritten: Vec<AuditEntry>,
+    /// The prepared records that hold timestamps of some of them.
+    pub(super) held: Vec<Arc<PreparedRecord>>,
+    pub(super) flushes: Vec<FlushRequest>,
+}
+
+impl Writer {
+    /// Writes records group by group: while a group is being written, the next one gathers.
+    pub(super) async fn write(
+        mut self,
+        mut receiver: mpsc::Receiver<Message>,
+        urgent: Arc<Notify>,
+        collect_interval: Duration,
+        stop: CancellationToken,
+    ) {
+        let mut group = Vec::with_capacity(MAX_GROUP);
+        loop {
+            tokio::select! {
+                biased;
+                more = next_group(&mut receiver, &mut group, !self.unwritten.is_empty()) => if !more { break },
+                // The queued messages are still read.
+                () = stop.cancelled(), if !receiver.is_closed() => {
+                    receiver.close();
+                    continue;
+                }
+            }
+            if !receiver.is_closed() && !group.iter().any(is_awaited) {
+                tokio::select! {
+                    () = tokio::time::sleep(collect_interval) => {}
+                    () = urgent.notified() => {}
+                    () = stop.cancelled() => {}
+                }
+                while group.len() < MAX_GROUP
+                    && let Ok(message) = receiver.try_recv()
+                {
+                    group.push(message);
+                }
+            }
+            self.write_group(&mut group).await;
+        }
+        let now = to_microseconds(self.clock.now());
+        for entry in self.refused.finish() {
+            self.file(AuditEntry { at: now, ..entry });
+        }
+        // The caller of `finish` waits for a few attempts.
+        while append(&*self.repository, &mut self.unwritten).await.is_err() {
+            tokio::time::sleep(RETRY_BACKOFF).await;
+        }
+    }
+
+    async fn write_group(&mut self, group: &mut Vec<Message>) {
+        let mut waiting = Vec::new();
+        for message in group.drain(..) {
+            match message {
+                Message::Record(kept) => waiting.extend(self.take(kept)),
+                Message::Refused(entry) => {
+                    if let Some(entry) = self.refused.take(entry) {
+                        self.file(entry);
+                    }
+                }
+                Message::Flush(flush) => {
+                    self.timestamps.raise(flush.end);
+                    self.flushes.push(flush);
+                }
+            }
+        }
+        let now = to_microseconds(self.clock.now());
+        for entry in self.refused.due(now) {
+            self.file(AuditEntry { at: now, ..entry });
+        }
+        let written = append(&*self.repository, &mut self.unwritten).await;
+        if let Err(error) = &written {
+            warn!(%error, records = self.unwritten.len(), "cannot write audit records; retrying");
+            counter!("casement_audit_write_failures_total").increment(1);
+        }
+        for done in waiting {
+            let answer = match &written {
+                Ok(()) => Ok(()),
+                Err(error) => Err(StoreError::unavailable("audit.append", error.to_string())),
+            };
+            drop(done.send(answer));
+        }
+        if self.unwritten.len() > MAX_QUEUED {
+            counter!("casement_audit_records_lost_total").increment((self.unwritten.len() - MAX_QUEUED) as u64);
+            self.unwritten.drain(..self.unwritten.len() - MAX_QUEUED);
+        }
+        if self.unwritten.is_empty() {
+            self.held.clear();
+        }
+        let oldest = self.unwritten.iter().map(|entry| entry.at).min();
+        let flushed =
+            |flush: &mut FlushRequest| flush.done.is_closed() || oldest.is_none_or(|oldest| oldest >= flush.end);
+        for flush in self.flushes.extract_if(.., flushed) {
+            flush.done.send(()).ok();
+        }
+    }
+
+    fn take(&mut self, kept: QueuedRecord) -> Option<oneshot::Sender<Result<(), StoreError>>> {
+        let QueuedRecord { entry, early, done } = kept;
+        match early {
+            Some(early) => {
+                self.held.push(early);
+                self.unwritten.push(entry);
+            }
+            None => self.file(entry),
+        }
+        done
+    }
+
+    /// Moves the timestamp to the floor at least: exports up to the floor are complete and would miss earlier records.
+    fn file(&mut self, entry: AuditEntry) {
+        let at = self.timestamps.floor().map_or(entry.at, |floor| floor.max(entry.at));
+        self.unwritten.push(AuditEntry { at, ..entry });
+    }
+}
+
+fn is_awaited(message: &Message) -> bool {
+    match message {
+        Message::Record(kept) => kept.done.is_some(),
+        Message::Refused(_) => false,
+        Message::Flush(_) => true,
+    }
+}
+
+/// Waits for records; if some are to be retried, at most for the backoff. Returns `false` when the queue is closed and
+/// empty.
+async fn next_group(receiver: &mut mpsc::Receiver<Message>, group: &mut Vec<Message>, some_late: bool) -> bool {
+    let coming = receiver.recv_many(group, MAX_GROUP);
+    if !some_late {
+        return coming.await > 0;
+    }
+    if tokio::time::timeout(RETRY_BACKOFF, coming).await == Ok(0) {
+        // The queue is closed. Retries continue until the timeout of `finish`.
+        tokio::time::sleep(RETRY_BACKOFF).await;
+    }
+    true
+}
+
+/// Writes all records. If the database rejects one, they are written one by one, and only the rejected ones are lost.
+async fn append(repository: &dyn AuditRepository, unwritten: &mut Vec<AuditEntry>) -> Result<(), StoreError> {
+    while !unwritten.is_empty() {
+        let group = unwritten.len().min(MAX_GROUP);
+        match repository.append(&unwritten[..group]).await {
+            Ok(()) => drop(unwritten.drain(..group)),
+            Err(StoreError::Broken { .. }) if group > 1 => one_by_one(repository, unwritten, group).await?,
+            Err(StoreError::Broken { operation, source }) => {
+                let lost = unwritten.remove(0);
+                warn!(error = %source, record = %lost.id, path = lost.path, "lost an audit record that the database rejects");
+                counter!("casement_audit_records_lost_total").increment(1);
+                return Err(StoreError::Broken { operation, source });
+            }
+            Err(away) => return Err(away),
+        }
+    }
+    Ok(())
+}
+
+async fn one_by_one(
+    repository: &dyn AuditRepository,
+    unwritten: &mut Vec<AuditEntry>,
+    group: usize,
+) -> Result<(), StoreError> {
+    for _ in 0..group {
+        match repository.append(&unwritten[..1]).await {
+            Err(away @ StoreError::Unavailable { .. }) => return Err(away),
+            Err(StoreError::Broken { source, .. }) => {
+                warn!(error = %source, record = %unwritten[0].id, path = unwritten[0].path, "lost an audit record that the database rejects");
+                counter!("casement_audit_records_lost_total").increment(1);
+            }
+            Ok(()) => {}
+        }
+        unwritten.remove(0);
+    }
+    Ok(())
+}
+
+/// Truncates to the precision of the database.
+pub(super) fn to_microseconds(at: OffsetDateTime) -> OffsetDateTime {
+    at.replace_nanosecond(at.microsecond() * 1000).unwrap_or(at)
+}
