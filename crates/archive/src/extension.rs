@@ -1,4 +1,4 @@
-//! Archives of browser extensions.
+//! Inspects and unpacks archives of browser extensions.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,47 +8,46 @@ use serde_json::Value;
 
 use crate::{ArchiveError, Kind, Limits, unpack, walk};
 
-/// How much an extension's archive may hold.
+/// The bounds of an extension's archive.
 pub const LIMITS: Limits = Limits { entries: 20_000, bytes: 512 << 20, depth: 32, links: false };
 
-/// What says what an extension is, at the root of the archive or in its one top folder.
+/// The name of the manifest, at the root of the archive or in its one top folder.
 const MANIFEST: &str = "manifest.json";
-/// The longest of them, in bytes.
-const MAX_MANIFEST: u64 = 1 << 20;
-/// What a Mac puts beside the top folder.
-const BESIDE: &str = "__MACOSX";
+/// The longest manifest, in bytes.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+/// The folder that macOS adds beside the top folder.
+const MACOS_METADATA: &str = "__MACOSX";
 
-/// Looks through a whole archive: whether it may be unpacked, and where in it the extension lies: in its root (`None`), or in its one
-/// top folder.
+/// Checks a whole archive and returns where the extension lies: at the root (`None`), or in its one top folder.
 ///
 /// # Errors
 /// See [`ArchiveError`].
 pub fn inspect(archive: File) -> Result<Option<String>, ArchiveError> {
-    let mut found = Found::default();
+    let mut layout = Layout::default();
     walk(archive, LIMITS, |entry, content| {
         let (first, rest) = entry.path.split_once('/').unwrap_or((entry.path, ""));
-        if first == BESIDE {
+        if first == MACOS_METADATA {
             return Ok(());
         }
         if entry.kind == Kind::File && entry.path == MANIFEST {
-            found.at_root = Some(read(content)?);
+            layout.at_root = Some(read_manifest(content)?);
         } else if entry.kind == Kind::File && rest == MANIFEST {
-            found.in_folder = Some((first.to_owned(), read(content)?));
+            layout.in_folder = Some((first.to_owned(), read_manifest(content)?));
         }
         if rest.is_empty() && entry.kind == Kind::File {
-            found.root_has_files = true;
-        } else if found.folder.as_deref().is_some_and(|folder| folder != first) {
-            found.folders_differ = true;
+            layout.root_has_files = true;
+        } else if layout.folder.as_deref().is_some_and(|folder| folder != first) {
+            layout.folders_differ = true;
         } else {
-            found.folder = Some(first.to_owned());
+            layout.folder = Some(first.to_owned());
         }
         Ok(())
     })?;
-    found.manifest()
+    layout.extension_folder()
 }
 
 #[derive(Default)]
-struct Found {
+struct Layout {
     at_root: Option<Vec<u8>>,
     in_folder: Option<(String, Vec<u8>)>,
     folder: Option<String>,
@@ -56,14 +55,14 @@ struct Found {
     root_has_files: bool,
 }
 
-impl Found {
-    fn manifest(self) -> Result<Option<String>, ArchiveError> {
+impl Layout {
+    fn extension_folder(self) -> Result<Option<String>, ArchiveError> {
         if let Some(manifest) = self.at_root {
-            return check(&manifest).map(|()| None);
+            return check_manifest(&manifest).map(|()| None);
         }
         match self.in_folder {
             Some((folder, manifest)) if !self.folders_differ && !self.root_has_files => {
-                check(&manifest).map(|()| Some(folder))
+                check_manifest(&manifest).map(|()| Some(folder))
             }
             _ => {
                 let why = "the archive has no manifest.json at its root or in its one top folder";
@@ -73,16 +72,16 @@ impl Found {
     }
 }
 
-fn read(content: &mut dyn Read) -> io::Result<Vec<u8>> {
+fn read_manifest(content: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut manifest = Vec::new();
-    content.take(MAX_MANIFEST + 1).read_to_end(&mut manifest)?;
+    content.take(MAX_MANIFEST_BYTES + 1).read_to_end(&mut manifest)?;
     Ok(manifest)
 }
 
-/// Whether this could be a manifest. Chromium has the last word; it knows comments, which JSON does not.
-fn check(manifest: &[u8]) -> Result<(), ArchiveError> {
+/// Checks that this could be a manifest. Chromium decides in the end; it accepts comments, which JSON does not.
+fn check_manifest(manifest: &[u8]) -> Result<(), ArchiveError> {
     let refuse = |why: &str| Err(ArchiveError::Refused(format!("manifest.json {why}")));
-    if manifest.len() as u64 > MAX_MANIFEST {
+    if manifest.len() as u64 > MAX_MANIFEST_BYTES {
         return refuse("is too long");
     }
     let Ok(text) = std::str::from_utf8(manifest) else { return refuse("is not UTF-8") };
@@ -106,7 +105,7 @@ fn check(manifest: &[u8]) -> Result<(), ArchiveError> {
     Ok(())
 }
 
-/// Looks through an archive and unpacks the extension in it into `directory`, which is there and empty.
+/// Checks an archive and unpacks its extension into `directory`, which must exist and be empty.
 ///
 /// # Errors
 /// See [`ArchiveError`].

@@ -1,8 +1,8 @@
-//! ZIP archives from strangers: looked through and unpacked within bounds, by one routine.
+//! Inspects and unpacks untrusted ZIP archives within bounds, and packs the folders that callers deploy.
 //!
-//! Nothing an archive says is believed: its sizes are counted while it is read, its names are checked before anything is made, and
-//! what would need trust (links that leave it, devices, encryption, unusual compression) is refused. Reading blocks; the memory it takes is bounded
-//! by [`Limits::entries`] and the length of a name.
+//! The reader trusts nothing that an archive declares: it counts sizes while it reads, checks names before it creates a file, and
+//! refuses links that leave the archive, devices, encryption and unusual compression. Reading blocks. Its memory is bounded by
+//! [`Limits::entries`] and the length of a name.
 
 pub mod extension;
 mod links;
@@ -16,62 +16,62 @@ use std::path::Path;
 
 pub use walk::{Entry, Kind, walk};
 
-/// How much an archive may hold.
+/// The bounds of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most entries, directories included.
+    /// The highest number of entries, directories included.
     pub entries: u64,
-    /// Most bytes that come out of it in all.
+    /// The most bytes of all entries together, unpacked.
     pub bytes: u64,
-    /// Most directories one within the other.
+    /// The deepest nesting of directories.
     pub depth: usize,
-    /// Whether symbolic links within it are let through; those that leave it never are.
+    /// Whether symbolic links to entries of the same archive are accepted. Links that leave the archive never are.
     pub links: bool,
 }
 
-/// An archive was not read to its end.
+/// The reason why an archive was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// It is no ZIP, or damaged.
+    /// The file is no ZIP archive, or is damaged.
     #[error("not a readable ZIP archive: {0}")]
     Unreadable(String),
-    /// It holds what nobody should unpack.
+    /// The archive holds an entry that must not be unpacked, or exceeds its bounds.
     #[error("{0}")]
     Refused(String),
-    /// What was to be done with its content failed.
+    /// Reading the archive or using its content failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl ArchiveError {
     pub(crate) fn refused(entry: &str, why: &str) -> Self {
-        Self::Refused(format!("the archive's entry {} {why}", shown(entry)))
+        Self::Refused(format!("the archive's entry {} {why}", escaped(entry)))
     }
 
-    pub(crate) fn other_size(entry: &str) -> Self {
-        Self::Unreadable(format!("the entry {} has another size than it says", shown(entry)))
+    pub(crate) fn size_mismatch(entry: &str) -> Self {
+        Self::Unreadable(format!("the entry {} has another size than it says", escaped(entry)))
     }
 }
 
-/// A name is somebody's input: as much of it as helps, and nothing that moves a terminal's cursor.
-fn shown(entry: &str) -> String {
+/// Shortens and escapes a name, which is untrusted input and may hold terminal control characters.
+fn escaped(entry: &str) -> String {
     entry.chars().take(100).flat_map(char::escape_default).collect()
 }
 
-/// Unpacks `archive` into `directory`, which is there and empty and nobody else's. Of what lies in the folder `top`, where one is
-/// given, and of nothing else; the folder itself is not made. Files that can be executed stay so; times are those of now. Links are made
-/// when all else is there, so that nothing is written through one.
+/// Unpacks `archive` into `directory`, which must exist, be empty and be used by nobody else. With `top`, only the content of that
+/// folder is unpacked, without the folder itself. Executable files stay executable; times are the current time. Links are created last,
+/// so that nothing is written through one.
 ///
 /// # Errors
-/// See [`ArchiveError`]; what was unpacked by then is left.
+/// See [`ArchiveError`]. Files that were unpacked before the error remain.
 pub fn unpack(archive: File, limits: Limits, top: Option<&str>, directory: &Path) -> Result<(), ArchiveError> {
     let mut links = Vec::new();
     walk(archive, limits, |entry, content| {
-        let inside = match top {
+        let relative = match top {
             None => Some(entry.path),
             Some(top) => entry.path.strip_prefix(top).and_then(|rest| rest.strip_prefix('/')),
         };
-        let Some(path) = inside.map(|inside| directory.join(inside)) else { return Ok(()) };
+        let Some(path) = relative.map(|relative| directory.join(relative)) else { return Ok(()) };
         match entry.kind {
             Kind::Directory => fs::create_dir_all(path)?,
             Kind::File => {

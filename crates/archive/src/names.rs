@@ -1,4 +1,4 @@
-//! Which names an archive's entries may have.
+//! Checks the names of an archive's entries.
 
 use std::collections::HashMap;
 
@@ -7,24 +7,24 @@ use crate::{ArchiveError, Limits};
 
 /// The longest path of an entry, in bytes.
 const MAX_BYTES: usize = 1024;
-/// The longest part of it: no file system takes a longer one.
+/// The longest part of a path, in bytes, as in common file systems.
 const MAX_PART: usize = 255;
 
-/// The names that came by now.
+/// The names of the entries so far.
 #[derive(Debug, Default)]
-pub(crate) struct Names(HashMap<String, Seen>);
+pub(crate) struct Names(HashMap<String, NameKind>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    /// Or a link.
+enum NameKind {
+    /// A file or a link.
     File,
     Directory,
-    /// A directory that only stands in the names of others.
+    /// A directory without an entry of its own, known from the names of others.
     Implied,
 }
 
 impl Names {
-    /// The path of an entry, relative and without a slash at its end, if it may be unpacked beside those before it.
+    /// Returns the path of an entry, relative and without a slash at its end, if it may be unpacked beside the earlier entries.
     pub(crate) fn admit<'a>(&mut self, raw: &'a [u8], kind: Kind, limits: &Limits) -> Result<&'a str, ArchiveError> {
         let lossy = String::from_utf8_lossy(raw);
         let refuse = |why: &str| Err(ArchiveError::refused(&lossy, why));
@@ -50,29 +50,29 @@ impl Names {
         if path.split('/').count() > limits.depth {
             return refuse("lies too deep");
         }
-        self.note(path, kind, limits)?;
+        self.insert(path, kind, limits)?;
         Ok(path)
     }
 
-    fn note(&mut self, path: &str, kind: Kind, limits: &Limits) -> Result<(), ArchiveError> {
+    fn insert(&mut self, path: &str, kind: Kind, limits: &Limits) -> Result<(), ArchiveError> {
         for (at, _) in path.match_indices('/') {
             match self.0.get(&path[..at]) {
-                Some(Seen::File) => return Err(ArchiveError::refused(path, "lies in what is a file or a link")),
+                Some(NameKind::File) => return Err(ArchiveError::refused(path, "lies in what is a file or a link")),
                 Some(_) => {}
-                // As many again as there may be entries: no name costs more than its own length.
+                // Implied directories are bounded by the number of entries, so that deep names cannot multiply the memory.
                 None if self.0.len() as u64 >= 2 * limits.entries => {
                     let why = format!("is one of more than {} files and directories", 2 * limits.entries);
                     return Err(ArchiveError::refused(path, &why));
                 }
                 None => {
-                    self.0.insert(path[..at].to_owned(), Seen::Implied);
+                    self.0.insert(path[..at].to_owned(), NameKind::Implied);
                 }
             }
         }
-        let seen = if kind == Kind::Directory { Seen::Directory } else { Seen::File };
-        match self.0.insert(path.to_owned(), seen) {
+        let name_kind = if kind == Kind::Directory { NameKind::Directory } else { NameKind::File };
+        match self.0.insert(path.to_owned(), name_kind) {
             None => Ok(()),
-            Some(Seen::Implied) if kind == Kind::Directory => Ok(()),
+            Some(NameKind::Implied) if kind == Kind::Directory => Ok(()),
             Some(_) => Err(ArchiveError::refused(path, "is there twice")),
         }
     }

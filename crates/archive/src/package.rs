@@ -1,19 +1,18 @@
-//! Archives of programs that callers deploy.
+//! Packs and inspects the source code that callers deploy.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::DeflateEncoder;
-use rawzip::path::EntryPath;
-use rawzip::{CompressionMethod, ZipArchiveWriter};
+use async_zip::base::write::ZipFileWriter;
+use async_zip::{Compression, ZipEntryBuilder};
+use futures_lite::future::block_on;
 
 use crate::{ArchiveError, Kind, Limits, walk};
 
-/// What is never packed: it is made anew where a package is built, or is nobody's business there.
-const LEFT_OUT: &[&str] = &[
+/// Names that are never packed: every build makes their content anew, or has no use for it.
+const EXCLUDED: &[&str] = &[
     ".git",
     ".hg",
     ".svn",
@@ -26,13 +25,13 @@ const LEFT_OUT: &[&str] = &[
     ".DS_Store",
 ];
 
-/// How much a package may hold.
+/// The bounds of a package.
 pub const LIMITS: Limits = Limits { entries: 50_000, bytes: 1 << 30, depth: 64, links: true };
 
-/// The longest archive of one, in bytes.
+/// The largest archive of a package, in bytes.
 pub const MAX_BYTES: u64 = 256 << 20;
 
-/// Looks through a whole archive: whether it may be unpacked. Answers whether there is a file at `path` in it.
+/// Checks a whole archive and returns whether it holds a file at `path`.
 ///
 /// # Errors
 /// See [`ArchiveError`].
@@ -45,67 +44,78 @@ pub fn inspect(archive: File, path: &str) -> Result<bool, ArchiveError> {
     Ok(found)
 }
 
-/// Packs a folder, but for what every build makes anew; links are followed. The same files make the same archive, whatever their times.
+/// Packs a folder without what every build makes anew. Links are followed. The same files make the same archive, whatever their times.
+/// Blocks; one file at a time is in memory beside the archive.
 ///
 /// # Errors
 /// What cannot be read, or more than [`LIMITS`] allows.
 pub fn pack(folder: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut packing = Packing { zip: ZipArchiveWriter::new(&mut bytes), entries: 0, bytes: 0 };
-    packing.folder(folder, "", 0)?;
-    packing.zip.finish().map_err(io::Error::other)?;
-    Ok(bytes)
+    block_on(async {
+        let mut package = PackageWriter { zip: ZipFileWriter::new(Vec::new()), entries: 0, bytes: 0 };
+        for (path, name) in files_below(folder)? {
+            package.add(&path, name).await?;
+        }
+        package.zip.close().await.map_err(io::Error::other)
+    })
 }
 
-struct Packing<'a> {
-    zip: ZipArchiveWriter<&'a mut Vec<u8>>,
+/// Lists the files to pack with their names in the archive, in the order of the names of each folder.
+fn files_below(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
+    let mut folders = vec![(folder.to_path_buf(), String::new(), 0)];
+    while let Some((folder, prefix, depth)) = folders.pop() {
+        if depth >= LIMITS.depth {
+            return Err(io::Error::other(format!("{} lies too deep, or links to what it lies in", folder.display())));
+        }
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let name =
+                entry.file_name().into_string().map_err(|name| io::Error::other(format!("{name:?} is not UTF-8")))?;
+            if EXCLUDED.contains(&name.as_str()) {
+                continue;
+            }
+            let (path, name) = (entry.path(), format!("{prefix}{name}"));
+            let metadata = metadata(&path)?;
+            if metadata.is_dir() {
+                folders.push((path, format!("{name}/"), depth + 1));
+            } else if metadata.is_file() {
+                files.push((path, name));
+            }
+        }
+        if files.len() as u64 > LIMITS.entries {
+            return Err(too_much());
+        }
+    }
+    files.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
+    Ok(files)
+}
+
+struct PackageWriter {
+    zip: ZipFileWriter<Vec<u8>>,
     entries: u64,
     bytes: u64,
 }
 
-impl Packing<'_> {
-    fn folder(&mut self, folder: &Path, below: &str, depth: usize) -> io::Result<()> {
-        if depth >= LIMITS.depth {
-            return Err(io::Error::other(format!("{} lies too deep, or links to what it lies in", folder.display())));
-        }
-        let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
-        entries.sort_unstable_by_key(fs::DirEntry::file_name);
-        for entry in entries {
-            let path = entry.path();
-            let name =
-                entry.file_name().into_string().map_err(|name| io::Error::other(format!("{name:?} is not UTF-8")))?;
-            if LEFT_OUT.contains(&name.as_str()) {
-                continue;
-            }
-            let name = format!("{below}{name}");
-            let about =
-                fs::metadata(&path).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
-            if about.is_dir() {
-                self.folder(&path, &format!("{name}/"), depth + 1)?;
-            } else if about.is_file() {
-                self.file(&path, &name, &about)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn file(&mut self, path: &Path, name: &str, about: &fs::Metadata) -> io::Result<()> {
+impl PackageWriter {
+    async fn add(&mut self, path: &Path, name: String) -> io::Result<()> {
+        let mut content = Vec::new();
+        File::open(path)?.take(LIMITS.bytes - self.bytes + 1).read_to_end(&mut content)?;
         self.entries += 1;
-        self.bytes = self.bytes.saturating_add(about.len());
+        self.bytes += content.len() as u64;
         if self.entries > LIMITS.entries || self.bytes > LIMITS.bytes {
-            let message = format!("more than {} files or {} bytes", LIMITS.entries, LIMITS.bytes);
-            return Err(io::Error::other(message));
+            return Err(too_much());
         }
-        let mode = if about.permissions().mode() & 0o100 != 0 { 0o100_755 } else { 0o100_644 };
-        let entry = self.zip.new_file(EntryPath::verbatim(name.as_bytes()));
-        let started = entry.compression_method(CompressionMethod::DEFLATE).unix_permissions(mode).start();
-        let (mut entry, config) = started.map_err(io::Error::other)?;
-        let mut writer = config.wrap(DeflateEncoder::new(&mut entry, Compression::default()));
-        io::copy(&mut File::open(path)?, &mut writer)?;
-        writer.flush()?;
-        let (encoder, descriptor) = writer.finish().map_err(io::Error::other)?;
-        encoder.finish()?;
-        entry.finish(descriptor).map_err(io::Error::other)?;
-        Ok(())
+        let executable = metadata(path)?.permissions().mode() & 0o100 != 0;
+        let mode = if executable { 0o100_755 } else { 0o100_644 };
+        let entry = ZipEntryBuilder::new(name.into(), Compression::Deflate).unix_permissions(mode);
+        self.zip.write_entry_whole(entry, &content).await.map_err(io::Error::other)
     }
+}
+
+fn metadata(path: &Path) -> io::Result<fs::Metadata> {
+    fs::metadata(path).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+}
+
+fn too_much() -> io::Error {
+    io::Error::other(format!("more than {} files or {} bytes", LIMITS.entries, LIMITS.bytes))
 }

@@ -1,4 +1,4 @@
-//! Going through an archive, entry by entry.
+//! Reads an archive entry by entry and checks each against the central directory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,44 +9,44 @@ use rawzip::{CompressionMethod, ErrorKind, MAX_CENTRAL_DIRECTORY_RECORD_SIZE, Zi
 use crate::names::Names;
 use crate::{ArchiveError, Limits, links};
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
     File,
     /// A directory.
     Directory,
-    /// A symbolic link to something in the same archive; its content is where it leads. Only where [`Limits::links`] says so.
+    /// A symbolic link to an entry of the same archive; its content is the target. Only with [`Limits::links`].
     Link,
 }
 
-/// One entry.
+/// An entry of an archive.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
-    /// Its path: relative, of plain parts, unlike all others of the archive, and never below a file.
+    /// The path: relative, without `.` or `..`, unique in the archive, never below a file.
     pub path: &'a str,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Whether it says of itself that it can be executed.
+    /// Whether the owner may execute it.
     pub executable: bool,
-    /// The permission bits it says it had, or what stands for them.
+    /// The permission bits, derived from the DOS attributes if it has no Unix mode.
     pub permissions: u32,
 }
 
-/// The kinds in a Unix mode.
-const KIND: u32 = 0o170_000;
+/// The bits of a Unix mode that hold the kind.
+const KIND_MASK: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// The longest name of a local header with the longest of what stands beside it.
+/// The longest name of a local header with the longest extra field.
 const MAX_LOCAL_NAME_AND_EXTRA: usize = 2 * (u16::MAX as usize);
 
-/// Shows every entry of `archive` with its content to `visit`, in the archive's order. What is not read of a content is read after
-/// it, so that an archive that was walked through is whole: every size, checksum and name of it.
+/// Calls `visit` with every entry of `archive` and its content, in the order of the directory. Content that `visit` leaves is read
+/// after it, so that every size, checksum and name of the archive has been checked at the end.
 ///
 /// # Errors
-/// See [`ArchiveError`]; those of `visit` are [`ArchiveError::Io`].
+/// See [`ArchiveError`]; errors of `visit` are [`ArchiveError::Io`].
 pub fn walk(
     archive: File,
     limits: Limits,
@@ -58,7 +58,7 @@ pub fn walk(
     if expected > limits.entries {
         return Err(too_many(&limits));
     }
-    let (mut names, mut count, mut room) = (Names::default(), 0, limits.bytes);
+    let (mut names, mut count, mut bytes_left) = (Names::default(), 0, limits.bytes);
     let mut local_buffer = vec![0; MAX_LOCAL_NAME_AND_EXTRA];
     let mut entries = archive.entries(&mut buffer);
     while let Some(header) = entries.next_entry().map_err(unreadable)? {
@@ -68,7 +68,7 @@ pub fn walk(
         }
         let raw = header.file_path();
         let mode = header.mode().value();
-        let kind = match mode & KIND {
+        let kind = match mode & KIND_MASK {
             LINK if limits.links => Kind::Link,
             _ if header.is_dir() => Kind::Directory,
             _ => Kind::File,
@@ -78,38 +78,38 @@ pub fn walk(
         if flags.is_encrypted() || flags.has_strong_encryption() || flags.is_masked() {
             return Err(ArchiveError::refused(path, "is encrypted"));
         }
-        let wanted = match kind {
+        let expected_kind = match kind {
             Kind::Directory => DIRECTORY,
             Kind::File => REGULAR,
             Kind::Link => LINK,
         };
-        if mode & KIND != 0 && mode & KIND != wanted {
+        if mode & KIND_MASK != 0 && mode & KIND_MASK != expected_kind {
             return Err(ArchiveError::refused(path, "is neither a file nor a directory"));
         }
-        if header.uncompressed_size_hint() > room {
+        if header.uncompressed_size_hint() > bytes_left {
             return Err(too_large(&limits));
         }
         let permissions = header.mode().permissions();
         let entry = Entry { path, kind, executable: permissions & 0o100 != 0, permissions };
-        let said = [header.compressed_size_hint(), header.uncompressed_size_hint()];
+        let declared = [header.compressed_size_hint(), header.uncompressed_size_hint()];
         let found = archive.get_entry(header.wayfinder()).map_err(unreadable)?;
         let local = found.local_header(&mut local_buffer).map_err(unreadable)?;
-        // Who writes without going back tells the sizes behind the content, and nothing before it.
-        let may_be_silent = flags.has_data_descriptor();
-        let agrees = |(local, said)| local == said || may_be_silent && local == 0;
-        if ![local.compressed_size_hint(), local.uncompressed_size_hint()].into_iter().zip(said).all(agrees) {
-            return Err(ArchiveError::other_size(path));
+        // A streaming writer puts the sizes behind the content and zeros before it.
+        let sizes_follow = flags.has_data_descriptor();
+        let agrees = |(local, declared)| local == declared || sizes_follow && local == 0;
+        if ![local.compressed_size_hint(), local.uncompressed_size_hint()].into_iter().zip(declared).all(agrees) {
+            return Err(ArchiveError::size_mismatch(path));
         }
         let compressed = found.reader();
         let plain = match method {
-            CompressionMethod::STORE => Plain::Stored(compressed),
-            CompressionMethod::DEFLATE => Plain::Deflated(DeflateDecoder::new(compressed)),
+            CompressionMethod::STORE => Content::Stored(compressed),
+            CompressionMethod::DEFLATE => Content::Deflated(DeflateDecoder::new(compressed)),
             _ => return Err(ArchiveError::refused(path, "is compressed in an unusual way")),
         };
-        let mut content = Counted { inner: found.verifying_reader(plain), room: &mut room, fault: None };
+        let mut content = Counted { inner: found.verifying_reader(plain), bytes_left: &mut bytes_left, fault: None };
         let mut target = Vec::new();
         let visited = match kind {
-            Kind::Link => (&mut content).take(links::LONGEST + 1).read_to_end(&mut target).map(drop),
+            Kind::Link => (&mut content).take(links::MAX_TARGET + 1).read_to_end(&mut target).map(drop),
             _ => visit(&entry, &mut content),
         };
         let visited = visited.and_then(|()| io::copy(&mut content, &mut io::sink()).map(drop));
@@ -118,8 +118,8 @@ pub fn walk(
             (Some(Fault::Unreadable(why)), _) => return Err(ArchiveError::Unreadable(why)),
             (None, visited) => visited?,
         }
-        if content.inner.into_inner().took().is_some_and(|took| took != said[0]) {
-            return Err(ArchiveError::other_size(path));
+        if content.inner.into_inner().bytes_read().is_some_and(|read| read != declared[0]) {
+            return Err(ArchiveError::size_mismatch(path));
         }
         if kind == Kind::Link {
             links::check(path, &target)?;
@@ -132,15 +132,15 @@ pub fn walk(
     Ok(())
 }
 
-/// What comes out of an entry.
-enum Plain<R> {
+/// The content of an entry.
+enum Content<R> {
     Stored(R),
     Deflated(DeflateDecoder<R>),
 }
 
-impl<R> Plain<R> {
-    /// How many bytes of the archive it was, where what comes out does not say it.
-    fn took(&self) -> Option<u64> {
+impl<R> Content<R> {
+    /// Returns how many bytes of the archive were read, if the length of the content does not tell it.
+    fn bytes_read(&self) -> Option<u64> {
         match self {
             Self::Stored(_) => None,
             Self::Deflated(decoder) => Some(decoder.total_in()),
@@ -148,7 +148,7 @@ impl<R> Plain<R> {
     }
 }
 
-impl<R: Read> Read for Plain<R> {
+impl<R: Read> Read for Content<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Stored(stored) => stored.read(buffer),
@@ -157,10 +157,10 @@ impl<R: Read> Read for Plain<R> {
     }
 }
 
-/// What comes out of an entry, counted. Its own faults are kept apart from those of whoever reads it.
+/// Counts the content of an entry. Its own faults are kept apart from those of its reader.
 struct Counted<'a, R> {
     inner: R,
-    room: &'a mut u64,
+    bytes_left: &'a mut u64,
     fault: Option<Fault>,
 }
 
@@ -179,9 +179,9 @@ impl<R: Read> Read for Counted<'_, R> {
                 return Err(error);
             }
         };
-        match self.room.checked_sub(read as u64) {
+        match self.bytes_left.checked_sub(read as u64) {
             Some(left) => {
-                *self.room = left;
+                *self.bytes_left = left;
                 Ok(read)
             }
             None => {

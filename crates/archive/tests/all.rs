@@ -1,5 +1,5 @@
-//! Archives made byte by byte, good ones and those of strangers.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Archives written byte by byte, valid and hostile.
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs::{self, File};
 use std::io::{Seek as _, Write};
@@ -14,7 +14,7 @@ use rawzip::{CompressionMethod, ZipArchiveWriter};
 const LIMITS: Limits = Limits { entries: 100, bytes: 1 << 20, depth: 8, links: false };
 const MANIFEST: &[u8] = br#"{"manifest_version":3,"name":"x","version":"1"}"#;
 
-/// An archive of these names and contents; a name that ends with a slash is a directory.
+/// Returns an archive of these names and contents. A name that ends with a slash is a directory.
 fn archive(entries: &[(&str, &[u8])]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     let mut zip = ZipArchiveWriter::new(&mut file);
@@ -52,7 +52,7 @@ fn refused(entries: &[(&str, &[u8])], why: &str) {
 }
 
 #[test]
-fn what_is_whole_and_plain_is_unpacked_as_it_is() {
+fn unpack_keeps_names_content_and_the_executable_bit() {
     let place = tempfile::tempdir().unwrap();
     let made = archive(&[("top/", b""), ("top/ünï/file", b"content"), ("top/empty", b""), ("beside", b"x")]);
     unpack(made, LIMITS, Some("top"), place.path()).unwrap();
@@ -70,7 +70,7 @@ fn current_umask(place: &Path) -> u32 {
 }
 
 #[test]
-fn names_that_lead_anywhere_else_are_refused() {
+fn names_that_leave_the_directory_are_refused() {
     for (name, why) in [
         ("../out", "leads out"),
         ("a/../../out", "leads out"),
@@ -95,7 +95,7 @@ fn names_that_lead_anywhere_else_are_refused() {
 }
 
 #[test]
-fn what_comes_out_is_counted_and_not_believed() {
+fn unpacked_bytes_and_entries_are_bounded() {
     let half = vec![0; 600 << 10];
     assert!(through(&[("a", &half)]).is_ok());
     refused(&[("a", &half), ("b", &half)], "bytes unpacked");
@@ -106,7 +106,7 @@ fn what_comes_out_is_counted_and_not_believed() {
 }
 
 #[test]
-fn what_is_damaged_is_told_from_what_is_refused() {
+fn damaged_archives_are_unreadable_and_never_panic() {
     let bytes = {
         let mut file = archive(&[("a", b"some content that is long enough"), ("b", b"more")]);
         let mut bytes = Vec::new();
@@ -120,7 +120,7 @@ fn what_is_damaged_is_told_from_what_is_refused() {
         walk(file, LIMITS, |_, _| Ok(()))
     };
     read(&bytes).unwrap();
-    // Every single byte may be wrong, and every end too early: there is always an answer.
+    // Every cut and every changed byte is answered.
     for cut in 0..bytes.len() {
         assert!(read(&bytes[..cut]).is_err(), "cut at {cut}");
     }
@@ -159,7 +159,7 @@ fn an_extension_lies_at_the_root_or_in_the_one_top_folder() {
     }
 }
 
-/// An archive with links, by their names and where they lead, and one file `dir/file`.
+/// Returns an archive of these links, by name and target, and the file `dir/file`.
 fn with_links(links: &[(&str, &str)]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     let mut zip = ZipArchiveWriter::new(&mut file);
@@ -179,7 +179,7 @@ fn with_links(links: &[(&str, &str)]) -> File {
 }
 
 #[test]
-fn links_within_a_package_are_kept_and_all_others_are_refused() {
+fn only_links_within_a_package_are_accepted() {
     let place = tempfile::tempdir().unwrap();
     let links = [("dir/up", "../dir/file"), ("root", "."), ("dir/again", "up"), ("later", "root/dir")];
     unpack(with_links(&links), package::LIMITS, None, place.path()).unwrap();
@@ -202,8 +202,8 @@ fn links_within_a_package_are_kept_and_all_others_are_refused() {
     assert!(error.to_string().contains("neither a file nor a directory"), "{error}");
 }
 
-/// The bytes of an archive of one file `a`, deflated, whose headers can be changed at [`LOCAL`] and [`central`].
-fn of_one(content: &[u8]) -> Vec<u8> {
+/// Returns an archive of one deflated file `a`. Its headers are at [`LOCAL`] and [`central`].
+fn one_file(content: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut archive(&[("a", content)]), &mut bytes).unwrap();
     bytes
@@ -211,7 +211,7 @@ fn of_one(content: &[u8]) -> Vec<u8> {
 
 const LOCAL: usize = 0;
 
-/// Where the directory begins, which is one record and the end's 22 bytes.
+/// Returns the offset of the directory, which is one record and an end of 22 bytes.
 fn central(bytes: &[u8]) -> usize {
     let end = bytes.len() - 22;
     u32::from_le_bytes(bytes[end + 16..end + 20].try_into().unwrap()) as usize
@@ -225,9 +225,9 @@ fn inspected(bytes: &[u8]) -> Result<bool, ArchiveError> {
 }
 
 #[test]
-fn a_package_with_what_is_encrypted_is_refused() {
+fn encrypted_entries_are_refused() {
     for flags in [1_u8, 0x41] {
-        let mut bytes = of_one(b"content");
+        let mut bytes = one_file(b"content");
         let at = central(&bytes);
         bytes[LOCAL + 6] |= flags;
         bytes[at + 8] |= flags;
@@ -237,9 +237,9 @@ fn a_package_with_what_is_encrypted_is_refused() {
 }
 
 #[test]
-fn a_package_with_devices_pipes_or_sockets_is_refused() {
+fn devices_pipes_and_sockets_are_refused() {
     for kind in [0o020_666_u32, 0o060_666, 0o010_666, 0o140_666] {
-        let mut bytes = of_one(b"content");
+        let mut bytes = one_file(b"content");
         let at = central(&bytes);
         bytes[at + 40..at + 42].copy_from_slice(&u16::try_from(kind).unwrap().to_le_bytes());
         let error = inspected(&bytes).unwrap_err();
@@ -249,9 +249,9 @@ fn a_package_with_devices_pipes_or_sockets_is_refused() {
 }
 
 #[test]
-fn a_package_that_lies_about_a_size_is_not_taken() {
+fn wrong_sizes_are_refused() {
     let content = vec![b'x'; 1 << 20];
-    let whole = of_one(&content);
+    let whole = one_file(&content);
     assert!(inspected(&whole).unwrap());
     let at = central(&whole);
     for (field, size) in [(24, 10_u32), (24, 1 << 21), (20, 10), (20, 1 << 21)] {
@@ -260,7 +260,7 @@ fn a_package_that_lies_about_a_size_is_not_taken() {
         let error = inspected(&bytes).unwrap_err();
         assert!(matches!(error, ArchiveError::Unreadable(_)), "{field} {size}: {error}");
     }
-    // Before the content it may say nothing of its sizes, but nothing else.
+    // The local header may leave out its sizes, but may not give others.
     for (field, size) in [(18, 10_u32), (18, 1 << 21), (22, 10), (22, 1 << 21)] {
         let mut bytes = whole.clone();
         bytes[LOCAL + field..LOCAL + field + 4].copy_from_slice(&size.to_le_bytes());
@@ -273,12 +273,12 @@ fn a_package_that_lies_about_a_size_is_not_taken() {
     assert!(matches!(&error, ArchiveError::Refused(why) if why.contains("bytes unpacked")), "{error}");
 }
 
-/// Little on the wire and much behind it: one content that many names share, each of them honest about its size.
+/// A small archive in which many names share one content. Each declares its true size.
 #[test]
-fn a_package_that_unpacks_to_more_than_it_may_is_refused_however_small_it_is() {
+fn entries_that_share_content_count_each_against_the_bound() {
     const EACH: usize = 32 << 20;
     const NAMES: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    let whole = of_one(&vec![0; EACH]);
+    let whole = one_file(&vec![0; EACH]);
     let (at, end) = (central(&whole), whole.len() - 22);
     let record = &whole[at..end];
     let count = u16::try_from(package::LIMITS.bytes as usize / EACH + 1).unwrap();
@@ -300,7 +300,7 @@ fn a_package_that_unpacks_to_more_than_it_may_is_refused_however_small_it_is() {
 }
 
 #[test]
-fn a_package_with_more_entries_than_it_may_have_is_refused_also_where_it_counts_fewer() {
+fn too_many_entries_are_refused_even_if_the_archive_declares_fewer() {
     let names: Vec<String> = (0..60_000).map(|n| format!("{n}/")).collect();
     let entries: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
     let mut bytes = Vec::new();
@@ -313,14 +313,14 @@ fn a_package_with_more_entries_than_it_may_have_is_refused_also_where_it_counts_
 }
 
 #[test]
-fn the_entrypoint_of_a_package_is_a_file_of_it() {
+fn inspect_finds_files_but_neither_directories_nor_links() {
     let look = |path| package::inspect(with_links(&[("link", "dir/file")]), path).unwrap();
     assert!(look("dir/file"));
     assert!(!look("dir") && !look("link") && !look("file"));
 }
 
 #[test]
-fn a_folder_that_is_packed_is_a_package_and_always_the_same_one() {
+fn pack_makes_the_same_archive_of_the_same_files() {
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::create_dir_all(folder.path().join("src/node_modules/x")).unwrap();
     for (name, content) in [("main.py", "print()"), ("src/b", ""), ("src/a", "x"), ("src/node_modules/x/left", "out")] {
@@ -338,4 +338,59 @@ fn a_folder_that_is_packed_is_a_package_and_always_the_same_one() {
     assert_eq!(package::pack(other.path()).unwrap(), packed);
     std::os::unix::fs::symlink("..", folder.path().join("src/up")).unwrap();
     assert!(package::pack(folder.path()).is_err());
+}
+
+/// Reads an archive with `async_zip` 0.0.19 and its options for untrusted archives.
+fn read_by_async_zip(bytes: Vec<u8>) -> async_zip::error::Result<u64> {
+    use async_zip::base::read1::{ZipOptions, seek::ZipArchiveReader};
+    use futures_lite::io::{AsyncReadExt as _, Cursor};
+    let options = ZipOptions { max_cd_num_files: 100, max_cd_num_files_load: 100, ..ZipOptions::untrusted() };
+    futures_lite::future::block_on(async {
+        let mut archive = ZipArchiveReader::open_with_options(Cursor::new(bytes), options).await?;
+        let mut content = Vec::new();
+        archive.file(0).await?.read_to_end(&mut content).await?;
+        Ok(archive.cdrs().len() as u64)
+    })
+}
+
+/// Decision 8 says why `rawzip` reads archives. This test fails once `async_zip` reads these archives correctly.
+#[test]
+fn archives_that_async_zip_misreads_are_read_correctly() {
+    let whole = one_file(b"content");
+    let at = central(&whole);
+    assert_eq!(read_by_async_zip(whole.clone()).unwrap(), 1);
+
+    // The local header disagrees with the directory about the size.
+    let mut other_size = whole.clone();
+    other_size[LOCAL + 22..LOCAL + 26].copy_from_slice(&10_u32.to_le_bytes());
+    assert!(inspected(&other_size).is_err());
+    assert_eq!(read_by_async_zip(other_size).unwrap(), 1);
+
+    // The compressed size is larger than the compressed content.
+    let mut padded = whole.clone();
+    let compressed = u32::from_le_bytes(whole[at + 20..at + 24].try_into().unwrap());
+    padded[at + 20..at + 24].copy_from_slice(&(compressed + 4).to_le_bytes());
+    assert!(inspected(&padded).is_err());
+    assert_eq!(read_by_async_zip(padded).unwrap(), 1);
+
+    // The ZIP64 field holds the offset alone, as it may. Its second half is padding.
+    let mut offset_alone = whole.clone();
+    offset_alone[at + 30..at + 32].copy_from_slice(&20_u16.to_le_bytes());
+    offset_alone[at + 42..at + 46].copy_from_slice(&u32::MAX.to_le_bytes());
+    let zip64 = [&[1, 0, 16, 0][..], &[0; 16]].concat();
+    offset_alone.splice(at + 47..at + 47, zip64);
+    let size = offset_alone.len() - 10;
+    offset_alone[size..size + 4].copy_from_slice(&u32::try_from(size - 12 - at).unwrap().to_le_bytes());
+    assert!(inspected(&offset_alone).unwrap());
+    assert!(std::panic::catch_unwind(|| read_by_async_zip(offset_alone).map(drop)).is_err(), "a panic");
+
+    // The directory is longer than it says.
+    let many: Vec<(&str, &[u8])> = vec![("a/", b""); 60_000];
+    let mut longer = Vec::new();
+    std::io::Read::read_to_end(&mut archive(&many), &mut longer).unwrap();
+    let end = longer.len() - 22;
+    longer[end + 8..end + 12].copy_from_slice(&[1, 0, 1, 0]);
+    assert!(inspected(&longer).is_err());
+    let error = read_by_async_zip(longer).unwrap_err();
+    assert!(error.to_string().contains("(60000)"), "reads {error} of at most 100");
 }
