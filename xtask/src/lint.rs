@@ -4,20 +4,21 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{step, workspace};
+use crate::{step, vocabulary, workspace};
 
 /// The version that CI and developers share, so that a new rule arrives by a commit.
 const CARGO_DENY: &str = "0.20.2";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Format and clippy only
+    /// Format, vocabulary and clippy only
     #[arg(long)]
     quick: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     step::run("format", workspace::cargo().args(["fmt", "--all", "--check"]))?;
+    vocabulary::check()?;
     let mut clippy = workspace::cargo();
     clippy.args(["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
     step::run("clippy", &mut clippy)?;

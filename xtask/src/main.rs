@@ -12,6 +12,7 @@ mod script_runner;
 mod step;
 mod test;
 mod up;
+mod vocabulary;
 mod workspace;
 
 #[cfg(test)]
@@ -35,7 +36,7 @@ enum Task {
     Up(up::Options),
     /// Install what the tests need and run all of them
     Test(test::Options),
-    /// Format, clippy, documentation, licences and sources of dependencies
+    /// Format, vocabulary, clippy, documentation, licences and sources of dependencies
     Lint(lint::Options),
     /// Write docs/openapi.json from the handlers
     Openapi(openapi::Options),

@@ -1,18 +1,11 @@
 //! Checks of conventions that rustfmt and clippy do not know.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use toml::{Table, Value};
 
 use crate::workspace;
-
-fn folders_of_members() -> Vec<PathBuf> {
-    let crates = fs::read_dir(workspace::root().join("crates")).expect("there is a folder of crates");
-    let mut folders: Vec<PathBuf> = crates.map(|entry| entry.expect("it can be listed").path()).collect();
-    folders.push(workspace::root().join("xtask"));
-    folders
-}
 
 fn manifests() -> Vec<(PathBuf, Table)> {
     let read = |folder: PathBuf| {
@@ -20,27 +13,12 @@ fn manifests() -> Vec<(PathBuf, Table)> {
         let text = fs::read_to_string(&path).expect("every folder of crates holds a crate");
         (path, text.parse().expect("cargo has read it too"))
     };
-    folders_of_members().into_iter().map(read).collect()
-}
-
-fn files(below: &Path, extension: &str, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(below) else { return };
-    for path in entries.map(|entry| entry.expect("it can be listed").path()) {
-        if path.is_dir()
-            && path.file_name() != Some("target".as_ref())
-            && path.file_name() != Some("node_modules".as_ref())
-        {
-            files(&path, extension, found);
-        } else if path.extension() == Some(extension.as_ref()) {
-            found.push(path);
-        }
-    }
+    workspace::member_folders().into_iter().map(read).collect()
 }
 
 fn all_sources() -> Vec<(PathBuf, String)> {
-    let mut found = Vec::new();
-    folders_of_members().iter().for_each(|folder| files(folder, "rs", &mut found));
-    found.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).expect("sources are UTF-8"))).collect()
+    let read = |path: PathBuf| (path.clone(), fs::read_to_string(&path).expect("sources are UTF-8"));
+    workspace::sources().into_iter().map(read).collect()
 }
 
 fn assert_none(violations: &[String]) {
@@ -87,6 +65,15 @@ fn every_module_has_a_module_comment() {
 }
 
 #[test]
+fn no_source_file_is_longer_than_500_lines() {
+    // A table of columns and joins, written by diesel.
+    let generated = workspace::root().join("crates/postgres/src/schema.rs");
+    let lengths = all_sources().into_iter().map(|(path, text)| (path, text.lines().count()));
+    let long = lengths.filter(|(path, lines)| *lines > 500 && *path != generated);
+    assert_none(&long.map(|(path, lines)| format!("{}: split its {lines} lines", path.display())).collect::<Vec<_>>());
+}
+
+#[test]
 fn no_test_is_ignored_silently() {
     let ignored = concat!("#[", "ignore");
     let skipped = all_sources().into_iter().filter(|(_, text)| text.contains(ignored));
@@ -122,7 +109,7 @@ fn the_domain_names_no_clock_file_socket_or_process() {
 #[test]
 fn every_link_between_pages_has_a_target() {
     let mut pages = Vec::new();
-    files(&workspace::root().join("docs"), "md", &mut pages);
+    workspace::files(&workspace::root().join("docs"), "md", &mut pages);
     pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| workspace::root().join(name)));
     let mut violations = Vec::new();
     for page in pages {

@@ -1,6 +1,7 @@
 //! The paths of the checkout and its build output.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,4 +35,34 @@ pub(crate) fn target() -> Result<PathBuf> {
     let metadata =
         MetadataCommand::new().current_dir(root()).no_deps().exec().context("cannot ask cargo where it builds")?;
     Ok(metadata.target_directory.into_std_path_buf())
+}
+
+/// Returns the folders of all members.
+pub(crate) fn member_folders() -> Vec<PathBuf> {
+    let crates = fs::read_dir(root().join("crates")).expect("the workspace has a folder of crates");
+    let mut folders: Vec<PathBuf> = crates.map(|entry| entry.expect("a readable folder").path()).collect();
+    folders.push(root().join("xtask"));
+    folders
+}
+
+/// Returns the Rust sources of all members.
+pub(crate) fn sources() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    member_folders().iter().for_each(|folder| files(folder, "rs", &mut found));
+    found
+}
+
+/// Adds the files below a folder that have this extension, without build output and installed packages.
+pub(crate) fn files(below: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(below) else { return };
+    for path in entries.map(|entry| entry.expect("a readable folder").path()) {
+        if path.is_dir()
+            && path.file_name() != Some("target".as_ref())
+            && path.file_name() != Some("node_modules".as_ref())
+        {
+            files(&path, extension, found);
+        } else if path.extension() == Some(extension.as_ref()) {
+            found.push(path);
+        }
+    }
 }
