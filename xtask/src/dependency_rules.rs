@@ -202,6 +202,7 @@ const DOMAIN_MAY_USE: &[&str] = &[
     "bytes",            // what streams into a session and out of it is made of
     "futures-core",     // and the trait of such a stream
     "mockall",          // behind the feature `mocks`
+    "parking_lot",      // a mutex without poisoning; it needs no runtime
     "percent-encoding", // what `url` leaves encoded in credentials; it brings the crate along anyway
     "psl",              // which names are one owner's: the list of public suffixes, as data
     "secrecy",          // what must be read again in clear is neither shown nor left in memory

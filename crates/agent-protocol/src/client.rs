@@ -7,7 +7,6 @@ mod upload;
 use std::io::{self};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use http_body_util::{BodyExt, BodyStream, Full, LengthLimitError, Limited, Strea
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -303,7 +303,7 @@ impl AgentClient {
             };
             let answer = read(send(&mut connection, request).await?).await?;
             // Kept only after a complete exchange.
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut idle = self.idle.lock();
             if idle.len() < MAX_IDLE_CONNECTIONS {
                 idle.push(connection);
             }
@@ -313,7 +313,7 @@ impl AgentClient {
     }
 
     fn idle(&self) -> Option<SendRequest<RequestBody>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         idle.retain(|connection| !connection.is_closed());
         idle.pop()
     }

@@ -6,11 +6,12 @@ mod open_pages;
 mod reopen;
 mod unstick;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -217,7 +218,7 @@ impl Browser {
     ///
     /// One that a client has given a size of its own keeps that. If all do, nothing is changed.
     pub(crate) async fn resize(&self, viewport: Viewport) -> Result<(), CdpError> {
-        let before = std::mem::replace(&mut *self.viewport.lock().unwrap_or_else(PoisonError::into_inner), viewport);
+        let before = std::mem::replace(&mut *self.viewport.lock(), viewport);
         let mut in_front = Vec::new();
         let mut screen_follows = false;
         let (mut fitted, mut kept) = (false, None);
@@ -247,7 +248,7 @@ impl Browser {
             self.cdp.call(None, "Target.activateTarget", json!({ "targetId": target }), BROWSER).await?;
         }
         if let Some((error, target)) = kept.filter(|_| !fitted) {
-            *self.viewport.lock().unwrap_or_else(PoisonError::into_inner) = before;
+            *self.viewport.lock() = before;
             if let Ok(page) = self.attach(target, BROWSER).await {
                 self.resize_screen(&page, before).await;
                 self.detach(&page).await;
@@ -368,7 +369,7 @@ impl Browser {
 
     /// The kept page, or else any page, or else a new one.
     async fn kept(&self, within: Duration) -> Result<Page, CdpError> {
-        if let Some(page) = self.page.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        if let Some(page) = self.page.lock().clone() {
             return Ok(page);
         }
         let target = match self.pages().await?.into_iter().next() {
@@ -384,11 +385,11 @@ impl Browser {
     }
 
     fn keep(&self, page: Option<Page>) {
-        *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page;
+        *self.page.lock() = page;
     }
 
     pub(crate) fn viewport(&self) -> Viewport {
-        *self.viewport.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.viewport.lock()
     }
 
     pub(crate) async fn attach(&self, target: String, within: Duration) -> Result<Page, CdpError> {
@@ -446,7 +447,7 @@ async fn heed(browser: std::sync::Weak<Browser>, mut notices: mpsc::Receiver<Not
         browser.dialogs.heed(&notice);
         match notice.method.as_str() {
             "Target.detachedFromTarget" => {
-                let mut page = browser.page.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut page = browser.page.lock();
                 if page.as_ref().is_some_and(|page| notice.params["sessionId"] == page.session.as_str()) {
                     *page = None;
                 }

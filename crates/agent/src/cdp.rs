@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -170,8 +171,8 @@ impl Cdp {
     }
 }
 
-fn lock(waiting: &Waiting) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(waiting: &Waiting) -> parking_lot::MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+    waiting.lock()
 }
 
 async fn pump(

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
@@ -97,7 +98,7 @@ impl Chromium {
 
     /// The last lines it wrote to its standard error.
     pub(crate) fn complaints(&self) -> String {
-        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = self.tail.lock();
         tail.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 
@@ -169,7 +170,7 @@ async fn read_complaints(stderr: ChildStderr, tail: Tail, found: oneshot::Sender
             drop(found.send(path));
             continue;
         }
-        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = tail.lock();
         if tail.len() == TAIL_LINES {
             tail.pop_front();
         }

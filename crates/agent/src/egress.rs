@@ -1,10 +1,10 @@
 //! What the way out itself answers where it does not lead to what is asked for.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::Uri;
+use parking_lot::Mutex;
 
 use casement_agent_protocol::curl::Upstream;
 
@@ -107,7 +107,7 @@ struct FailedTunnel {
 impl FailedTunnels {
     /// Notes what came of a tunnel to `place` (a host and a port): without a fault it stands.
     pub(crate) fn note(&self, place: &str, fault: Option<Fault>) {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.0.lock();
         failed.retain(|one| one.place != place && one.at.elapsed() < KEPT_FOR);
         let Some(fault) = fault else { return };
         if failed.len() == MAX_FAILURES {
@@ -122,7 +122,7 @@ impl FailedTunnels {
             return None;
         }
         let place = place_of(url)?;
-        let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.0.lock();
         failed.iter().find(|one| one.place == place && one.at.elapsed() < KEPT_FOR).map(|one| one.fault)
     }
 }

@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use casement_archive::{ArchiveError, extension};
 use http::request::Parts;
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 
 use crate::receive::{disk, receive};
 use crate::reply::{Answer, Refusal, arguments, empty};
@@ -31,12 +31,12 @@ pub(crate) struct Extensions {
 impl Extensions {
     /// Whether an extension of that name was added and not yet started with.
     pub(crate) fn waits(&self, name: &str) -> bool {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+        self.waiting.lock().contains(name)
     }
 
     /// Notes one that waits.
     fn wait(&self, name: String) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        self.waiting.lock().insert(name);
     }
 
     /// Those that Chromium has after `added` came.
@@ -52,7 +52,7 @@ impl Extensions {
 
     /// Those Chromium was started with, in order.
     pub(crate) fn loaded(&self) -> Vec<String> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.loaded.lock().clone()
     }
 
     /// Puts those that wait in their places, below `directory`. No Chromium may run.
@@ -62,9 +62,9 @@ impl Extensions {
             let (from, to) = (directory.join(WAITING).join(name), directory.join(name));
             clear(&to)?;
             fs::rename(from, to)?;
-            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+            self.waiting.lock().remove(name);
         }
-        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        *self.loaded.lock() = all;
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl Extensions {
 
     /// Forgets those that Chromium did not take.
     pub(crate) fn forget(&self, refused: &[String]) {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|name| !refused.contains(name));
+        self.loaded.lock().retain(|name| !refused.contains(name));
     }
 
     /// Where Chromium finds them.
@@ -97,7 +97,7 @@ async fn add(core: &AgentState, ExtensionName { name }: ExtensionName, body: Inc
     if !is_extension_name(&name) || name == WAITING {
         return Err(Refusal::new(ErrorCode::BadRequest, "an extension cannot have that name"));
     }
-    if core.extensions.waiting.lock().unwrap_or_else(PoisonError::into_inner).len() >= MAX_EXTENSIONS {
+    if core.extensions.waiting.lock().len() >= MAX_EXTENSIONS {
         return Err(Refusal::new(ErrorCode::LimitReached, "too many extensions wait to be loaded"));
     }
     let waiting = core.config.extensions.join(WAITING);

@@ -1,8 +1,7 @@
 //! Starting Chromium anew in a session that goes on: who asks for it, and what is refused before anything is touched.
 
-use std::sync::{Mutex, PoisonError};
-
 use http::StatusCode;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::reply::{Answer, Refusal, json};
@@ -40,7 +39,7 @@ impl Restarts {
 
     /// The keeper's end. There is one keeper; dropping this refuses whoever waits.
     pub(crate) fn asked(&self) -> mpsc::Receiver<RestartWaiter> {
-        let taken = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self.asked.lock().take();
         taken.unwrap_or_else(|| mpsc::channel(1).1)
     }
 }

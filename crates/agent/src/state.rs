@@ -1,9 +1,10 @@
 //! What the parts of the agent share: the state of the browser, who listens for it, and when a server last spoke.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::browser::Browser;
@@ -128,13 +129,13 @@ impl AgentState {
 
     /// The last word on the browser.
     pub(crate) fn end(&self, state: State, detail: String) {
-        *self.detail.lock().unwrap_or_else(PoisonError::into_inner) = detail;
+        *self.detail.lock() = detail;
         self.status.send_modify(|status| status.state = state);
     }
 
     /// Why the browser is gone, for people.
     pub(crate) fn detail(&self) -> String {
-        self.detail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.detail.lock().clone()
     }
 
     /// The browser, if it may be asked something.
@@ -157,12 +158,12 @@ impl AgentState {
 
     /// The browser that was started last, unless it is being replaced.
     pub(crate) fn live(&self) -> Option<Arc<Live>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.live.lock().clone()
     }
 
     /// Puts another browser in place; `None` while there is none.
     pub(crate) fn replace(&self, live: Option<Live>) {
-        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = live.map(Arc::new);
+        *self.live.lock() = live.map(Arc::new);
     }
 
     /// The viewport in force.
@@ -173,7 +174,7 @@ impl AgentState {
     /// A server spoke.
     pub(crate) fn touch(&self) {
         self.taken_over.store(true, Ordering::Relaxed);
-        *self.contact.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.contact.lock() = Instant::now();
     }
 
     /// How many seconds without a word from a server end the sandbox; 0: none do.
@@ -188,8 +189,7 @@ impl AgentState {
 
     /// How long no server has spoken. None while one listens to the events.
     pub(crate) fn idle(&self) -> Option<Duration> {
-        (self.streams.load(Ordering::Relaxed) == 0)
-            .then(|| self.contact.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
+        (self.streams.load(Ordering::Relaxed) == 0).then(|| self.contact.lock().elapsed())
     }
 
     /// Whether a server has ever spoken.

@@ -1,7 +1,6 @@
 //! Connects the sandboxes' egress ports to the egress proxy.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::proxies::to_egress_proxy;
 use casement_chromium::EgressPort;
@@ -9,6 +8,7 @@ use casement_domain::BrowserId;
 use casement_domain::proxy::{self, ProxyRoutes};
 use casement_egress::{Egress, EgressHandle, Route, Rules, Stats};
 use casement_runner::{AppEgressPort, EgressPolicy};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 
@@ -59,15 +59,15 @@ impl SandboxEgress {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, EgressHandle>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     fn routes(&self) -> MutexGuard<'_, HashMap<String, Route>> {
-        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.routes.lock()
     }
 
     fn closed(&self) -> MutexGuard<'_, Sums> {
-        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.closed.lock()
     }
 
     /// Updates the metrics.

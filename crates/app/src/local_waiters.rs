@@ -1,12 +1,13 @@
 //! Wakes the callers that wait in the wait queue of a pool.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::pool::{TicketNotifier, Waiter, WaiterEvent};
 use casement_domain::{MonotonicClock as _, MonotonicTime, TicketId};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +23,7 @@ pub(crate) struct LocalWaiters {
 impl LocalWaiters {
     fn waiters(&self) -> MutexGuard<'_, HashMap<TicketId, Arc<Notify>>> {
         // Insertions and removals are complete, so a panic elsewhere leaves no partial change.
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiters.lock()
     }
 
     /// Wakes the waiter of a decided ticket; returns `false` if there is none on this node.

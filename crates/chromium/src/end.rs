@@ -1,8 +1,8 @@
 //! Ends browsers, and detaches from them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use casement_domain::browser::{EngineError, EngineFault};
@@ -59,7 +59,7 @@ impl Engine {
     /// Retries until nothing of the browser is left, because a failed start is not stored and its caller may not ask
     /// again.
     pub(crate) fn retry_end(&self, id: BrowserId) {
-        let is_new = self.0.end_failed.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        let is_new = self.0.end_failed.lock().insert(id);
         if !is_new {
             return;
         }
@@ -67,7 +67,7 @@ impl Engine {
         tokio::spawn(async move {
             tokio::time::sleep(END_BACKOFF).await;
             let Some(engine) = engine.upgrade().map(Engine) else { return };
-            engine.0.end_failed.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            engine.0.end_failed.lock().remove(&id);
             // A failure is retried by the same function.
             let _ = engine.end_browser(id).await;
         });

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use casement_agent_protocol::client::{self, ClientError};
 use casement_agent_protocol::{Channel, Status};
@@ -12,6 +12,7 @@ use casement_domain::extension::ExtensionSource;
 use casement_domain::ids::BrowserId;
 use casement_domain::profile::ProfileSource;
 use casement_sandbox::{Check, Host, HostConfig, OomKill};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::RwLock;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -191,6 +192,6 @@ impl Drop for Inner {
 
 impl Inner {
     pub(crate) fn slots(&self) -> MutexGuard<'_, HashMap<BrowserId, BrowserSlot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 }

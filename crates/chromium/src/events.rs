@@ -1,8 +1,7 @@
 //! Events of browsers: ends that were not requested.
 
-use std::sync::{Mutex, PoisonError};
-
 use casement_domain::ids::BrowserId;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The unrequested end of a browser. There is at most one of each browser. Something of the browser may be left: end
@@ -35,11 +34,11 @@ pub(crate) struct EventListeners(Mutex<Vec<UnboundedSender<EngineEvent>>>);
 impl EventListeners {
     pub(crate) fn subscribe(&self) -> UnboundedReceiver<EngineEvent> {
         let (sender, receiver) = unbounded_channel();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.0.lock().push(sender);
         receiver
     }
 
     pub(crate) fn notify(&self, event: EngineEvent) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|listener| listener.send(event).is_ok());
+        self.0.lock().retain(|listener| listener.send(event).is_ok());
     }
 }

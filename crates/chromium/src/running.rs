@@ -1,13 +1,14 @@
 //! A running browser, and the state of each browser.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use casement_agent_protocol::client::AgentClient;
 use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
 use casement_sandbox::Sandbox;
 use futures_util::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -47,7 +48,7 @@ impl Running {
 
     /// Returns `/devtools/browser/<uuid>`.
     pub(crate) fn cdp_path(&self) -> String {
-        self.cdp_path.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.cdp_path.lock().clone()
     }
 
     /// Stores the path of the restarted browser.
@@ -55,7 +56,7 @@ impl Running {
     /// # Errors
     /// If the path is invalid.
     pub(crate) fn set_cdp_path(&self, cdp_path: String) -> Result<(), EngineError> {
-        *self.cdp_path.lock().unwrap_or_else(PoisonError::into_inner) = checked_path(cdp_path)?;
+        *self.cdp_path.lock() = checked_path(cdp_path)?;
         Ok(())
     }
 
@@ -75,12 +76,12 @@ impl Running {
 
     /// Stores the task that watches the browser.
     pub(crate) fn set_watch_task(&self, task: AbortHandle) {
-        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        *self.watch.lock() = Some(task);
     }
 
     /// Stops sending events of the browser.
     pub(crate) fn stop_watching(&self) {
-        if let Some(task) = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self.watch.lock().take() {
             task.abort();
         }
     }

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Its path in a sandbox.
 pub(crate) const SANDBOX_PATH: &str = "/run/casement/runner";
@@ -65,7 +66,7 @@ fn copied(place: &Path, copies: &Path) -> io::Result<PathBuf> {
     let target = copies.join(&name);
     // Concurrent starts may all find no copy.
     static COPYING: Mutex<()> = Mutex::new(());
-    let _alone = COPYING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = COPYING.lock();
     if target.is_dir() {
         return Ok(target);
     }

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use http::{
@@ -20,6 +20,7 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{io::copy_bidirectional_with_sizes, net::UnixStream};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -297,5 +298,5 @@ fn session_response(response: Response<Incoming>) -> Result<Response<Body>, Requ
 }
 
 fn lock<T>(slot: &Mutex<T>) -> MutexGuard<'_, T> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
+    slot.lock()
 }

@@ -9,11 +9,12 @@ use std::{
     fs::File,
     io::{self, ErrorKind, Read as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use ipnet::Ipv6Net;
+use parking_lot::Mutex;
 
 /// How long routes are cached: one page requests hundreds of resources.
 const CACHE_TTL: Duration = Duration::from_secs(5);
@@ -33,7 +34,7 @@ pub(crate) struct Neighbours {
 
 /// Returns the current neighbours of this machine.
 pub(crate) fn neighbours() -> Arc<Neighbours> {
-    let mut last = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = CACHE.lock();
     if let Some((at, known)) = &*last
         && at.elapsed() < CACHE_TTL
     {

@@ -1,11 +1,8 @@
 //! The egress of one session: its socket, its connections, its end.
 
-use std::{
-    fmt, io, mem,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{fmt, io, mem, sync::Arc, time::Duration};
 
+use parking_lot::RwLock;
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -132,7 +129,7 @@ impl EgressHandle {
     /// not visible here. Plain requests that began continue to their end.
     pub fn set_route(&self, route: Route) {
         let next = CurrentRoute::new(route);
-        let last = mem::replace(&mut *self.session.route.write().unwrap_or_else(PoisonError::into_inner), next);
+        let last = mem::replace(&mut *self.session.route.write(), next);
         last.replaced.cancel();
     }
 
@@ -184,7 +181,7 @@ pub(crate) struct Session {
 impl Session {
     /// Returns the current route.
     pub(crate) fn route(&self) -> CurrentRoute {
-        self.route.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.route.read().clone()
     }
 
     /// Reports that its proxy could not be used for a request.

@@ -1,14 +1,12 @@
 //! Which connections are open into which session, so that the end of a session reaches each of them.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use casement_domain::{
     SessionId,
     session::{Connections, EndReason},
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::relay::{CloseReason, EndSender, EndSignal, end_signal};
 
@@ -42,7 +40,7 @@ impl ConnectionRegistry {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Notes a connection. Whoever opens one registers first and then looks whether the session is still active: an

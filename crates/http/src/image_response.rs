@@ -10,7 +10,7 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll},
@@ -23,6 +23,7 @@ use actix_web::{
 };
 use bytes::Bytes;
 use casement_domain::{ProjectId, SessionId, session::Session};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
     task::AbortHandle,
@@ -146,7 +147,7 @@ impl ResponseSlots {
     }
 
     fn shares(&self) -> MutexGuard<'_, BTreeMap<Owner, Share>> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shares.lock()
     }
 }
 
@@ -174,7 +175,7 @@ impl ResponseSlot {
         let (kept, progress, keep, stalled) = (Arc::clone(&content), Arc::clone(&taken), self.keep, self.stalled);
         let limit = tokio::spawn(async move {
             timeout(keep, until_stalled(&progress, stalled)).await.ok();
-            kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+            kept.lock().take();
         });
         HeldBody { content, length, sent: 0, taken, limit: limit.abort_handle() }
     }
@@ -210,7 +211,7 @@ struct HeldBody {
 impl HeldBody {
     fn give_back(&self) {
         self.limit.abort();
-        self.content.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.content.lock().take();
     }
 }
 
@@ -226,7 +227,7 @@ impl MessageBody for HeldBody {
             return Poll::Ready(None);
         }
         let slice = {
-            let held = self.content.lock().unwrap_or_else(PoisonError::into_inner);
+            let held = self.content.lock();
             let rest = held.as_ref().and_then(|(content, _)| content.get(self.sent..));
             rest.map(|rest| Bytes::copy_from_slice(&rest[..rest.len().min(SLICE)]))
         };

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::Context,
@@ -13,6 +13,7 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 use metrics::counter;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{audit::TrustedProxies, rate::neighbourhood};
 
@@ -62,7 +63,7 @@ impl Heads {
     }
 
     fn waiting(&self) -> MutexGuard<'_, WaitingHead> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// From now on this connection waits for a head.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::access::Scope;
@@ -20,6 +20,7 @@ use casement_domain::session::{CreateSession, SessionFilter};
 use casement_domain::testing::{CountingIds, FixedClock, NOON};
 use casement_domain::{BrowserId, IdSource, OrganizationId, PoolId, ProjectId};
 use casement_memory::{Memory, Service, System};
+use parking_lot::Mutex;
 
 type Failure = Box<dyn Error + Send + Sync>;
 

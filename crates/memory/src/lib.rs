@@ -10,10 +10,11 @@ mod sessions;
 mod state;
 mod wait_queue;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use casement_domain::MonotonicClock;
 use casement_domain::organization::Caps;
+use parking_lot::{Mutex, MutexGuard};
 
 pub use service::{Service, System};
 
@@ -35,7 +36,7 @@ impl Memory {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

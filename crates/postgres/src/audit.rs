@@ -3,7 +3,7 @@
 mod append;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::audit::{
@@ -19,6 +19,7 @@ use diesel::query_builder::{BoxedSqlQuery, SqlQuery};
 use diesel::row::{Field as _, NamedRow};
 use diesel::sql_types::{Array, BigInt, Double, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -158,7 +159,7 @@ impl PgAudit {
     }
 
     fn owners(&self) -> MutexGuard<'_, Owners> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owners.lock()
     }
 }
 

@@ -1,11 +1,12 @@
 //! Keys that were looked up a moment ago. A caller that makes many calls has its key read once a second, not once for each of them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use casement_domain::ApiKeyId;
 use casement_domain::api_key::KeyWithHash;
+use parking_lot::{Mutex, MutexGuard};
 
 /// How long what was read may be used. A key that is revoked elsewhere is refused within a second.
 const FRESH: Duration = Duration::from_millis(800);
@@ -33,7 +34,7 @@ pub(crate) struct Reading {
 impl RecentKeys {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // Every change is one call, so a panic elsewhere leaves nothing half-made.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The key, if it was read a moment ago; else the reading that is to be done now.

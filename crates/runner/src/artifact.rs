@@ -9,12 +9,13 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use casement_domain::blob::{BlobError, BlobStore};
 use casement_domain::session_operation::OperationError;
 use futures_util::TryStreamExt as _;
+use parking_lot::Mutex;
 use tar::{Archive, EntryType};
 use time::OffsetDateTime;
 use tokio::io::AsyncWriteExt as _;
@@ -150,8 +151,8 @@ impl Artifacts {
         Ok(file)
     }
 
-    fn unpacking(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<tokio::sync::Mutex<()>>>> {
-        self.unpacking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unpacking(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Arc<tokio::sync::Mutex<()>>>> {
+        self.unpacking.lock()
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::File;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,6 +18,7 @@ use casement_domain::deployment::{
     Runtime,
 };
 use casement_domain::ids::ProjectId;
+use parking_lot::Mutex;
 use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
@@ -325,7 +326,7 @@ impl AppBuilder {
     }
 
     fn lock(&self, artifact: &str) -> ArtifactLock {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = self.locks.lock();
         let now = self.clock.now();
         locks.retain(|_, lock| {
             Arc::strong_count(lock) > 1 || lock.try_lock().is_ok_and(|used| was_just_used(*used, now))

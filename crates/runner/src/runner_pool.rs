@@ -4,7 +4,7 @@ mod call;
 mod deployment_pool;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::clock::{Clock, IdSource};
@@ -12,6 +12,7 @@ use casement_domain::deployment::Lines;
 use casement_domain::ids::{DeploymentId, InvocationId};
 use casement_domain::invocation::{Call, FailedDeployment, RunFailure, Runnable, Runner};
 use casement_sandbox::Sandbox;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -91,15 +92,15 @@ impl AppRunnerPool {
 
 impl Inner {
     fn pools(&self) -> MutexGuard<'_, HashMap<DeploymentId, Arc<DeploymentPool>>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pools.lock()
     }
 
     fn calls(&self) -> MutexGuard<'_, HashMap<InvocationId, RunningCall>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 
     fn adopted(&self) -> MutexGuard<'_, HashMap<InvocationId, call::AdoptedCall>> {
-        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.adopted.lock()
     }
 
     /// Returns the pool of a deployment; a new one keeps no process ready.

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::cgroup::Controllers;
 use crate::error::{EndError, HostError, ListError, StartError, Step, StepError};
@@ -193,7 +195,7 @@ impl Host {
     }
 
     pub(crate) fn starting(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.0.starting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.starting.lock()
     }
 
     pub(crate) fn dir(&self, id: &str) -> PathBuf {

@@ -7,13 +7,14 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use casement_domain::Entropy;
 use casement_domain::sealing::{KeyId, SealError, Sealer};
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
+use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use secrecy::{ExposeSecret as _, SecretBox, SecretSlice, SecretString};
 use sha2::{Digest as _, Sha256};
@@ -162,13 +163,13 @@ impl MasterKeys {
             Source::Environment(keys) => keys.clone(),
             Source::File(path) => read(path)?,
         };
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&keys);
+        self.cached.lock().clone_from(&keys);
         Ok(keys)
     }
 
     fn named(&self, id: KeyId) -> Result<MasterKey, SealError> {
         let find = |keys: &[MasterKey]| keys.iter().find(|key| key.id == id).cloned();
-        let cached = find(&self.cached.lock().unwrap_or_else(PoisonError::into_inner));
+        let cached = find(&self.cached.lock());
         match cached {
             Some(key) => Ok(key),
             None => find(&self.read().map_err(no_key)?).ok_or_else(|| SealError::UnknownKey(id.to_string())),

@@ -1,7 +1,7 @@
 //! All kinds of stores as one, which remembers what they list and when they failed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +9,7 @@ use casement_domain::CredentialProviderId;
 use casement_domain::credential_provider::{
     CredentialStore, ItemSecrets, OpenProvider, ProviderFault, ProviderItem, ProviderVault, StorePlace,
 };
+use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
@@ -69,7 +70,7 @@ impl Stores {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<CredentialProviderId, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Does something with what is known of the provider as it is now; lists that nobody believes any more go on the way.

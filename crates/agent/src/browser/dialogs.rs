@@ -3,9 +3,10 @@
 //! who listened before a dialog opened can answer it. Nothing is answered here by itself: a client of the caller may want to.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -41,7 +42,7 @@ impl Default for Dialogs {
 
 impl Dialogs {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, DialogState>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard.lock()
     }
 
     fn listens(&self, page: &Page) {

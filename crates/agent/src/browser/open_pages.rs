@@ -2,8 +2,8 @@
 //! them without end would leave a browser that answers nobody.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::Browser;
@@ -19,17 +19,17 @@ pub(super) struct OpenPages(Mutex<HashSet<String>>);
 impl OpenPages {
     /// Notes a page; `false` if there are too many already.
     pub(super) fn admit(&self, target: &str) -> bool {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.lock();
         open.contains(target) || (open.len() < MAX_OPEN && open.insert(target.to_owned()))
     }
 
     pub(super) fn left(&self, target: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+        self.0.lock().remove(target);
     }
 
     /// Those of `all` that are too many; what is not among them is open no more.
     fn beyond(&self, all: &[String]) -> Vec<String> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.lock();
         open.retain(|target| all.contains(target));
         let mut beyond = Vec::new();
         for target in all {

@@ -3,7 +3,6 @@
 //! A script that is ended can leave a page in a loop that it put there. Nobody can attach to such a page any more, so no further script
 //! could reach the browser at all. The session that has been attached since the start still reaches it.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde_json::json;
@@ -19,7 +18,7 @@ const END: Duration = Duration::from_secs(1);
 impl Browser {
     /// Ends what runs in the kept page if it does not answer.
     pub(crate) async fn free_stuck_page(&self) {
-        let Some(page) = self.page.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
+        let Some(page) = self.page.lock().clone() else { return };
         // It waits for a person.
         if self.has_dialog(&page) {
             return;

@@ -1,7 +1,8 @@
 //! Hands on the display of a session that has one: the mouse and the keyboard of the X server.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use x11rb::connection::Connection as _;
 use x11rb::protocol::xfixes::ConnectionExt as _;
 use x11rb::protocol::xproto::ConnectionExt as _;
@@ -47,7 +48,7 @@ impl DisplayInput {
     ) -> Result<T, DisplayError> {
         let (x11, keyboard) = (Arc::clone(&self.x11), Arc::clone(&self.keyboard));
         off_the_loop(move || {
-            let done = work(&x11, &mut keyboard.lock().unwrap_or_else(PoisonError::into_inner))?;
+            let done = work(&x11, &mut keyboard.lock())?;
             x11.connection.flush().map_err(DisplayError::x)?;
             Ok(done)
         })
@@ -127,7 +128,7 @@ impl DisplayInput {
 
     /// Whether Shift is needed to write a symbol.
     pub(super) fn is_shifted(&self, key: KeySym) -> bool {
-        let keyboard = self.keyboard.lock().unwrap_or_else(PoisonError::into_inner);
+        let keyboard = self.keyboard.lock();
         keyboard.find(key).is_some_and(|stroke| stroke.shift)
     }
 

@@ -10,11 +10,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
+use parking_lot::Mutex;
 use rustix::fs::FileType;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
@@ -77,8 +78,8 @@ struct Running {
 }
 
 impl Watches {
-    fn known(&self) -> std::sync::MutexGuard<'_, KnownEntry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> parking_lot::MutexGuard<'_, KnownEntry> {
+        self.0.lock()
     }
 
     pub(super) async fn start(self: &Arc<Self>, asked: Watch) -> Result<String, Fault> {

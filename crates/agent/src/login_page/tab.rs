@@ -1,9 +1,10 @@
 //! The tab in which somebody logs in: a debugging connection of its own to the page and all frames in it, and what was heard there.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -172,7 +173,7 @@ impl Tab {
 }
 
 fn lock(heard: &Mutex<TabEvent>) -> MutexGuard<'_, TabEvent> {
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
+    heard.lock()
 }
 
 async fn attach(cdp: &Cdp, target: &str) -> Result<String, CdpError> {

@@ -12,14 +12,15 @@ pub(crate) mod tree;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::request::Parts;
 use hyper::body::Incoming;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 
 use self::launch::{Input, launch};
@@ -71,7 +72,7 @@ impl Default for Processes {
 impl Processes {
     /// Those kept, after the ones whose time is over were let go.
     fn kept(&self) -> MutexGuard<'_, Vec<Arc<Running>>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.retain(|running| running.ended().is_none_or(|ended| ended.elapsed() < RETENTION));
         kept
     }

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{Stream, stream};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::Pid;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::process::Child;
@@ -142,7 +143,7 @@ impl Running {
     }
 
     fn output(&self) -> MutexGuard<'_, Recent> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+        self.output.lock()
     }
 
     /// When it ended, if it has.
@@ -156,7 +157,7 @@ impl Running {
             return ProcessStatus { exit_code: Some(exit.code), cpu_pct: 0.0, mem_bytes: 0 };
         }
         let load = tree::load(self.pid);
-        let mut sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sample = self.sample.lock();
         let (since, before) = *sample;
         let (since, before) = if since.elapsed() < LEAST_SAMPLE { (self.began, 0) } else { (since, before) };
         let seconds = since.elapsed().as_secs_f64().max(0.01);

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
@@ -139,7 +140,7 @@ impl Ffmpeg {
         }
         // What it wrote last may not be read yet.
         tokio::task::yield_now().await;
-        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        let complaints = self.complaints.lock();
         let text = String::from_utf8_lossy(&complaints).trim().replace('\n', "; ");
         Err(format!("ffmpeg ended: {status}{}{text}", if text.is_empty() { "" } else { "; " }))
     }
@@ -175,7 +176,7 @@ fn quiet(program: &Path) -> Command {
 async fn keep_complaints(mut stderr: ChildStderr, kept: Arc<Mutex<Vec<u8>>>) {
     let mut buffer = [0; 512];
     while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = kept.lock();
         kept.extend_from_slice(&buffer[..length]);
         let surplus = kept.len().saturating_sub(COMPLAINTS);
         kept.drain(..surplus);

@@ -10,13 +10,14 @@ mod recorder;
 mod screencast;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt as _;
 use http::request::Parts;
 use http::{HeaderValue, header};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -132,8 +133,8 @@ impl Default for Replays {
 }
 
 impl Replays {
-    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Recording>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> parking_lot::MutexGuard<'_, Vec<Arc<Recording>>> {
+        self.kept.lock()
     }
 
     /// Lets the running recording, if there is one, let go of the display or the browser: it goes on in a new part when the guard

@@ -8,12 +8,13 @@ mod process;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::request::Parts;
 use hyper::body::Incoming;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use tokio::sync::{Mutex as Turnstile, OwnedMutexGuard, Semaphore};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -74,11 +75,11 @@ impl Default for Scripts {
 
 impl Scripts {
     fn next(&self) -> MutexGuard<'_, Option<Next>> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+        self.next.lock()
     }
 
     fn quiet(&self) -> MutexGuard<'_, Option<AbortOnDropHandle<()>>> {
-        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
+        self.quiet.lock()
     }
 
     /// Makes a process ready, unless one is on its way.

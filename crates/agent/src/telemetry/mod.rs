@@ -23,12 +23,13 @@ mod system;
 mod unconfirmed;
 mod wire;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::stream;
 use http::request::Parts;
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub(crate) use self::captcha::kind_of as captcha_kind;
@@ -176,7 +177,7 @@ fn follow(core: &Arc<AgentState>, asked: FollowRequest) -> http::Response<reply:
 
 /// Begins the capture, unless it runs.
 fn begin(core: &Arc<AgentState>) -> std::io::Result<()> {
-    let mut runs = core.telemetry.runs.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut runs = core.telemetry.runs.lock();
     if *runs {
         return Ok(());
     }
@@ -185,7 +186,7 @@ fn begin(core: &Arc<AgentState>) -> std::io::Result<()> {
     std::thread::Builder::new().name("telemetry".to_owned()).spawn(move || {
         loop {
             runtime.block_on(capture(&core));
-            let mut runs = core.telemetry.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut runs = core.telemetry.runs.lock();
             // It may be wanted again by now.
             if !core.telemetry.wish.borrow().on.any() {
                 *runs = false;
@@ -304,7 +305,7 @@ impl Telemetry {
 
     /// Returns when nothing is captured any more, and what was open has been told of.
     async fn stop(&self) {
-        if !*self.runs.lock().unwrap_or_else(PoisonError::into_inner) {
+        if !*self.runs.lock() {
             return;
         }
         let mut applied = self.applied.subscribe();

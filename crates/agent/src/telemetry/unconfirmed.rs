@@ -1,9 +1,10 @@
 //! Events from their happening until a server has them in safe keeping.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::event::Event;
@@ -117,8 +118,8 @@ impl UnconfirmedEvents {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Events> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Events> {
+        self.events.lock()
     }
 }
 

@@ -6,12 +6,13 @@
 mod changes;
 mod watch;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use self::watch::Watch;
@@ -47,7 +48,7 @@ impl Default for Views {
 impl Views {
     /// The watch over this display, begun if nobody looked before.
     fn over(&self, display: &Display, viewport: Viewport) -> Result<Arc<Watch>, Refusal> {
-        let mut kept = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.watch.lock();
         if let Some(watch) = kept.as_ref().filter(|watch| watch.goes_on(display.name())) {
             return Ok(Arc::clone(watch));
         }

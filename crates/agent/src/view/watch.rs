@@ -1,10 +1,11 @@
 //! Watches a display for changes, on a thread and a connection of its own, as long as somebody looks.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use x11rb::connection::Connection as _;
 use x11rb::errors::{ConnectionError, ReplyError};
@@ -72,23 +73,23 @@ impl Watch {
     }
 
     fn want(&self) {
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.wanted.lock() = Instant::now();
     }
 
     fn is_wanted(&self) -> bool {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < UNWANTED
+        self.wanted.lock().elapsed() < UNWANTED
     }
 
     /// The state now, and what changed after `since`.
     pub(super) fn since(&self, since: Option<u64>, size: (u32, u32)) -> (u64, Area) {
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.lock();
         let told = changes.since(since, size);
         self.tell(&changes);
         told
     }
 
     fn note(&self, area: Area) {
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.lock();
         changes.note(area);
         self.tell(&changes);
     }

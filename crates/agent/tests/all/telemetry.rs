@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use casement_agent_protocol::AgentConfig;
@@ -15,6 +15,7 @@ use casement_agent_protocol::telemetry::{
     MAX_EVENT_BYTES,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::cdp::{Cdp, EMPTY};

@@ -1,8 +1,9 @@
 //! The world outside of the sandbox: a proxy on a unix socket that serves a few pages itself and refuses everything else.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 

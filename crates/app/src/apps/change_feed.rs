@@ -1,13 +1,14 @@
 //! Wakes waiters when deployments and invocations change.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::Clock as _;
 use casement_domain::deployment::{ChangeNotifier, ChangeWaiter, Subject, WakeReason};
 use casement_postgres::{NotificationEvent, Notifications};
+use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -46,7 +47,7 @@ struct Subscribers {
 
 impl ChangeFeed {
     fn subjects(&self) -> MutexGuard<'_, HashMap<Subject, Subscribers>> {
-        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.subjects.lock()
     }
 
     fn notify(&self, subject: Subject) {

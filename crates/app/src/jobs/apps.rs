@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use casement_domain::deployment::{
@@ -11,6 +11,7 @@ use casement_domain::deployment::{
 };
 use casement_domain::invocation::{Invocations, LeasedInvocation, RunFailure, RunFault, Runner, Runs};
 use casement_domain::{Clock as _, InvocationId, StoreError};
+use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -60,7 +61,7 @@ pub(crate) struct AwaitedCalls(Arc<Mutex<HashSet<InvocationId>>>);
 
 impl AwaitedCalls {
     pub(super) fn ids(&self) -> MutexGuard<'_, HashSet<InvocationId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs login flows: one task for each flow that this node has taken.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,6 +10,7 @@ use casement_domain::{AuthConnectionId, AuthFlowId, Clock as _};
 use casement_postgres::{AUTH_CHANNEL, DatabaseConfig, NotificationEvent, Notifications};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, stream};
+use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +35,7 @@ pub(crate) struct AuthChanges {
 impl AuthChanges {
     fn followed(&self) -> MutexGuard<'_, HashMap<AuthConnectionId, watch::Sender<u64>>> {
         // Every change is one call, so a panic elsewhere leaves no partial change.
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.followed.lock()
     }
 
     /// Notifies the followers of that connection; `None` notifies all.
@@ -113,7 +114,7 @@ impl LoginFlows {
     }
 
     fn carried(&self) -> MutexGuard<'_, HashSet<AuthFlowId>> {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+        self.carried.lock()
     }
 }
 

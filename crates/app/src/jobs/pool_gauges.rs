@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use casement_domain::PoolId;
 use casement_http::{PoolStatus, PoolStatusSource};
+use parking_lot::{Mutex, MutexGuard};
 
 /// The gauges of the existing pools. Clones share them.
 #[derive(Clone, Default)]
@@ -51,7 +52,7 @@ type Samples = Vec<(String, f64)>;
 
 impl PoolGauges {
     fn pools(&self) -> MutexGuard<'_, BTreeMap<PoolId, Gauges>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Stores the counts of all existing pools, and drops those of others.

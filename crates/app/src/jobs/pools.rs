@@ -1,7 +1,7 @@
 //! Keeps this node's pools full: checks a pool when it changes, and starts missing browsers.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +9,7 @@ use casement_domain::browser::{EngineError, EngineFault, Launch};
 use casement_domain::pool::{FairQueue, FillRound, PoolFiller, PoolRepository, WarmError};
 use casement_domain::session::{PoolWake, Sessions};
 use casement_domain::{MonotonicClock as _, MonotonicTime, PoolId, ProjectId};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -29,13 +30,13 @@ pub(crate) struct PoolWaker {
 
 impl PoolWaker {
     fn answer(&self) -> HashSet<PoolId> {
-        std::mem::take(&mut *self.signalled.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.signalled.lock())
     }
 }
 
 impl PoolWake for PoolWaker {
     fn wake(&self, pool: PoolId) {
-        self.signalled.lock().unwrap_or_else(PoisonError::into_inner).insert(pool);
+        self.signalled.lock().insert(pool);
         self.heard.notify_one();
     }
 }

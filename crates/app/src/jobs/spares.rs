@@ -1,13 +1,14 @@
 //! The spares of this node: warm browsers for sessions on demand.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
 use casement_domain::browser::{BrowserEngine, Launch, Shape, SpareBrowsers};
 use casement_domain::{BrowserId, IdSource};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -46,7 +47,7 @@ impl Spares {
     }
 
     fn shelves(&self) -> MutexGuard<'_, Vec<Shelf>> {
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelves.lock()
     }
 
     fn missing(&self) -> Option<Shape> {

@@ -2,10 +2,11 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 pub(super) const TOKEN: &str = "s3cr3t-connect-token";
@@ -31,7 +32,7 @@ impl ConnectServer {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 connections.fetch_add(1, SeqCst);
-                let instead = instead.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let instead = instead.lock().clone();
                 let items = items.clone();
                 // One that breaks off is the client's business.
                 thread::spawn(move || drop(serve(stream, instead, &items)));
@@ -52,7 +53,7 @@ impl ConnectServer {
     /// Answers that from now on.
     pub(super) fn answer(&self, status: u16, head: &str, body: &[u8]) {
         let instead = Some((status, head.to_owned(), body.to_vec()));
-        *self.instead.lock().unwrap_or_else(PoisonError::into_inner) = instead;
+        *self.instead.lock() = instead;
     }
 }
 

@@ -4,11 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -15,7 +15,7 @@ mod session_log;
 mod telemetry;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use casement_agent_protocol::client::{ClientError, Download};
@@ -24,6 +24,7 @@ use casement_agent_protocol::{ErrorBody, ErrorCode};
 use casement_domain::field::{FieldCode, FieldError, InvalidInput, InvalidValue};
 use casement_domain::session_operation::{ByteStream, OperationError, UpstreamFault};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use parking_lot::Mutex;
 
 use crate::fault::{Condition, shorten};
 use crate::running::Running;
@@ -104,7 +105,7 @@ impl Content {
         let noted = Arc::clone(&fault);
         let content = content.map_err(move |error| {
             let text = error.to_string();
-            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *noted.lock() = Some(error);
             io::Error::other(text)
         });
         (Self { fault }, content)
@@ -112,7 +113,7 @@ impl Content {
 
     /// Returns the error of the bytes.
     pub(crate) fn fault(self) -> Option<OperationError> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.fault.lock().take()
     }
 
     /// Returns the reason of the failure: the caller's bytes, or the agent's error.

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
+
+use parking_lot::Mutex;
 
 use super::{AuditEntry, AuditTrail, RecordTimestamp};
 use crate::store_error::StoreError;
@@ -69,7 +71,7 @@ impl PreparedRecord {
     /// Says what became of it.
     pub fn resolve(&self, outcome: PreparedRecordOutcome) {
         self.outcome.store(outcome as u8, Ordering::Release);
-        drop(self.stamp.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.stamp.lock().take());
     }
 
     /// It will not be stored with what the call does, unless it is already. Instead it is stored that the call begins.

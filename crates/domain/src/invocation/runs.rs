@@ -1,8 +1,9 @@
 //! Runs queued invocations: leases them to nodes and stores their results.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use time::Duration;
 
 use super::input::json;
@@ -63,7 +64,7 @@ impl Runs {
     }
 
     fn ready(&self) -> MutexGuard<'_, HashMap<DeploymentId, Runnable>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ready.lock()
     }
 
     /// Takes invocations that wait, as many as there are places for: those of the project that has the fewest under way here first, then the

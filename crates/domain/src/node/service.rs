@@ -1,7 +1,8 @@
 //! Finds lost nodes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 
 use super::{Node, NodeRepository};
@@ -32,7 +33,7 @@ impl NodeWatch {
     pub async fn lost(&self) -> Result<Vec<NodeId>, StoreError> {
         let mut nodes = self.nodes.with_remains().await?;
         nodes.retain(|(id, _)| *id != self.own);
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = self.heard.lock();
         let silent = heard.seen_for(nodes, Node::LOST_AFTER, self.monotonic.monotonic_now());
         let mut lost: Vec<NodeId> = silent.into_iter().map(|(id, _)| id).collect();
         lost.sort_unstable();

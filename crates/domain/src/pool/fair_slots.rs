@@ -1,7 +1,9 @@
 //! The slots of a node for work of several owners, of which no owner can take all.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A fixed number of slots. One owner gets at most three quarters, rounded up, but never the last slot unless it is the
 /// only one.
@@ -20,7 +22,7 @@ pub struct FairSlot<O: Ord> {
 
 fn lock<O>(taken: &Mutex<BTreeMap<O, usize>>) -> MutexGuard<'_, BTreeMap<O, usize>> {
     // A poisoned lock is safe to use: every change is one call, so the state is never partial.
-    taken.lock().unwrap_or_else(PoisonError::into_inner)
+    taken.lock()
 }
 
 impl<O: Ord + Clone> FairSlots<O> {

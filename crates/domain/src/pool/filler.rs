@@ -1,8 +1,9 @@
 //! Fills pools: plans the steps of one pool and starts its browsers.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use time::{Duration, OffsetDateTime};
 
 use super::{Growth, LeaderFence, Plan, Pool, PoolDeps, plan};
@@ -93,12 +94,12 @@ impl PoolFiller {
 
     fn statuses(&self) -> MutexGuard<'_, HashMap<PoolId, FillStatus>> {
         // A poisoned lock is safe to use: entries are replaced as a whole.
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock()
     }
 
     fn starting(&self) -> MutexGuard<'_, HashSet<BrowserId>> {
         // A poisoned lock is safe to use: every change is one call, so the state is never partial.
-        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.starting.lock()
     }
 
     /// Returns the failures of filling the pool.
@@ -146,7 +147,7 @@ impl PoolFiller {
 
     fn growth_clocks(&self) -> MutexGuard<'_, HashMap<PoolId, GrowthClock>> {
         // A poisoned lock is safe to use: entries are replaced as a whole.
-        self.growth_clocks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.growth_clocks.lock()
     }
 
     /// Returns the moment up to which a pool has grown, on the wall clock of its stored growth. The wall clock is read
@@ -274,7 +275,7 @@ impl PoolFiller {
     }
 
     fn lost_long_enough(&self, lost: Vec<BrowserId>) -> Vec<BrowserId> {
-        let mut seen = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.lost.lock();
         seen.seen_for(lost, Self::LATE_WRITE_TIMEOUT, self.deps.monotonic.monotonic_now())
     }
 

@@ -5,7 +5,9 @@
 //! lease as usual.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Pool;
 use crate::ids::{BrowserId, ProjectId};
@@ -27,7 +29,7 @@ pub(super) struct NextBrowserCache(Arc<Mutex<HashMap<(ProjectId, String), NextBr
 impl NextBrowserCache {
     fn all(&self) -> MutexGuard<'_, HashMap<(ProjectId, String), NextBrowser>> {
         // A poisoned lock is safe to use: every change is one call, so the state is never partial.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(super) fn take(&self, project: ProjectId, which: &str) -> Option<NextBrowser> {

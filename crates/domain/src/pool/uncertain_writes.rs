@@ -1,7 +1,8 @@
 //! Writes to the store of which the outcome is unknown, because the answer was lost. They are reconciled later.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use time::Duration;
 
 use crate::clock::MonotonicTime;
@@ -26,7 +27,7 @@ pub(super) struct UncertainWrites(Arc<Mutex<Vec<(UncertainWrite, MonotonicTime)>
 impl UncertainWrites {
     fn all(&self) -> MutexGuard<'_, Vec<(UncertainWrite, MonotonicTime)>> {
         // A poisoned lock is safe to use: every change is one call, so the state is never partial.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(super) fn note(&self, uncertain_write: UncertainWrite, since: MonotonicTime) {

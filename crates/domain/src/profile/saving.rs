@@ -1,7 +1,9 @@
 //! What sessions and pools do with profiles: find them, load them, save them.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::kept::{StoreVersionError, not_kept, unreadable};
 use super::{LoadedProfile, Profile, ProfileMachine, ProfileRef, ProfileReports, ProfileVersions, VersionStored};
@@ -180,7 +182,7 @@ struct Busy(Arc<Mutex<HashSet<BrowserId>>>);
 impl Busy {
     fn browsers(&self) -> MutexGuard<'_, HashSet<BrowserId>> {
         // A poisoned lock is safe to use: every change is one call, so the state is never partial.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -4,8 +4,9 @@
 //! Activity counts on the monotonic clock. The store receives wall clock times, which are used only after a restart.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use time::{Duration, OffsetDateTime};
 
 use super::Session;
@@ -62,7 +63,7 @@ impl Activity {
 
     fn all(&self) -> MutexGuard<'_, Sessions> {
         // A poisoned lock is safe to use: every change is one assignment.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock()
     }
 
     /// Begins to watch an active session; its idle timeout counts from now. A session that is watched already is

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use secrecy::SecretSlice;
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
@@ -48,7 +48,7 @@ impl Default for FixedClock {
 
 impl FixedClock {
     fn both(&self) -> MutexGuard<'_, (OffsetDateTime, MonotonicTime)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Time passes.

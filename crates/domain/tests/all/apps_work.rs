@@ -1,7 +1,7 @@
 //! The work of a node on deployments and invocations: what it takes, and what becomes of what comes out.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use casement_domain::api_key::{ApiKeys, MockApiKeyRepository};
 use casement_domain::blob::MockBlobStore;
@@ -17,6 +17,7 @@ use casement_domain::invocation::{
 use casement_domain::sealing::Sealer as _;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, deployment, invocation, node_id};
 use casement_domain::{DeploymentId, InvocationId, ProjectId, Replaced, StoreError};
+use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use time::Duration;
 

@@ -1,6 +1,6 @@
 //! Computer control: what is taken, what is refused before anything is done, and what a failure says.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::browser::{EngineError, EngineFault, Viewport};
@@ -12,6 +12,7 @@ use casement_domain::field::{FieldCode, InvalidInput};
 use casement_domain::session::Activity;
 use casement_domain::session_operation::OperationError;
 use casement_domain::testing::{FixedClock, session};
+use parking_lot::Mutex;
 
 fn display() -> Viewport {
     Viewport { width: 100, height: 50, refresh_rate: 25 }

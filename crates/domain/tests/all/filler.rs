@@ -1,6 +1,6 @@
 //! Keeping pools full: the lead, the fence, the pauses after failures.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use casement_domain::browser::{Browser, BrowserState, EngineError, Launch, Started};
 use casement_domain::pool::{
@@ -8,6 +8,7 @@ use casement_domain::pool::{
 };
 use casement_domain::testing::{NOON, browser_id, node_id, pool, pool_id, project_id};
 use casement_domain::{BrowserId, MonotonicClock as _, MonotonicTime, Replaced};
+use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use time::Duration;
 

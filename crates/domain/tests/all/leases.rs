@@ -1,7 +1,7 @@
 //! Acquiring and releasing: at once, in line, and what becomes of callers and browsers that are gone.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::browser::{HandOut, StartUrl};
@@ -14,6 +14,7 @@ use casement_domain::telemetry::{self, Capture, Category, MockRecorder};
 use casement_domain::testing::{NOON, browser_id, leased_session, node_id, pool, pool_id, scope, session, session_id};
 use casement_domain::{MonotonicTime, SessionId, StoreError, TicketId};
 use mockall::Sequence;
+use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use time::Duration;
 

@@ -1,6 +1,6 @@
 //! Profiles: loaded when a session begins, saved when it has ended, and what is kept of them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use casement_domain::blob::MockBlobStore;
@@ -22,6 +22,7 @@ use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, browser_id, pool, pool_id, profile, scope, session, session_id,
 };
 use casement_domain::{BrowserId, ProfileId, ProfileVersionId};
+use parking_lot::Mutex;
 use time::Duration;
 use ulid::Ulid;
 

@@ -1,6 +1,6 @@
 //! Recordings at the end of their session: made whole and kept, or told as failed, and what becomes of them then.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use casement_domain::blob::{BlobError, MockBlobStore};
 use casement_domain::browser::{Browser, BrowserState, EngineError};
@@ -17,6 +17,7 @@ use casement_domain::session_operation::{ByteStream, OperationError};
 use casement_domain::storage::MockDiskSpace;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, browser_id, session, session_id};
 use casement_domain::{ProfileId, ReplayId, StoreError};
+use parking_lot::Mutex;
 use time::Duration;
 use ulid::Ulid;
 

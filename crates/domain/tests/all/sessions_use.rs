@@ -1,6 +1,6 @@
 //! Finding, listing, changing and looking at sessions.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use casement_domain::ProxyId;
 use casement_domain::browser::{EngineError, Region, Shape, Viewport};
@@ -13,6 +13,7 @@ use casement_domain::session::{
 };
 use casement_domain::telemetry::{self, Category, MockRecorder};
 use casement_domain::testing::{PlainSealer, browser_id, own_proxy, project_id, proxy, scope, session, session_id};
+use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
 

@@ -1,7 +1,7 @@
 //! What the tests of the use cases stand on: a mock of every port, and a memory behind the ones that keep sessions.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use casement_domain::access::Scope;
 use casement_domain::browser::{
@@ -22,6 +22,7 @@ use casement_domain::session::{
 use casement_domain::telemetry::{MockRecorder, NoRecorder, Recorder};
 use casement_domain::testing::{CountingIds, FixedClock, NOON, browser_id, node_id, pool_id, project, scope};
 use casement_domain::{BrowserId, NodeId, Replaced, SessionId, StoreError};
+use parking_lot::Mutex;
 use ulid::Ulid;
 
 /// Mocks of all ports. A port that a test says nothing about may not be called: a call fails the test.

@@ -1,10 +1,8 @@
 //! A real browser behind the egress proxy.
 
-use std::{
-    process::Stdio,
-    sync::{Arc, Mutex},
-};
+use std::{process::Stdio, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
     net::{TcpListener, TcpStream, UnixStream},

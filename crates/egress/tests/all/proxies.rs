@@ -1,11 +1,12 @@
 //! Sessions with a proxy of their own: what goes through it, what does not, and how failures are reported.
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
 use casement_egress::{Egress, Limits, Proxy, ProxyCheck, ProxyFault, ProxyProtocol, Route, Rules};
+use parking_lot::Mutex;
 
 use super::exits::{TestProxy, both, garbage_server, proxy, resetting_server, silent_close_server};
 use super::support::{Names, Origin, Session, closed_port, has_more, header, until};

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use std::{
 
 use async_trait::async_trait;
 use casement_egress::{Egress, EgressHandle, Limits, LookupPermit, Resolver, Rules};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},

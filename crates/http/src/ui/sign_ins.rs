@@ -1,15 +1,11 @@
 //! Who is signed in. Kept in memory: it can be lost, then people sign in again.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    num::NonZeroU32,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, net::IpAddr, num::NonZeroU32};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use casement_domain::{ApiKeyId, Entropy, MonotonicTime};
 use governor::Quota;
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};
 
@@ -58,7 +54,7 @@ impl SignIns {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Name, SignIn>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Counts a try to sign in.

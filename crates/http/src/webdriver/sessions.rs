@@ -1,12 +1,10 @@
 //! The classic WebDriver sessions that are open. Their clients hold no connection into the browser: each command comes on its own. So that
 //! somebody who drives it is seen all the same, such a session is told as a connection.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use casement_domain::SessionId;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::WebDriverSessionId;
@@ -36,7 +34,7 @@ pub(crate) struct ClassicSessions(Arc<Mutex<Open>>);
 
 impl ClassicSessions {
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// One was made. It ends with its browser, if nobody ends it before.

@@ -141,7 +141,7 @@ async fn the_wait_is_no_longer_than_the_callers_own_patience() {
     ports.line.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
     ports.line.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
     ports.line.checkpoint();
-    let until = Arc::new(std::sync::Mutex::new(None));
+    let until = Arc::new(parking_lot::Mutex::new(None));
     let seen = until.clone();
     ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
     ports.line.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -18,6 +18,7 @@ use casement_domain::{
     store_error::Replaced,
     testing::{browser_id, leased_session, pool},
 };
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use ulid::Ulid;

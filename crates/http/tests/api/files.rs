@@ -1,7 +1,5 @@
 //! `…/fs`.
 
-use std::sync::Mutex;
-
 use bytes::Bytes;
 use casement_domain::{
     fs::{Change, ChangeKind, Entry, FileContent, WatchId},
@@ -10,6 +8,7 @@ use casement_domain::{
 };
 use casement_http::Permission;
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,7 +1,7 @@
 //! `/login/{connection_id}`: opened once by a code, then by a cookie, by nobody else, and in no frame.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use casement_domain::{
     audit::AuthStrategy,
@@ -9,6 +9,7 @@ use casement_domain::{
     testing::{NOON, project_id},
 };
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::{Mutex, OnceLock},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -13,6 +13,7 @@ use casement_domain::{
 };
 use casement_http::Permission;
 use futures_util::{SinkExt as _, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio_tungstenite::{
     WebSocketStream,

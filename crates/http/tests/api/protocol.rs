@@ -190,7 +190,7 @@ async fn a_request_under_way_is_answered_while_the_server_drains_and_no_later_on
     let (answer, may_answer) = std::sync::mpsc::channel();
     let mut ports = listing();
     // The worker is held up with the request under way: what comes meanwhile is looked at only after it.
-    let may_answer = std::sync::Mutex::new(may_answer);
+    let may_answer = parking_lot::Mutex::new(may_answer);
     ports.sessions.expect_find_in_project().returning(move |_, _, _| {
         asked.send(()).unwrap();
         may_answer.lock().unwrap().recv().unwrap();

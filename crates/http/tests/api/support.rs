@@ -1,11 +1,6 @@
 //! A server with mocked ports, and a client that sends exactly what it is told.
 
-use std::{
-    fmt,
-    net::TcpListener,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fmt, net::TcpListener, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -67,6 +62,7 @@ use casement_http::{
     serve,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use parking_lot::Mutex;
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::{

@@ -1,10 +1,6 @@
 //! The live view of a session with a display.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -18,6 +14,7 @@ use casement_domain::{
 };
 use casement_http::live_view::WholeDisplay;
 use futures_util::{SinkExt as _, StreamExt as _};
+use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;

@@ -1,6 +1,6 @@
 //! The live view, against a browser that the tests play.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::{
@@ -14,6 +14,7 @@ use casement_http::{
     relay::CloseReason,
 };
 use futures_util::{SinkExt as _, StreamExt as _, stream};
+use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, sync::Notify};

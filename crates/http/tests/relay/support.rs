@@ -3,7 +3,7 @@
 use std::{
     net::{SocketAddr, TcpListener as StdListener},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -20,6 +20,7 @@ use casement_http::{
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
+use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

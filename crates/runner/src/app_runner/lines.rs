@@ -1,9 +1,9 @@
 //! The output of a program as lines, up to a limit.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use casement_domain::deployment::Line;
+use parking_lot::Mutex;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
@@ -153,8 +153,8 @@ impl OutputBuffer {
         self.count.send_if_modified(|count| std::mem::replace(&mut count.0, lines) != lines);
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> parking_lot::MutexGuard<'_, Kept> {
+        self.kept.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The loaded processes of one deployment that wait for a call.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use casement_domain::invocation::{CallLimits, FailedDeployment, Runnable};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -388,7 +389,7 @@ impl DeploymentPool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -20,6 +20,7 @@ use casement_domain::{Clock, IdSource};
 use casement_runner::{AppBuilder, AppEgressPort, AppRunnerConfig, AppRunnerPool, EgressPolicy};
 use casement_sandbox::{Host, HostConfig};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional};

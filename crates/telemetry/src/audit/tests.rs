@@ -1,10 +1,9 @@
 //! Tests of the audit trail, with a mock store.
 
-use std::sync::Mutex;
-
 use casement_domain::audit::{AuditService, AuthStrategy, MockAuditRepository};
 use casement_domain::testing::{FixedClock, NOON};
 use casement_domain::{AuditRecordId, NodeId, NodeRunId};
+use parking_lot::Mutex;
 use ulid::Ulid;
 
 use super::writer::RETRY_BACKOFF;

@@ -1,8 +1,8 @@
 //! Tracks which sessions of this node capture which events.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,6 +11,7 @@ use casement_domain::session::Session;
 use casement_domain::session_operation::OperationError;
 use casement_domain::telemetry::{Capture, Category, Event, EventCategory, Recorder, TelemetryStore, TelemetryTap};
 use casement_domain::{BrowserId, SessionId};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -76,7 +77,7 @@ pub(super) struct Progress {
 
 impl SessionCapture {
     fn capture(&self) -> MutexGuard<'_, Option<Capture>> {
-        self.capture.lock().unwrap_or_else(PoisonError::into_inner)
+        self.capture.lock()
     }
 
     /// Returns true if the category is captured.
@@ -142,7 +143,7 @@ impl EventCollector {
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<SessionCapture>>> {
-        self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.sessions.lock()
     }
 
     fn find(&self, session: SessionId) -> Option<Arc<SessionCapture>> {

@@ -5,7 +5,7 @@
 //! follower costs a waker.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use casement_domain::telemetry::{
 };
 use casement_domain::{SessionId, StoreError};
 use futures_util::{StreamExt as _, stream};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tracing::debug;
 
@@ -71,7 +72,7 @@ impl EventHubs {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<EventHub>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     fn register(&self, session: SessionId) -> Follower {
@@ -109,7 +110,7 @@ impl EventHubs {
 
 impl EventHub {
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The HTTP client of the exporter, and the classification of responses.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
+use parking_lot::Mutex;
 use prost::Message as _;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto::ring};
 
@@ -59,7 +60,7 @@ impl Transport {
 
     /// Takes the result of the last attempt.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.said.lock().take()
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
@@ -80,7 +81,7 @@ impl HttpClient for Transport {
             Ok(answer) => classify(answer),
             Err(error) => Verdict::RetryLater { why: causes(&**error), after: Duration::ZERO },
         };
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict);
+        *self.said.lock() = Some(verdict);
         answer
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use casement_domain::SessionId;
 use casement_domain::telemetry::{Category, EventCategory, NumberedEvent, StoredBatch};
 use metrics::{counter, gauge};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -62,7 +62,7 @@ impl Queue {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Queued> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Returns how many events are neither delivered nor given up.

@@ -1,7 +1,7 @@
 //! Converts events to log records.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity};
@@ -9,6 +9,7 @@ use opentelemetry::{InstrumentationScope, Key, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord, SdkLogger, SdkLoggerProvider};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use super::queue::Outgoing;
@@ -66,7 +67,7 @@ struct RecordSink(Arc<Mutex<Vec<(SdkLogRecord, InstrumentationScope)>>>);
 
 impl LogProcessor for RecordSink {
     fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((record.clone(), scope.clone()));
+        self.0.lock().push((record.clone(), scope.clone()));
     }
 
     fn force_flush(&self) -> OTelSdkResult {
@@ -100,7 +101,7 @@ impl Records {
         for event in events {
             self.logger.emit(self.record(event));
         }
-        std::mem::take(&mut *self.made.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.made.0.lock())
     }
 
     fn record(&self, Outgoing { session, numbered }: &Outgoing) -> SdkLogRecord {

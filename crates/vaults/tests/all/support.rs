@@ -1,7 +1,7 @@
 //! A Connect server in memory, strict about how it is asked, and providers that ask it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use casement_domain::name::LabelName;
 use casement_domain::sealing::Sealer as _;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, organization_id};
 use casement_vaults::{Connect, Keepass, NoAnswer, Reader, Stores, Web, WebAnswer};
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use ulid::Ulid;

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// A page with something to read, to click and to fill in; what happened stands in `window.seen` and in the title.
 const FORM: &str = "<!doctype html><meta charset=utf-8><title>A form</title>\

@@ -1,7 +1,5 @@
 //! Housekeeping: the recurring work of a node for its sessions.
 
-use std::sync::PoisonError;
-
 use time::Duration;
 
 use super::super::{Session, SessionEvent, SessionState};
@@ -109,7 +107,7 @@ impl Sessions {
 
     /// Returns the sessions that have been unsettled for `long`.
     fn unsettled_for(&self, now: Vec<SessionId>, long: Duration) -> Vec<SessionId> {
-        let mut seen = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.unsettled.lock();
         seen.seen_for(now, long, self.deps.monotonic.monotonic_now())
     }
 

@@ -8,7 +8,9 @@ mod leave;
 mod profile;
 mod update;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 pub use errors::{CreateSessionError, EndSessionError, UpdateSessionError, UseSessionError};
 

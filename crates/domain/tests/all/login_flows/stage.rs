@@ -1,7 +1,7 @@
 //! A site that is played, and a login that goes on there.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::auth_connection::{
@@ -30,6 +30,7 @@ use casement_domain::testing::{
     project_id, scope, session, session_id,
 };
 use casement_domain::{BrowserId, CredentialId, ProfileId};
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use time::Duration;
 use ulid::Ulid;

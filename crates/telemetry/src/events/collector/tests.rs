@@ -1,7 +1,5 @@
 //! Tests of the collector, with a mock agent and store.
 
-use std::sync::Mutex;
-
 use casement_domain::StoreError;
 use casement_domain::storage::StorageRoom;
 use casement_domain::telemetry::{
@@ -9,6 +7,7 @@ use casement_domain::telemetry::{
 };
 use casement_domain::testing::{NOON, browser_id, session};
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 

@@ -1,11 +1,11 @@
 //! Tests of the writer, with a store in memory.
 
 use std::collections::HashSet;
-use std::sync::Mutex;
 
 use casement_domain::storage::StorageRoom;
 use casement_domain::telemetry::{Feed as _, MockTelemetryStore, NumberedEvent, SequenceState, Start, number};
 use casement_domain::testing::{CountingIds, FixedClock, NOON, session_id};
+use parking_lot::Mutex;
 
 use super::*;
 
