@@ -317,7 +317,7 @@ mod tests {
         next(&mut body).await.unwrap().unwrap();
         // Nothing asks for more of it meanwhile.
         free(places, 1).await;
-        assert!(body.content.lock().unwrap().is_none());
+        assert!(body.content.lock().is_none());
         assert_eq!(next(&mut body).await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 

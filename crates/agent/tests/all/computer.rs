@@ -379,7 +379,7 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
         stage.write_clipboard("from the page: 漢").await;
         // The page that does this is none of the client's, and asks for nothing.
         assert_eq!(stage.cdp.pages().await.len(), 1);
-        let asked = stage.sandbox.seen.lock().unwrap().clone();
+        let asked = stage.sandbox.seen.lock().clone();
         assert!(!asked.iter().any(|address| address.contains("clipboard")), "{asked:?}");
         // It may be closed by a client who sees everything.
         let all = stage.cdp.call(None, "Target.getTargets", json!({})).await;
@@ -453,7 +453,7 @@ async fn a_page_that_takes_no_input_is_told_of_and_the_agent_lives() {
         const asked = new XMLHttpRequest(); asked.open('GET', '/hangs', false); asked.send(); for (;;); })";
     stage.cdp.call(Some(&stage.page), "Runtime.evaluate", json!({ "expression": hangs })).await;
     let deadline = Instant::now() + TEST_TIMEOUT;
-    while !stage.sandbox.seen.lock().unwrap().iter().any(|address| address == "http://localhost/hangs") {
+    while !stage.sandbox.seen.lock().iter().any(|address| address == "http://localhost/hangs") {
         assert!(Instant::now() < deadline, "the page does not hang");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

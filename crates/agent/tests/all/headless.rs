@@ -111,7 +111,7 @@ async fn an_idle_browser_asks_for_nothing_and_a_form_is_told_to_nobody() {
     let watched_until = Instant::now() + Duration::from_secs(10);
     while Instant::now() < watched_until {
         for (sandbox, display) in sandboxes.iter().zip(displays) {
-            let seen = sandbox.seen.lock().unwrap().clone();
+            let seen = sandbox.seen.lock().clone();
             assert!(seen.is_empty(), "headless, stealth: {display:?}: {seen:?}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -121,7 +121,7 @@ async fn an_idle_browser_asks_for_nothing_and_a_form_is_told_to_nobody() {
     }
     for sandbox in &sandboxes {
         let deadline = Instant::now() + TEST_TIMEOUT;
-        while sandbox.seen.lock().unwrap().is_empty() {
+        while sandbox.seen.lock().is_empty() {
             assert!(Instant::now() < deadline, "the form is not opened");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -134,7 +134,7 @@ async fn an_idle_browser_asks_for_nothing_and_a_form_is_told_to_nobody() {
     // What must not come has no moment at which it has not come: without the switch it came after 30 ms.
     tokio::time::sleep(Duration::from_secs(2)).await;
     for sandbox in &sandboxes {
-        let seen = sandbox.seen.lock().unwrap().clone();
+        let seen = sandbox.seen.lock().clone();
         assert!(seen.iter().all(|address| address.starts_with("http://form.test/")), "{seen:?}");
         assert_eq!(seen.first().map(String::as_str), Some("http://form.test/"));
     }
@@ -181,7 +181,7 @@ async fn nothing_gets_out_past_the_proxy(cdp: &mut Cdp, page: &str, sandbox: &Sa
     for address in ["http://127.0.0.1:9222/json/version", "http://[::1]:9222/json", "http://localhost:9222/json"] {
         let read = format!("fetch('{address}', {{ mode: 'no-cors' }}).then(() => 0, () => 1)");
         cdp.evaluate(page, &read).await;
-        assert!(sandbox.seen.lock().unwrap().iter().any(|seen| seen == address), "{address} did not go to the proxy");
+        assert!(sandbox.seen.lock().iter().any(|seen| seen == address), "{address} did not go to the proxy");
     }
     let socket = "new Promise(done => { const s = new WebSocket('ws://127.0.0.1:9222/devtools/browser/x');\
                   s.onopen = () => done('open'); s.onerror = () => done('refused'); })";

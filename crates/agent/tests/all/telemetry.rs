@@ -50,7 +50,7 @@ impl Heard {
                 rest.extend_from_slice(&part);
                 while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                     let line: Vec<u8> = rest.drain(..=end).collect();
-                    into.0.lock().unwrap().push(serde_json::from_slice(&line).unwrap());
+                    into.0.lock().push(serde_json::from_slice(&line).unwrap());
                 }
             }
         });
@@ -58,11 +58,11 @@ impl Heard {
     }
 
     fn all(&self) -> Vec<EventLine> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     fn find(&self, wanted: impl Fn(&EventLine) -> bool) -> Option<EventLine> {
-        self.0.lock().unwrap().iter().find(|told| wanted(told)).cloned()
+        self.0.lock().iter().find(|told| wanted(told)).cloned()
     }
 
     /// Waits for an event.

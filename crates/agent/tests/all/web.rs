@@ -94,7 +94,7 @@ async fn answer(stream: UnixStream, log: Seen) -> std::io::Result<()> {
         let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
         stream.read_exact(&mut vec![0; length.unwrap_or(0)]).await?;
         let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
-        log.lock().unwrap().push(target.clone());
+        log.lock().push(target.clone());
         let (status, kind, body) = match target.as_str() {
             "http://localhost/" => ("200 OK", "text/html", INDEX.to_owned()),
             "http://localhost/empty" => ("200 OK", "text/html", String::new()),

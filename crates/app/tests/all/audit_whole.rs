@@ -41,7 +41,7 @@ impl Load {
                     let request = call(&name).bearer(&key).header("X-Request-Id", &name);
                     // Without an answer it was under way when the server died.
                     if request.send(address).is_ok_and(|answer| answer.status < 300) {
-                        answered.lock().unwrap().push(name);
+                        answered.lock().push(name);
                     }
                 }
             })
@@ -51,11 +51,11 @@ impl Load {
     }
 
     fn answered(&self) -> BTreeSet<String> {
-        self.answered.lock().unwrap().iter().cloned().collect()
+        self.answered.lock().iter().cloned().collect()
     }
 
     fn until_answered(&self, calls: usize) -> anyhow::Result<()> {
-        until("the calls are answered", SOON, || (self.answered.lock().unwrap().len() >= calls).then_some(()))
+        until("the calls are answered", SOON, || (self.answered.lock().len() >= calls).then_some(()))
     }
 
     fn end(self) -> anyhow::Result<BTreeSet<String>> {

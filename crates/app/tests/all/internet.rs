@@ -123,12 +123,12 @@ impl Internet {
 
     /// What a name answers: one address after the other, and then the last for ever. None of it may be remembered.
     pub(super) fn name(&self, name: &str, addresses: &[Ipv4Addr]) {
-        self.names.answers.lock().unwrap().insert(name.to_owned(), addresses.iter().copied().collect());
+        self.names.answers.lock().insert(name.to_owned(), addresses.iter().copied().collect());
     }
 
     /// How often a name was asked for its addresses.
     pub(super) fn asked(&self, name: &str) -> usize {
-        self.names.asked.lock().unwrap().iter().filter(|one| *one == name).count()
+        self.names.asked.lock().iter().filter(|one| *one == name).count()
     }
 
     /// Serves one page at an address; counts who comes.
@@ -156,7 +156,7 @@ impl Internet {
         let said = Arc::<Mutex<Vec<String>>>::default();
         let heard = Arc::clone(&said);
         thread::spawn(move || {
-            lines.lines().map_while(Result::ok).for_each(|line| heard.lock().unwrap().push(line));
+            lines.lines().map_while(Result::ok).for_each(|line| heard.lock().push(line));
         });
         Ok(Tls { _server: server, said })
     }
@@ -221,7 +221,7 @@ pub(super) struct Tls {
 impl Tls {
     /// The handshakes of requests so far: `full` or `resumed`.
     pub(super) fn handshakes(&self) -> Vec<String> {
-        self.said.lock().unwrap().clone()
+        self.said.lock().clone()
     }
 }
 
@@ -279,12 +279,12 @@ impl Names {
             at += 1 + length;
         }
         let (name, kind) = (labels.join("."), query.get(at + 1..at + 3)?);
-        let mut answers = self.answers.lock().unwrap();
+        let mut answers = self.answers.lock();
         let known = answers.get_mut(&name);
         let code = if known.is_some() { 0x80 } else { 0x83 };
         let address = match known {
             Some(known) if kind == A => {
-                self.asked.lock().unwrap().push(name);
+                self.asked.lock().push(name);
                 if known.len() > 1 { known.pop_front() } else { known.front().copied() }
             }
             _ => None,

@@ -35,7 +35,7 @@ fn a_login_goes_through_its_proxy_and_is_recorded_if_its_connection_says_so() ->
     connection.until_awaiting()?;
     let through = |page: &str| {
         let line = format!("GET {} HTTP/1.1", url(page));
-        asked.lock().unwrap().iter().filter(|asked| **asked == line).count()
+        asked.lock().iter().filter(|asked| **asked == line).count()
     };
     assert!(through("login") > 0);
     connection.submit(&ann(PASSWORD))?;

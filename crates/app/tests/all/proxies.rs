@@ -97,7 +97,7 @@ fn lead(mut client: TcpStream, to: &str, heads: &Mutex<Vec<String>>) -> std::io:
         }
     }
     let by = head.lines().filter(|line| line.to_ascii_lowercase().starts_with("proxy-authorization:"));
-    heads.lock().unwrap().extend(head.lines().take(1).chain(by).map(str::to_owned));
+    heads.lock().extend(head.lines().take(1).chain(by).map(str::to_owned));
     let path = head.split(' ').nth(1).and_then(|url| url.splitn(4, '/').nth(3)).unwrap_or_default();
     let mut origin = TcpStream::connect(to)?;
     write!(origin, "GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
@@ -128,12 +128,12 @@ fn a_session_leaves_through_the_operators_gateway_which_is_told_where_to_come_ou
     );
 
     let session = server.create(&json!({ "headless": true, "proxy_id": "paris" }))?;
-    asked.lock().unwrap().clear();
+    asked.lock().clear();
     let mut cdp = Cdp::connect(&session.text("cdp_ws_url").replace("localhost", "127.0.0.1"))?;
     let page = cdp.page()?;
     cdp.open(&page, "http://only-there.example/form")?;
     assert_eq!(cdp.evaluate(&page, "document.title")?, "A form");
-    let asked = asked.lock().unwrap().join("\n");
+    let asked = asked.lock().join("\n");
     let told = STANDARD.encode(format!("me-country-fr-city-paris:{GATEWAY_PASSWORD}"));
     assert!(asked.contains("only-there.example") && asked.contains(&told), "{asked}");
     Ok(())
@@ -152,12 +152,12 @@ fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is
 
     server.kill()?;
     server.restart()?;
-    asked.lock().unwrap().clear();
+    asked.lock().clear();
     let mut cdp = Cdp::connect(&session.text("cdp_ws_url").replace("localhost", "127.0.0.1"))?;
     let page = cdp.page()?;
     cdp.open(&page, "http://only-there.example/form")?;
     assert_eq!(cdp.evaluate(&page, "document.title")?, "A form");
-    assert!(asked.lock().unwrap().iter().any(|line| line.contains("only-there.example")));
+    assert!(asked.lock().iter().any(|line| line.contains("only-there.example")));
 
     let encoded = "bWU6aHVudGVyMi1hdC10aGUtZXhpdA";
     for process in std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path()) {

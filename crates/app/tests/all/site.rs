@@ -95,7 +95,7 @@ impl Site {
 
     /// Whether somebody asked for this.
     pub(super) fn was_asked(&self, target: &str) -> bool {
-        self.asked.lock().unwrap().iter().any(|asked| asked == target)
+        self.asked.lock().iter().any(|asked| asked == target)
     }
 
     pub(super) fn url(&self, path: &str) -> String {
@@ -114,7 +114,7 @@ fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<()> {
             }
         }
         let target = head.split(' ').nth(1).unwrap_or_default();
-        asked.lock().unwrap().push(target.to_owned());
+        asked.lock().push(target.to_owned());
         let named = |name: &str| {
             let of = |line: &str| {
                 line.split_once(": ").filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|it| it.1.to_owned())

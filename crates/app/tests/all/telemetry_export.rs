@@ -59,22 +59,22 @@ impl Collector {
 
     fn answer(&self, head: &str, body: &[u8]) -> anyhow::Result<&'static str> {
         if !head.starts_with("post /base/v1/logs ") || !head.contains("\r\nauthorization: bearer swordfish\r\n") {
-            *self.refused.lock().unwrap() += 1;
+            *self.refused.lock() += 1;
             return Ok("401 Unauthorized");
         }
-        let mut asked = self.asked.lock().unwrap();
+        let mut asked = self.asked.lock();
         *asked += 1;
         if *asked == 1 {
             return Ok("503 Service Unavailable");
         }
         let request = ExportLogsServiceRequest::decode(body)?;
         let scopes = request.resource_logs.into_iter().flat_map(|one| one.scope_logs);
-        self.records.lock().unwrap().extend(scopes.flat_map(|one| one.log_records));
+        self.records.lock().extend(scopes.flat_map(|one| one.log_records));
         Ok("200 OK")
     }
 
     fn records(&self) -> Vec<LogRecord> {
-        self.records.lock().unwrap().clone()
+        self.records.lock().clone()
     }
 }
 
@@ -147,7 +147,7 @@ fn what_happens_in_a_session_goes_to_a_collector_once_and_in_order() -> anyhow::
     assert!(
         metrics.contains("casement_otlp_failures_total 1\n") && !metrics.contains("casement_otlp_events_lost_total")
     );
-    assert_eq!(*collector.refused.lock().unwrap(), 0);
+    assert_eq!(*collector.refused.lock(), 0);
     assert!(server.stop()?.success());
     assert!(server.log().contains("telemetry is exported again") && !server.log().contains("swordfish"));
     Ok(())

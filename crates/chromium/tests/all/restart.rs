@@ -80,6 +80,6 @@ async fn sandboxes_that_cannot_be_looked_through_are_not_taken_for_none() -> any
     std::fs::write(&sandboxes, "no directory")?;
     let error = engine.find_running().await.expect_err("nobody can tell what runs");
     assert!(matches!(error, EngineSetupError::EarlierLife(_)), "{error}");
-    assert!(error.to_string().contains("cannot be looked through"), "{error}");
+    assert!(error.to_string().contains("sandboxes of a previous server process cannot be listed"), "{error}");
     Ok(())
 }

@@ -85,14 +85,14 @@ fn keep(invocations: &mut MockInvocationRepository, rows: Vec<Invocation>) -> Ar
     let rows = Arc::new(Mutex::new(rows));
     let (kept, found) = (rows.clone(), rows.clone());
     invocations.expect_replace().returning(move |current, next| {
-        let mut rows = kept.lock().expect("whole");
+        let mut rows = kept.lock();
         let row = rows.iter_mut().find(|row| row.id == current.id && row.status == current.status);
         Ok(row.map_or(Replaced::LostRace, |row| {
             next.clone_into(row);
             Replaced::Yes
         }))
     });
-    let get = move |id: InvocationId| found.lock().expect("whole").iter().find(|row| row.id == id).cloned();
+    let get = move |id: InvocationId| found.lock().iter().find(|row| row.id == id).cloned();
     invocations.expect_get().returning(move |id| Ok(get(id)));
     rows
 }
@@ -114,7 +114,7 @@ async fn a_node_takes_what_waits_with_all_that_its_process_needs() {
 
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].invocation, taken(2));
-    assert_eq!(rows.lock().expect("whole")[1], taken(2));
+    assert_eq!(rows.lock()[1], taken(2));
     let call = &found[0].call;
     assert_eq!((call.app.as_str(), call.action.as_str(), call.deadline), ("shop", "buy", invocation(2).deadline()));
     assert_eq!(
@@ -148,7 +148,7 @@ async fn a_call_whose_deployment_is_gone_fails_and_the_next_one_is_taken() {
     world.deployments.expect_secrets().returning(|_| Ok(None));
     let (_, runs) = world.work();
     assert!(runs.take().await.expect("none").is_empty());
-    let row = rows.lock().expect("whole")[0].clone();
+    let row = rows.lock()[0].clone();
     assert_eq!(row.status, InvocationStatus::Failed);
     assert!(row.status_reason.is_some_and(|why| why.starts_with("it could not be prepared: ")));
 }
@@ -171,14 +171,14 @@ async fn a_result_is_stored_once_and_dropped_when_it_comes_late() {
         let (_, runs) = world.work();
         let id = invocation(1).id;
         runs.finish(id, &end).await.expect("stored");
-        let first = rows.lock().expect("whole")[0].clone();
+        let first = rows.lock()[0].clone();
         assert_eq!(
             (first.status, first.status_reason.as_deref(), first.output.as_deref(), first.finished_at),
             (status, why, output, Some(NOON))
         );
         runs.time_up(id).await.expect("nothing to do");
         runs.finish(id, &Ok(Some("2".to_owned()))).await.expect("nothing to do");
-        assert_eq!(rows.lock().expect("whole")[0], first);
+        assert_eq!(rows.lock()[0], first);
         assert!(runs.over(id).await.expect("looked"));
     }
 }
@@ -190,7 +190,7 @@ async fn what_is_no_json_or_too_long_is_no_result() {
         let rows = keep(&mut world.invocations, vec![taken(1)]);
         let (_, runs) = world.work();
         runs.finish(invocation(1).id, &Ok(Some(text))).await.expect("stored");
-        let row = rows.lock().expect("whole")[0].clone();
+        let row = rows.lock()[0].clone();
         assert_eq!((row.status, row.output), (InvocationStatus::Failed, None));
         assert!(row.status_reason.is_some_and(|why| why.starts_with("the result must ")));
     }
@@ -273,7 +273,7 @@ async fn a_version_that_exists_fails_the_build_and_one_that_gives_way_ends_with_
     let rows = keep(&mut world.invocations, vec![taken(1)]);
     let (builds, _) = world.work();
     builds.finish(&building(), &built(&[("shop", &["buy"])])).await.expect("stored");
-    assert_eq!(rows.lock().expect("whole")[0].status_reason.as_deref(), Some("deployment stopped"));
+    assert_eq!(rows.lock()[0].status_reason.as_deref(), Some("deployment stopped"));
 }
 
 #[tokio::test]
@@ -313,8 +313,7 @@ async fn what_is_late_times_out_unless_somebody_else_knows_its_end() {
     let rows = keep(&mut world.invocations, all);
     let (_, runs) = world.work();
     runs.tidy(&[attended.id].into()).await.expect("tidied");
-    let over: Vec<InvocationId> =
-        rows.lock().expect("whole").iter().filter(|row| row.status.is_final()).map(|row| row.id).collect();
+    let over: Vec<InvocationId> = rows.lock().iter().filter(|row| row.status.is_final()).map(|row| row.id).collect();
     assert_eq!(over, [queued.id, mine.id, lost.id]);
 }
 
@@ -329,7 +328,7 @@ async fn a_call_that_was_lost_after_its_deadline_timed_out_and_what_is_known_of_
         let (_, runs) = world.work();
         let end = Err(RunFailure { fault, reason: "it is gone".to_owned() });
         runs.finish(invocation(1).id, &end).await.expect("stored");
-        assert_eq!(rows.lock().expect("whole")[0].status_reason.as_deref(), Some(reason));
+        assert_eq!(rows.lock()[0].status_reason.as_deref(), Some(reason));
     }
     for (timeout_seconds, reason) in [(5, "timed out after 5 s"), (6, "the node that ran it was lost")] {
         let mut world = World::default();
@@ -337,7 +336,7 @@ async fn a_call_that_was_lost_after_its_deadline_timed_out_and_what_is_known_of_
         let rows = keep(&mut world.invocations, vec![row.clone()]);
         let (_, runs) = world.work();
         runs.give_up(row).await.expect("stored");
-        assert_eq!(rows.lock().expect("whole")[0].status_reason.as_deref(), Some(reason));
+        assert_eq!(rows.lock()[0].status_reason.as_deref(), Some(reason));
     }
 }
 
@@ -430,11 +429,11 @@ async fn a_project_whose_builds_do_not_end_leaves_a_place_to_the_others() {
     let built = Arc::new(Mutex::new(Vec::new()));
     let (taken, seen) = (built.clone(), built.clone());
     world.deployments.expect_due().returning(move |_, _, _, _| {
-        let taken = taken.lock().expect("whole");
+        let taken = taken.lock();
         Ok(due.iter().filter(|one| !taken.contains(&one.id)).cloned().collect())
     });
     world.deployments.expect_replace().returning(move |current, _| {
-        seen.lock().expect("whole").push(current.id);
+        seen.lock().push(current.id);
         Ok(Replaced::Yes)
     });
     world.deployments.expect_secrets().returning(|id| Ok(Some(sealed_of(id))));

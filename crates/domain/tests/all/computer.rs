@@ -176,7 +176,7 @@ async fn a_call_has_time_for_its_pauses() {
     let mut computer = MockComputer::new();
     let noted = Arc::clone(&seen);
     computer.expect_perform().returning(move |_, actions, longest| {
-        noted.lock().expect("alone").push((actions.len(), longest));
+        noted.lock().push((actions.len(), longest));
         Ok(())
     });
     let computers = computers(computer);
@@ -184,7 +184,7 @@ async fn a_call_has_time_for_its_pauses() {
     let typed = ActionRequest::Type(TypeRequest { text: text(&"x".repeat(100)), delay: Some(1_000) });
     computers.perform(&session(1), typed).await.expect("done");
     computers.batch(&session(1), Some(vec![item("sleep", vec![sleep(30_000)]); 100])).await.expect("done");
-    let seen = seen.lock().expect("alone");
+    let seen = seen.lock();
     for ((count, longest), (actions, pauses)) in seen.iter().zip([(1, 30), (1, 100), (100, 3_000)]) {
         assert_eq!(*count, actions);
         assert!(*longest > Duration::from_secs(pauses) && *longest < Duration::from_secs(pauses + 200), "{longest:?}");

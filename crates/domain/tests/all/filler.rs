@@ -263,13 +263,13 @@ fn grows() -> (World, Arc<Mutex<Growth>>) {
     world.pools.expect_lead().returning(|_, _, _| Ok(Some(LeaderFence(5))));
     let read = stored.clone();
     world.pools.expect_find_by_id().returning(move |_| {
-        let growth = *read.lock().expect("growth");
+        let growth = *read.lock();
         Ok(Some(pool(8).growth(growth.allowance, growth.since).build()))
     });
     world.pools.expect_observe().returning(|_| Ok(Observed { leased: 8, ..Observed::default() }));
     let kept = stored.clone();
     world.pools.expect_grow().returning(move |_, _, growth| {
-        *kept.lock().expect("growth") = growth;
+        *kept.lock() = growth;
         Ok(Replaced::Yes)
     });
     (world, stored)
@@ -283,7 +283,7 @@ async fn a_pool_grows_on_the_monotonic_clock() {
         for (passed, allowance) in [(0, 4), (29, 4), (1, 5), (15, 5), (15, 6), (60, 8)] {
             casement.clock.advance(Duration::seconds(passed));
             let round = casement.filler.look(pool_id(1)).await.expect("looked");
-            assert_eq!(stored.lock().expect("growth").allowance, allowance, "{step}");
+            assert_eq!(stored.lock().allowance, allowance, "{step}");
             let now = casement.clock.monotonic_now();
             assert!(
                 round.again_at.is_none_or(|at| at > now && at - now <= Duration::seconds(30)),
@@ -303,5 +303,5 @@ async fn a_wall_clock_set_back_costs_a_pool_at_most_its_earned_growth() {
     casement.filler.look(pool_id(1)).await.expect("looked");
     casement.clock.advance(Duration::seconds(30));
     casement.filler.look(pool_id(1)).await.expect("looked");
-    assert_eq!(stored.lock().expect("growth").allowance, 5);
+    assert_eq!(stored.lock().allowance, 5);
 }

@@ -41,7 +41,7 @@ fn busy(events: impl IntoIterator<Item = WaiterEvent>) -> (World, Arc<Mutex<Vec<
     let places = Arc::new(Mutex::new(Vec::new()));
     let noted = places.clone();
     world.line.expect_enter().returning(move |place, _| {
-        noted.lock().expect("places").push(place.clone());
+        noted.lock().push(place.clone());
         Ok(QueueEntered::Yes(17))
     });
     (world, places)
@@ -228,7 +228,7 @@ async fn a_queued_caller_gets_the_browser_granted_to_its_ticket() {
         Acquired::Leased(session) => assert_eq!(*session, leased_session(1)),
         _ => panic!("it was its turn"),
     }
-    let places = places.lock().expect("places");
+    let places = places.lock();
     let [place] = places.as_slice() else { panic!("{places:?}") };
     assert_eq!((place.pool, place.ticket, place.position, place.node), (pool_id(1), waiting.ticket, None, node_id()));
     assert!(place.lasts > Duration::seconds(30), "the waiter leaves before its ticket expires");
@@ -242,11 +242,11 @@ async fn news_are_expected_before_the_ticket_enters_the_line() {
     let expected = Arc::new(Mutex::new(None));
     let noted = expected.clone();
     world.tickets.expect_expect().returning(move |ticket| {
-        *noted.lock().expect("ticket") = Some(ticket);
+        *noted.lock() = Some(ticket);
         Box::new(MockWaiter::new())
     });
     world.line.expect_enter().returning(move |place, _| {
-        assert_eq!(*expected.lock().expect("ticket"), Some(place.ticket));
+        assert_eq!(*expected.lock(), Some(place.ticket));
         Ok(QueueEntered::Yes(1))
     });
     in_line(&world.build()).await;
@@ -291,7 +291,7 @@ async fn a_granted_browser_that_does_not_answer_keeps_the_queue_position() {
         _ => panic!("it was its turn again"),
     }
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
-    let places = places.lock().expect("places");
+    let places = places.lock();
     let [first, again] = places.as_slice() else { panic!("{places:?}") };
     assert_eq!((first.position, again.position), (None, Some(17)));
     assert_eq!(first.ticket, again.ticket);
@@ -311,7 +311,7 @@ async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait
     let casement = world.build();
     let mut waiting = in_line(&casement).await;
     assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)));
-    assert_eq!(places.lock().expect("places").len(), 1, "it is not in line any more");
+    assert_eq!(places.lock().len(), 1, "it is not in line any more");
 }
 
 #[tokio::test]
@@ -534,7 +534,7 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
             let noted = noted.clone();
             let mut turn = MockWaiter::new();
             turn.expect_wait().returning(move |until| {
-                *noted.lock().expect("until") = until;
+                *noted.lock() = until;
                 WaiterEvent::TimeUp
             });
             Box::new(turn)
@@ -550,7 +550,7 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
             panic!("no browser was idle")
         };
         assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)));
-        assert_eq!(*waited_until.lock().expect("until"), MonotonicTime::after_origin(Duration::seconds(seconds)));
+        assert_eq!(*waited_until.lock(), MonotonicTime::after_origin(Duration::seconds(seconds)));
     }
 }
 

@@ -133,7 +133,7 @@ async fn what_a_session_leaves_is_saved_before_its_sandbox_ends() {
     ports.rows.expect_save().times(1).returning(move |stored| {
         assert_eq!((stored.profile, stored.session, stored.based_on), (id(1), session_id(1), Some(version(1))));
         assert_eq!(stored.key, PlainSealer::stream_key(&ProfileVersion::place(id(1), stored.id)));
-        of.lock().expect("lock").push("saved");
+        of.lock().push("saved");
         Ok(VersionStored::Yes(Saved { unseen: Some(version(7)), pools: vec![pool_id(3)] }))
     });
     ports.reports.expect_saved().times(1).withf(|_, _, saved| saved.unseen == Some(version(7))).return_const(());
@@ -141,12 +141,12 @@ async fn what_a_session_leaves_is_saved_before_its_sandbox_ends() {
     let mut world = with_session(with_profile(true), ports);
     let of = steps.clone();
     world.engine.expect_end().times(1).returning(move |_| {
-        of.lock().expect("lock").push("ended");
+        of.lock().push("ended");
         Ok(())
     });
     world.browsers.expect_forget().times(1).returning(|_| Ok(()));
     world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
-    assert_eq!(*steps.lock().expect("lock"), ["saved", "ended"]);
+    assert_eq!(*steps.lock(), ["saved", "ended"]);
 }
 
 #[tokio::test]
@@ -324,12 +324,12 @@ async fn a_living_session_gets_one_profile_and_no_second() {
     let given = Arc::new(Mutex::new(None));
     let of = given.clone();
     world.sessions.expect_find_in_project().returning(move |_, _, _| {
-        let shape = Shape { profile: *of.lock().expect("lock"), ..session(1).shape };
+        let shape = Shape { profile: *of.lock(), ..session(1).shape };
         Ok(Some(Session { shape, ..session(1) }))
     });
     let of = given.clone();
     world.sessions.expect_set_profile().times(1).returning(move |_, profile| {
-        *of.lock().expect("lock") = Some(profile);
+        *of.lock() = Some(profile);
         Ok(true)
     });
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
@@ -356,7 +356,7 @@ async fn a_damaged_profile_is_not_noted_as_loaded() {
     let seen = names.clone();
     world.sessions.expect_change().times(2).returning(move |_, changes| {
         assert_eq!(changes.tags, None, "they were to stay");
-        seen.lock().expect("names").push(changes.name.clone().flatten().map(|name| name.to_string()));
+        seen.lock().push(changes.name.clone().flatten().map(|name| name.to_string()));
         Ok(Some(Created::Yes))
     });
     let name = Some(Some("two".to_owned()));
@@ -365,7 +365,7 @@ async fn a_damaged_profile_is_not_noted_as_loaded() {
     let Err(UpdateSessionError::Profile(OperationError::Engine(EngineError::Profile(_)))) = refused else {
         panic!("{refused:?}");
     };
-    assert_eq!(*names.lock().expect("names"), [Some("two".to_owned()), session(1).name.map(|name| name.to_string())]);
+    assert_eq!(*names.lock(), [Some("two".to_owned()), session(1).name.map(|name| name.to_string())]);
 }
 
 #[tokio::test]
@@ -465,13 +465,13 @@ async fn bytes_without_a_row_go_after_an_hour_and_spent_versions_at_once() {
     let gone = Arc::new(Mutex::new(Vec::new()));
     let of = gone.clone();
     blobs.expect_delete().returning(move |key| {
-        of.lock().expect("lock").push(key.to_owned());
+        of.lock().push(key.to_owned());
         Ok(())
     });
     let kept = Ports::kept(rows, blobs);
     let profiles = Profiles::new(kept, Arc::new(FixedClock::default()), Arc::new(CountingIds::default()), 7);
     profiles.clear().await.expect("cleared");
-    assert_eq!(*gone.lock().expect("lock"), [blob(1), blob(2)]);
+    assert_eq!(*gone.lock(), [blob(1), blob(2)]);
 }
 
 #[tokio::test]
@@ -520,11 +520,11 @@ async fn keys_that_cannot_be_opened_keep_no_other_from_being_sealed_anew() {
     let of = old.clone();
     rows.expect_sealed_with_other_key().returning(move |key, most| {
         assert_eq!(key, PlainSealer::KEY);
-        Ok(of.lock().expect("rows").iter().take(most as usize).cloned().collect())
+        Ok(of.lock().iter().take(most as usize).cloned().collect())
     });
     let of = old.clone();
     rows.expect_reseal().times(2).returning(move |id, current, next| {
-        let mut old = of.lock().expect("rows");
+        let mut old = of.lock();
         assert!(old.iter().any(|row| row.id == id && row.key == current), "what was read is replaced");
         assert_eq!(next, PlainSealer::stream_key(&ProfileVersion::place(super::profiles::id(1), id)));
         old.retain(|row| row.id != id);

@@ -108,7 +108,7 @@ impl Ports {
     fn keeps(mut self) -> Self {
         let steps = self.steps.clone();
         self.blobs.expect_put().returning(move |key, _| {
-            steps.lock().expect("lock").push(format!("kept {key}"));
+            steps.lock().push(format!("kept {key}"));
             Ok(())
         });
         self
@@ -120,7 +120,7 @@ impl Ports {
         self.rows.expect_settle().returning(move |replay| {
             assert!(replay.finished_at.is_some() && replay.state != ReplayState::Running);
             let detail = replay.detail.as_deref().unwrap_or("whole");
-            steps.lock().expect("lock").push(format!("settled {} bytes: {detail}", replay.size_bytes));
+            steps.lock().push(format!("settled {} bytes: {detail}", replay.size_bytes));
             Ok(())
         });
         self
@@ -150,7 +150,7 @@ impl Ports {
         world.connections.expect_close().return_const(());
         let steps = self.steps.clone();
         world.engine.expect_end().returning(move |_| {
-            steps.lock().expect("lock").push("buried".to_owned());
+            steps.lock().push("buried".to_owned());
             Ok(())
         });
         world.browsers.expect_forget().returning(|_| Ok(()));
@@ -159,7 +159,7 @@ impl Ports {
 }
 
 fn steps(of: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
-    of.lock().expect("lock").clone()
+    of.lock().clone()
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn films_are_kept_before_the_browser_is_buried_and_what_runs_is_stopped_fi
     let mut ports = Ports::left([1, 2]).told(told).reads().keeps().settles();
     let done = ports.steps.clone();
     ports.machine.expect_stop().returning(move |_, which| {
-        done.lock().expect("lock").push("stopped".to_owned());
+        done.lock().push("stopped".to_owned());
         Ok(Replay { id: which, ..replay(2, ReplayState::Finished) })
     });
     let (world, done) = ports.world(ended());
@@ -339,7 +339,7 @@ async fn an_end_stops_recordings_then_closes_the_browser_and_saves_its_profile()
     let mut ports = Ports::left([1]).told([replay(1, ReplayState::Running)]);
     let done = ports.steps.clone();
     ports.machine.expect_stop().times(1).returning(move |_, _| {
-        done.lock().expect("lock").push("stopped".to_owned());
+        done.lock().push("stopped".to_owned());
         Ok(replay(1, ReplayState::Finished))
     });
     ports.pending_cleanup.expect_wake().times(1).return_const(());
@@ -351,7 +351,7 @@ async fn an_end_stops_recordings_then_closes_the_browser_and_saves_its_profile()
     profiles.expect_living().returning(move |_| Ok(Some(casement_domain::testing::profile(id, "login"))));
     let of = done.clone();
     closing.expect_capture().times(1).returning(move |_| {
-        of.lock().expect("lock").push("closed".to_owned());
+        of.lock().push("closed".to_owned());
         Err(OperationError::Failed("as a test wishes".to_owned()))
     });
     let mut reports = MockProfileReports::new();
@@ -409,9 +409,9 @@ async fn the_sweep_forgets_what_is_old_and_bytes_that_belong_to_nothing() {
     let deleted = Arc::new(Mutex::new(Vec::new()));
     let of = deleted.clone();
     blobs.expect_delete().returning(move |key| {
-        of.lock().expect("lock").push(key.to_owned());
+        of.lock().push(key.to_owned());
         Ok(())
     });
     Ports::kept(rows, blobs, Arc::new(FixedClock::default()), false).clear().await.expect("cleared");
-    assert_eq!(*deleted.lock().expect("lock"), [key(1), key(3)]);
+    assert_eq!(*deleted.lock(), [key(1), key(3)]);
 }

@@ -126,7 +126,7 @@ async fn a_change_that_the_store_refuses_leaves_the_browser_its_size() {
         let kept = sizes.clone();
         world.engine.expect_is_recording().returning(|_| Ok(false));
         world.engine.expect_set_viewport().times(2).returning(move |_, size| {
-            kept.lock().expect("sizes").push((size.width, size.height));
+            kept.lock().push((size.width, size.height));
             Ok(())
         });
         let update = UpdateSession {
@@ -140,7 +140,7 @@ async fn a_change_that_the_store_refuses_leaves_the_browser_its_size() {
             UpdateSessionError::Use(UseSessionError::NotFound(_)) => assert!(!taken),
             other => panic!("{other:?}"),
         }
-        assert_eq!(*sizes.lock().expect("sizes"), [(800, 600), (1920, 1080)]);
+        assert_eq!(*sizes.lock(), [(800, 600), (1920, 1080)]);
     }
 }
 
@@ -237,27 +237,27 @@ async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_l
     let seen = sent.clone();
     routes.expect_set().returning(move |_, route| {
         let Route::Through(proxy) = route else { panic!("{route:?}") };
-        seen.lock().expect("routes").push(proxy.host.clone());
+        seen.lock().push(proxy.host.clone());
     });
     let routing = ProxyRouting::new(Arc::new(proxies), Arc::new(PlainSealer), Arc::new(routes), Arc::default());
     let mut world = World { proxies: Some(routing), ..World::default() };
     let stored = Arc::new(Mutex::new(None));
     let now = stored.clone();
     world.sessions.expect_find_in_project().returning(move |_, _, _| {
-        let shape = Shape { proxy: *now.lock().expect("proxy"), ..session(1).shape };
+        let shape = Shape { proxy: *now.lock(), ..session(1).shape };
         Ok(Some(Session { shape, ..session(1) }))
     });
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     world.sessions.expect_set_proxy().times(1).returning(move |_, asked| {
         assert_eq!(asked, Some(ours));
         // Theirs is stored between ours and its way, and has had its way set already.
-        *stored.lock().expect("proxy") = Some(theirs);
+        *stored.lock() = Some(theirs);
         Ok(true)
     });
     let update = UpdateSession { proxy: Some(Some(ours.to_string())), ..UpdateSession::default() };
     let changed = world.build().sessions.update(&scope(), "one", update).await.expect("changed");
     assert_eq!(changed.shape.proxy, Some(theirs));
-    assert_eq!(*sent.lock().expect("routes"), ["ours.test", "theirs.test"]);
+    assert_eq!(*sent.lock(), ["ours.test", "theirs.test"]);
 }
 
 #[tokio::test]

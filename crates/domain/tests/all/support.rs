@@ -170,22 +170,22 @@ pub(crate) struct Rows(Arc<Mutex<HashMap<SessionId, Session>>>);
 
 impl Rows {
     pub(crate) fn get(&self, id: SessionId) -> Option<Session> {
-        self.0.lock().expect("rows").get(&id).cloned()
+        self.0.lock().get(&id).cloned()
     }
 
     pub(crate) fn put(&self, session: Session) {
-        self.0.lock().expect("rows").insert(session.id, session);
+        self.0.lock().insert(session.id, session);
     }
 
     /// The states of all sessions, the oldest first.
     pub(crate) fn states(&self) -> Vec<SessionState> {
-        let mut all: Vec<_> = self.0.lock().expect("rows").values().cloned().collect();
+        let mut all: Vec<_> = self.0.lock().values().cloned().collect();
         all.sort_by_key(|row| row.id);
         all.into_iter().map(|row| row.state).collect()
     }
 
     pub(crate) fn swap(&self, current: &Session, next: &Session) -> Replaced {
-        let mut rows = self.0.lock().expect("rows");
+        let mut rows = self.0.lock();
         match rows.get_mut(&current.id).filter(|row| row.state == current.state) {
             Some(row) => {
                 *row = next.clone();

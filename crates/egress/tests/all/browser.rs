@@ -77,7 +77,7 @@ async fn serve(mut stream: BufReader<TcpStream>, seen: Arc<Mutex<Vec<String>>>, 
                 format!("{other} {} bytes, proxy headers: {}", body.len(), head.to_lowercase().contains("\nproxy-"))
             }
         };
-        seen.lock().unwrap().push(fact);
+        seen.lock().push(fact);
         // The browser may hang up at any time.
         stream.get_mut().write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.ok();
     }
@@ -96,11 +96,11 @@ async fn c1_a_page_in_a_real_browser_reaches_its_origin_and_nothing_inside() {
     let profile = tempfile::tempdir().unwrap();
     let mut browser = chromium(profile.path(), proxy, &origin.url("/"));
     let facts = Arc::clone(&seen);
-    until("the page has tried everything", || facts.lock().unwrap().iter().any(|fact| fact == "end=reached")).await;
+    until("the page has tried everything", || facts.lock().iter().any(|fact| fact == "end=reached")).await;
     browser.kill().await.unwrap();
     forwarding.abort();
 
-    let seen = seen.lock().unwrap().clone();
+    let seen = seen.lock().clone();
     for fact in [
         "/ 0 bytes, proxy headers: false",
         "/ok 3000000 bytes, proxy headers: false",

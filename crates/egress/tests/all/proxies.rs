@@ -56,7 +56,7 @@ async fn proxy_failures_are_reported_and_nothing_goes_directly() {
         ] {
             let response_parts = Arc::<Mutex<Vec<ProxyFault>>>::default();
             let heard = Arc::clone(&response_parts);
-            let tell = Arc::new(move |_: &str, fault| heard.lock().unwrap().push(fault));
+            let tell = Arc::new(move |_: &str, fault| heard.lock().push(fault));
             let session =
                 Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.with_proxy_down_callback(tell));
             session.handle.set_route(route.clone());
@@ -68,7 +68,7 @@ async fn proxy_failures_are_reported_and_nothing_goes_directly() {
             assert!(header(&tunnel.head, "proxy-status").unwrap().ends_with(&details), "{protocol:?} {}", tunnel.head);
             let whole = session.get(&origin.url("/")).await;
             assert_eq!((whole.status, &*String::from_utf8_lossy(&whole.body)), (502, &*reported), "{protocol:?}");
-            assert_eq!(*response_parts.lock().unwrap(), [fault, fault], "{protocol:?}");
+            assert_eq!(*response_parts.lock(), [fault, fault], "{protocol:?}");
             assert!(
                 !whole.head.to_lowercase().contains("proxy-authenticate"),
                 "the browser asks nobody for a password"
@@ -88,16 +88,16 @@ async fn proxy_failures_are_reported_and_nothing_goes_directly() {
 async fn the_callback_gets_each_proxy_failure_and_nothing_else() {
     let response_parts = Arc::<Mutex<Vec<String>>>::default();
     let heard = Arc::clone(&response_parts);
-    let tell = Arc::new(move |session: &str, _| heard.lock().unwrap().push(session.to_owned()));
+    let tell = Arc::new(move |session: &str, _| heard.lock().push(session.to_owned()));
     let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.with_proxy_down_callback(tell));
     let nowhere = format!("http://{}/", closed_port());
     assert_eq!(session.get(&nowhere).await.status, 502);
-    assert_eq!(*response_parts.lock().unwrap(), Vec::<String>::new(), "it has no proxy");
+    assert_eq!(*response_parts.lock(), Vec::<String>::new(), "it has no proxy");
     session.handle.set_route(Route::Through(proxy(ProxyProtocol::Http, closed_port(), "p:@/%", &[])));
     assert_eq!(session.get("http://a.example/").await.status, 502);
     let tunnel = session.connect().await.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
     assert_eq!(tunnel.status, 502);
-    assert_eq!(*response_parts.lock().unwrap(), ["s1", "s1"]);
+    assert_eq!(*response_parts.lock(), ["s1", "s1"]);
 }
 
 #[tokio::test]

@@ -147,7 +147,7 @@ async fn the_wait_is_no_longer_than_the_callers_own_patience() {
     ports.line.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
     ports.line.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
     ports.line.expect_enter().returning(move |place, _| {
-        *seen.lock().unwrap() = Some(place.lasts);
+        *seen.lock() = Some(place.lasts);
         Ok(QueueEntered::Yes(1))
     });
     let api = TestApi::start(ports);
@@ -155,7 +155,7 @@ async fn the_wait_is_no_longer_than_the_callers_own_patience() {
     let reply = api.request("POST", PATH, &[&key, "X-Stainless-Read-Timeout: 10"], "").await;
     assert_eq!(reply.status, 204);
     // 8 seconds of waiting, and the half minute by which a ticket outlives its wait.
-    assert_eq!(*until.lock().unwrap(), Some(time::Duration::seconds(38)));
+    assert_eq!(*until.lock(), Some(time::Duration::seconds(38)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -55,7 +55,7 @@ async fn seen_ahead(
     ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
     let noted = Arc::clone(&stored);
     ports.line.expect_take_recorded().returning(move |_, _, _, record, _| {
-        noted.lock().unwrap().push(record.clone());
+        noted.lock().push(record.clone());
         happens();
         Ok(ImmediateLease::Leased(Box::new(session.clone())))
     });
@@ -78,7 +78,7 @@ async fn it_is_answered_without_another_record() {
     let (api, stored) =
         seen_ahead(Ports { trail: trail.clone(), ..Ports::default() }, || {}, leased_session(1), true).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
-    let stored = stored.lock().unwrap().clone();
+    let stored = stored.lock().clone();
     let [record] = &stored[..] else { panic!("one lease: {stored:?}") };
     assert_eq!((record.method.as_str(), record.path.as_str(), record.status), ("POST", PATH, 200));
     assert_eq!(record.route, "/browser_pools/{id_or_name}/acquire");
@@ -97,7 +97,7 @@ async fn a_browser_that_does_not_answer_leaves_it_to_the_next_one_and_it_is_dura
     ports.browsers.expect_forget().returning(|_| Ok(()));
     let (api, stored) = seen_ahead(ports, || {}, leased_session(1), false).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
-    let stored = stored.lock().unwrap().clone();
+    let stored = stored.lock().clone();
     let told = trail.entries().await;
     let (_, kept) = told.last().unwrap();
     assert_eq!((kept.id, kept.at, kept.status), (stored[0].id, stored[0].at, 200));
@@ -118,7 +118,7 @@ async fn an_answer_that_cannot_be_made_after_all_corrects_it() {
         Some(LoadedProfile { id: ProfileId::from_ulid(Ulid(1)), version: None, save_changes: false });
     let (api, stored) = seen_ahead(ports, || {}, session, true).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 503);
-    let stored = stored.lock().unwrap().clone();
+    let stored = stored.lock().clone();
     let told = trail.entries().await;
     let (_, corrected) = told.last().unwrap();
     assert_eq!((corrected.id, corrected.at, corrected.status), (stored[0].id, stored[0].at, 503));
@@ -144,9 +144,9 @@ async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
     drop(stream);
     until("given back", || back.load(Ordering::SeqCst)).await;
     // Its record is finished by whoever drops its request, and the browser given back by another thread.
-    let lost = || trail.entries.lock().unwrap().iter().any(|(_, noted)| noted.status == 499);
+    let lost = || trail.entries.lock().iter().any(|(_, noted)| noted.status == 499);
     until("its record is finished", lost).await;
-    let stored = stored.lock().unwrap().clone();
+    let stored = stored.lock().clone();
     let told = trail.entries().await;
     let (_, noted) = told.last().unwrap();
     assert_eq!((noted.id, noted.at, noted.status), (stored[0].id, stored[0].at, 499));

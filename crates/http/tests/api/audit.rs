@@ -245,7 +245,7 @@ async fn what_is_stored_as_begun_says_who_called_what_and_when() {
     let api = TestApi::start(Ports { trail: trail.clone(), ..deletable() });
     assert_eq!(api.call("DELETE", &format!("/browsers/{}", session_id(1)), "").await.status, 204);
     let [(_, entry)] = &trail.entries().await[..] else { panic!("one record") };
-    let begun = trail.begun.lock().unwrap().clone();
+    let begun = trail.begun.lock().clone();
     assert_eq!(begun, [AuditEntry { status: AuditEntry::UNKNOWN, duration_ms: begun[0].duration_ms, ..entry.clone() }]);
 }
 

@@ -117,7 +117,7 @@ async fn every_refusal_has_its_status_and_names_the_field() {
     ] {
         let mut ports = ports();
         let error = Mutex::new(Some(error));
-        ports.files.expect_info().returning(move |_, _| Err(error.lock().unwrap().take().unwrap()));
+        ports.files.expect_info().returning(move |_, _| Err(error.lock().take().unwrap()));
         let reply = TestApi::start(ports).get(&at("file_info?path=/a")).await;
         assert_eq!((reply.status, reply.code().as_str()), (status, code));
     }

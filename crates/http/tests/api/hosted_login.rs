@@ -29,13 +29,13 @@ fn keeping(flow: Flow) -> (Ports, Kept) {
     let mut ports = Ports::default();
     let found = Arc::clone(&kept);
     ports.auth_connections.expect_any().returning(move |which| {
-        let flow = found.lock().unwrap().clone().map(Box::new);
+        let flow = found.lock().clone().map(Box::new);
         Ok((which == id()).then(|| AuthConnection { flow, ..connection() }))
     });
     let put = Arc::clone(&kept);
     ports.auth_connections.expect_put().returning(move |flow| {
         let next = Flow { revision: flow.revision + 1, ..flow.clone() };
-        *put.lock().unwrap() = Some(next);
+        *put.lock() = Some(next);
         Ok(true)
     });
     ports.auth_news.expect_follow().returning(|_| stream::pending().boxed());
@@ -81,11 +81,11 @@ async fn a_code_opens_the_page_once_and_then_the_cookie_does() {
         // Neither is the code told elsewhere, nor does the browser keep from us where the form comes from.
         assert_eq!(door.header("referrer-policy"), Some("strict-origin"));
     }
-    assert_eq!(kept.lock().unwrap().as_ref(), Some(&flow()), "nothing was changed");
+    assert_eq!(kept.lock().as_ref(), Some(&flow()), "nothing was changed");
     for headers in [&[][..], &["Origin: null"], &["Sec-Fetch-Site: cross-site", "Origin: https://evil.example"]] {
         assert_eq!(enter(&api, "?code=the-code", headers).await.status, 403, "{headers:?}");
     }
-    assert_eq!(kept.lock().unwrap().as_ref(), Some(&flow()), "nothing was changed by another site");
+    assert_eq!(kept.lock().as_ref(), Some(&flow()), "nothing was changed by another site");
 
     let cookie = opened(&api).await;
     let shown = get(&api, "", &[&cookie]).await;
@@ -100,7 +100,7 @@ async fn a_code_opens_the_page_once_and_then_the_cookie_does() {
     {
         assert_eq!((back.status, back.header("set-cookie")), (303, None), "{back}");
     }
-    let kept = kept.lock().unwrap().clone().expect("a flow");
+    let kept = kept.lock().clone().expect("a flow");
     let value = cookie.rsplit('=').next().expect("a value");
     assert!(!format!("{:?}", kept.page_key).contains(value), "kept as a hash alone");
 }
@@ -201,11 +201,11 @@ async fn what_is_given_is_taken_from_the_page_and_from_no_other_site() {
         let reply = submit(&headers, body).await;
         assert_eq!(reply.status, status, "{headers:?} {body}: {reply}");
     }
-    assert!(kept.lock().unwrap().as_ref().is_some_and(|flow| flow.submission.is_none()), "nothing was taken");
+    assert!(kept.lock().as_ref().is_some_and(|flow| flow.submission.is_none()), "nothing was taken");
 
     let reply = submit(&[&cookie, OWN, ORIGIN], GIVEN).await;
     assert_eq!((reply.status, reply.json()), (202, json!({ "accepted": true })), "{reply}");
-    let flow = kept.lock().unwrap().clone().expect("a flow");
+    let flow = kept.lock().clone().expect("a flow");
     assert!(flow.submission.is_some() && flow.step == FlowStep::Submitting);
     // It waits for nothing now.
     assert_eq!(submit(&[&cookie, OWN, ORIGIN], GIVEN).await.status, 409);
@@ -222,7 +222,7 @@ async fn the_page_is_told_what_is_asked_for_and_nothing_that_opens_more() {
     assert_eq!(get(&api, "/events", &[&cookie, "Sec-Fetch-Site: cross-site"]).await.status, 403);
     // Ended, so that the stream ends too.
     {
-        let mut kept = kept.lock().unwrap();
+        let mut kept = kept.lock();
         let flow = kept.take().expect("a flow");
         *kept = Some(Flow { status: FlowStatus::Success, step: FlowStep::Completed, ..flow });
     }

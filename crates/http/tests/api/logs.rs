@@ -44,7 +44,7 @@ impl Log {
             tracing::subscriber::set_global_default(subscriber).unwrap();
             log
         });
-        String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&log.0.lock()).into_owned()
     }
 }
 
@@ -73,7 +73,7 @@ struct Line(&'static Log);
 
 impl io::Write for Line {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -193,7 +193,7 @@ async fn a_request_under_way_is_answered_while_the_server_drains_and_no_later_on
     let may_answer = parking_lot::Mutex::new(may_answer);
     ports.sessions.expect_find_in_project().returning(move |_, _, _| {
         asked.send(()).unwrap();
-        may_answer.lock().unwrap().recv().unwrap();
+        may_answer.lock().recv().unwrap();
         Ok(Some(session(1)))
     });
     let api = TestApi::start(ports);

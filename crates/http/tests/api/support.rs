@@ -159,13 +159,13 @@ impl Trail {
     /// What was recorded, and whether its call waited for it. Waits for the first record.
     pub(super) async fn entries(&self) -> Vec<(bool, AuditEntry)> {
         let first = async {
-            while self.entries.lock().unwrap().is_empty() {
+            while self.entries.lock().is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
         // Without any, the list is empty.
         tokio::time::timeout(TIMEOUT, first).await.ok();
-        self.entries.lock().unwrap().clone()
+        self.entries.lock().clone()
     }
 }
 
@@ -175,7 +175,7 @@ impl AuditTrail for Trail {
         if self.broken_from_the_start {
             return Err(StoreError::unavailable("audit.begin", "away"));
         }
-        self.begun.lock().unwrap().push(entry);
+        self.begun.lock().push(entry);
         Ok(())
     }
 
@@ -183,16 +183,16 @@ impl AuditTrail for Trail {
         if self.broken {
             return Err(StoreError::unavailable("audit.append", "away"));
         }
-        self.entries.lock().unwrap().push((true, entry));
+        self.entries.lock().push((true, entry));
         Ok(())
     }
 
     fn note(&self, entry: AuditEntry, _: Option<Arc<PreparedRecord>>) {
-        self.entries.lock().unwrap().push((false, entry));
+        self.entries.lock().push((false, entry));
     }
 
     fn refused(&self, entry: AuditEntry) {
-        self.entries.lock().unwrap().push((false, entry));
+        self.entries.lock().push((false, entry));
     }
 
     fn stamp(&self, now: OffsetDateTime) -> RecordTimestamp {

@@ -36,10 +36,10 @@ struct SessionAccess {
 #[async_trait]
 impl LiveDisplay for SessionAccess {
     async fn next_frame(&self, _: BrowserId, since: Option<u64>) -> Result<Option<Frame>, OperationError> {
-        let next = self.frames.lock().unwrap().pop_front();
+        let next = self.frames.lock().pop_front();
         match next {
             Some(frame) => {
-                self.asked.lock().unwrap().push(since);
+                self.asked.lock().push(since);
                 Ok(Some(frame))
             }
             None => {
@@ -61,7 +61,7 @@ impl LiveDisplay for SessionAccess {
 #[async_trait]
 impl Computer for SessionAccess {
     async fn perform(&self, _: BrowserId, actions: Vec<Action>, _: Duration) -> Result<(), BrokeOff> {
-        self.done.lock().unwrap().extend(actions);
+        self.done.lock().extend(actions);
         Ok(())
     }
 
@@ -70,25 +70,25 @@ impl Computer for SessionAccess {
     }
 
     async fn write_clipboard(&self, _: BrowserId, text: String) -> Result<(), OperationError> {
-        *self.clipboard.lock().unwrap() = text;
+        *self.clipboard.lock() = text;
         Ok(())
     }
 
     async fn read_clipboard(&self, _: BrowserId) -> Result<String, OperationError> {
-        Ok(self.clipboard.lock().unwrap().clone())
+        Ok(self.clipboard.lock().clone())
     }
 }
 
 impl SessionAccess {
     fn show(&self, state: u64) {
         let frame = Frame { state, width: 1000, height: 500, x: 16, y: 32, jpeg: Bytes::from_static(b"jpeg") };
-        self.frames.lock().unwrap().push_back(frame);
+        self.frames.lock().push_back(frame);
     }
 
     /// Waits until that many things were done, and answers them.
     async fn did(&self, count: usize) -> Vec<Action> {
-        eventually("it is done", || self.done.lock().unwrap().len() >= count).await;
-        std::mem::take(&mut *self.done.lock().unwrap())
+        eventually("it is done", || self.done.lock().len() >= count).await;
+        std::mem::take(&mut *self.done.lock())
     }
 }
 
@@ -98,7 +98,7 @@ async fn viewer(access: &str) -> (Server, Arc<SessionAccess>, Socket, Socket) {
     let computers =
         Computers::new(inside.clone(), Activity::new(Arc::new(FixedClock::default()), Arc::new(FixedClock::default())));
     let display = WholeDisplay { frames: inside.clone(), computers, session: session(1) };
-    *server.shared.display.lock().unwrap() = Some(display);
+    *server.shared.display.lock() = Some(display);
     let client = TcpStream::connect(server.address).await.unwrap();
     let url = format!("ws://casement.test/live/{access}");
     let browser = async { accept_async(server.upstream.accept().await.unwrap().0).await.unwrap() };
@@ -144,10 +144,10 @@ async fn a_slow_viewer_gets_fewer_frames_and_no_queue() {
     picture(&mut client).await;
     // Two are under way: the third is asked for once the page has drawn one.
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(*inside.asked.lock().unwrap(), [None, Some(1)]);
+    assert_eq!(*inside.asked.lock(), [None, Some(1)]);
     say(&mut client, json!({"t": "ack"})).await;
     picture(&mut client).await;
-    assert_eq!(*inside.asked.lock().unwrap(), [None, Some(1), Some(2)]);
+    assert_eq!(*inside.asked.lock(), [None, Some(1), Some(2)]);
 }
 
 #[actix_web::test]
@@ -165,8 +165,8 @@ async fn who_may_only_look_does_nothing() {
     inside.show(1);
     say(&mut client, json!({"t": "ack"})).await;
     picture(&mut client).await;
-    assert!(inside.done.lock().unwrap().is_empty());
-    assert_eq!(*inside.clipboard.lock().unwrap(), "");
+    assert!(inside.done.lock().is_empty());
+    assert_eq!(*inside.clipboard.lock(), "");
 }
 
 #[actix_web::test]
@@ -214,7 +214,7 @@ async fn who_may_drive_uses_mouse_wheel_keys_and_clipboard_of_the_display() {
     say(&mut client, json!({"t": "text", "s": "aus der\nAblage", "paste": true})).await;
     let done = inside.did(2).await;
     assert!(matches!((&done[0], &done[1]), (Action::Key { down: false, .. }, Action::Press(_))), "{done:?}");
-    assert_eq!(*inside.clipboard.lock().unwrap(), "aus der\nAblage");
+    assert_eq!(*inside.clipboard.lock(), "aus der\nAblage");
 }
 
 #[actix_web::test]

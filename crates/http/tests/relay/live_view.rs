@@ -314,7 +314,7 @@ impl LiveDisplay for Asking {
     }
 
     async fn answer_dialog(&self, _: BrowserId, answer: DialogAnswer) -> Result<(), OperationError> {
-        self.answers.lock().unwrap().push(answer);
+        self.answers.lock().push(answer);
         self.answered.notify_one();
         Ok(())
     }
@@ -338,7 +338,7 @@ async fn a_dialog_that_nobody_else_sees_is_shown_to_viewers_and_answered_by_who_
         let server = Server::start().await;
         let asking = Arc::new(Asking::default());
         let way = PageDialogs { pages: asking.clone(), browser: browser_id(1) };
-        *server.shared.dialogs.lock().unwrap() = Some(way);
+        *server.shared.dialogs.lock() = Some(way);
         let (mut client, _browser) = pair(&server, access).await;
         let shown = json!([{"page": "T", "kind": "prompt", "message": "<b>Name?</b>", "default": "nobody"}]);
         assert_eq!(dialogs(&mut client).await, shown);
@@ -347,12 +347,12 @@ async fn a_dialog_that_nobody_else_sees_is_shown_to_viewers_and_answered_by_who_
         if may {
             assert_eq!(dialogs(&mut client).await, json!([]));
             let answer = DialogAnswer { page: "T".to_owned(), accept: true, text: "Zoë".to_owned() };
-            assert_eq!(*asking.answers.lock().unwrap(), [answer]);
+            assert_eq!(*asking.answers.lock(), [answer]);
         } else {
             // A pong comes after what was said before it.
             client.send(Message::Ping(b"x".as_slice().into())).await.unwrap();
             while !matches!(soon(client.next()).await.unwrap().unwrap(), Message::Pong(_)) {}
-            assert_eq!(*asking.answers.lock().unwrap(), []);
+            assert_eq!(*asking.answers.lock(), []);
         }
     }
 }

@@ -86,7 +86,7 @@ impl RelayObserver for Listener {
     fn opened(&self) {}
 
     fn ended(&self, why: Option<CloseReason>, messages: u64) {
-        self.0.lock().unwrap().push((why, messages));
+        self.0.lock().push((why, messages));
     }
 }
 
@@ -234,8 +234,8 @@ async fn live(
         dial: Arc::new(To(shared.upstream)),
         access: if access.as_str() == "drive" { Access::Interact } else { Access::View },
         may_act: Box::new(|| true),
-        display: shared.display.lock().unwrap().clone(),
-        dialogs: shared.dialogs.lock().unwrap().clone(),
+        display: shared.display.lock().clone(),
+        dialogs: shared.dialogs.lock().clone(),
         view_url: None,
         end: shared.end.signal(),
         observer: None,

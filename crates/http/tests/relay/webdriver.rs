@@ -90,8 +90,8 @@ async fn every_message_of_a_connection_is_counted_before_its_session_is_bound_an
     server.shared.end.end(CloseReason::Deleted);
     assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(4000, "deleted")));
     drop(client);
-    eventually("it was told of", || !server.shared.told.lock().unwrap().is_empty()).await;
-    assert_eq!(*server.shared.told.lock().unwrap(), [(Some(CloseReason::Deleted), 8)]);
+    eventually("it was told of", || !server.shared.told.lock().is_empty()).await;
+    assert_eq!(*server.shared.told.lock(), [(Some(CloseReason::Deleted), 8)]);
 }
 
 #[actix_web::test]

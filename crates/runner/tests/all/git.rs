@@ -91,7 +91,7 @@ async fn answer(stream: TcpStream, root: &Path, token: Option<&str>, seen: &Mute
             return Ok(());
         }
     }
-    seen.lock().unwrap().push(head.clone());
+    seen.lock().push(head.clone());
     let header = |name: &str| {
         let found =
             |line: &str| Some(line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case(name))?.1.to_owned());
@@ -248,7 +248,7 @@ async fn submodules_lfs_pointers_and_hooks_are_not_followed() {
     let (built, output) = build(&fixture, server.source("main", None, None)).await;
     assert_eq!(apps(built, &output), ["plain"]);
     let requests: Vec<String> =
-        server.heads.lock().unwrap().iter().map(|head| head.split(' ').nth(1).unwrap().to_owned()).collect();
+        server.heads.lock().iter().map(|head| head.split(' ').nth(1).unwrap().to_owned()).collect();
     assert!(requests.iter().all(|path| path.starts_with("/some/where/")), "{requests:?}");
     std::os::unix::fs::symlink("/etc/passwd", server.at().join("out")).unwrap();
     server.commit("", "with a link out");

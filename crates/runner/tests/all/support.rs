@@ -59,12 +59,12 @@ static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 impl BlobStore for Memory {
     async fn put(&self, key: &str, content: ByteStream) -> Result<(), BlobError> {
         let parts: Vec<Bytes> = content.try_collect().await?;
-        self.0.lock().unwrap().insert(key.to_owned(), parts.concat());
+        self.0.lock().insert(key.to_owned(), parts.concat());
         Ok(())
     }
 
     async fn get(&self, key: &str) -> Result<Option<ByteStream>, BlobError> {
-        let found = self.0.lock().unwrap().get(key).cloned();
+        let found = self.0.lock().get(key).cloned();
         Ok(found.map(|bytes| stream::iter([Ok(Bytes::from(bytes))]).boxed()))
     }
 
@@ -73,12 +73,12 @@ impl BlobStore for Memory {
     }
 
     async fn delete(&self, key: &str) -> Result<(), BlobError> {
-        self.0.lock().unwrap().remove(key);
+        self.0.lock().remove(key);
         Ok(())
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError> {
-        let all = self.0.lock().unwrap();
+        let all = self.0.lock();
         let keys = all.keys().filter(|key| key.starts_with(prefix));
         Ok(keys.map(|key| (key.clone(), OffsetDateTime::UNIX_EPOCH)).collect())
     }
@@ -107,11 +107,11 @@ pub(crate) struct Heard(Mutex<Vec<Line>>);
 
 impl Heard {
     pub(crate) fn texts(&self) -> Vec<String> {
-        self.0.lock().unwrap().iter().map(|line| line.text.clone()).collect()
+        self.0.lock().iter().map(|line| line.text.clone()).collect()
     }
 
     pub(crate) fn lines(&self) -> Vec<Line> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     pub(crate) fn text(&self) -> String {
@@ -127,11 +127,11 @@ impl Heard {
 #[async_trait]
 impl Lines for Heard {
     async fn taken(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
+        self.0.lock().len() as u64
     }
 
     async fn push(&self, lines: Vec<Line>) {
-        let mut heard = self.0.lock().unwrap();
+        let mut heard = self.0.lock();
         for line in lines {
             assert_eq!(line.number, heard.len() as u64, "{line:?}");
             heard.push(line);
@@ -159,22 +159,22 @@ pub(crate) struct Gate {
 impl Gate {
     /// Returns the policies of the sandboxes in order of creation.
     pub(crate) fn reaches(&self) -> Vec<EgressPolicy> {
-        self.reaches.lock().unwrap().clone()
+        self.reaches.lock().clone()
     }
 
     /// Redirects a target, `host:port`, to another one.
     pub(crate) fn lead(&self, fixture: &str, to: &str) {
-        self.led.lock().unwrap().insert(fixture.to_owned(), to.to_owned());
+        self.led.lock().insert(fixture.to_owned(), to.to_owned());
     }
 
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().clone()
     }
 }
 
 impl AppEgressPort for Gate {
     fn serve(&self, sandbox: &str, listener: UnixListener, reach: EgressPolicy) {
-        self.reaches.lock().unwrap().push(reach.clone());
+        self.reaches.lock().push(reach.clone());
         let (EgressPolicy::Only(places) | EgressPolicy::Web(places)) = reach;
         let (requests, led) = (Arc::clone(&self.requests), Arc::clone(&self.led));
         let serving = tokio::spawn(async move {
@@ -183,11 +183,11 @@ impl AppEgressPort for Gate {
                 tokio::spawn(async move { drop(pass(inner, &places, &requests, &led).await) });
             }
         });
-        self.open.lock().unwrap().insert(sandbox.to_owned(), AbortOnDropHandle::new(serving));
+        self.open.lock().insert(sandbox.to_owned(), AbortOnDropHandle::new(serving));
     }
 
     fn close(&self, sandbox: &str) {
-        self.open.lock().unwrap().remove(sandbox);
+        self.open.lock().remove(sandbox);
     }
 }
 
@@ -208,12 +208,12 @@ async fn pass(
     let rest = target.strip_prefix("http://").unwrap_or(&target);
     let authority = rest.split('/').next().unwrap_or(rest);
     let authority = if authority.contains(':') { authority.to_owned() } else { format!("{authority}:80") };
-    requests.lock().unwrap().push(authority.clone());
+    requests.lock().push(authority.clone());
     if !places.contains(&authority) {
         inner.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await?;
         return Ok(());
     }
-    let led = led.lock().unwrap().get(&authority).cloned();
+    let led = led.lock().get(&authority).cloned();
     let mut outer = TcpStream::connect(led.unwrap_or(authority)).await?;
     if connect {
         inner.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;

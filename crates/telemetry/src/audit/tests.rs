@@ -56,7 +56,7 @@ async fn concurrent_calls_share_a_commit_and_wait_for_it() {
     let mut repository = MockAuditRepository::new();
     let seen = Arc::clone(&groups);
     repository.expect_append().returning(move |entries| {
-        seen.lock().expect("groups").push(entries.len());
+        seen.lock().push(entries.len());
         Ok(())
     });
     let (trail, writer) = started(repository);
@@ -64,7 +64,7 @@ async fn concurrent_calls_share_a_commit_and_wait_for_it() {
     assert!(answers.iter().all(Result::is_ok));
     drop(trail);
     writer.finish(Duration::from_secs(5)).await;
-    let groups = groups.lock().expect("groups");
+    let groups = groups.lock();
     assert_eq!(groups.iter().sum::<usize>(), 100);
     assert!(groups.len() < 10, "{groups:?}");
 }
@@ -75,7 +75,7 @@ async fn records_without_a_waiting_call_are_collected() {
     let repository = || {
         let (mut repository, seen) = (MockAuditRepository::new(), Arc::clone(&groups));
         repository.expect_append().returning(move |entries| {
-            seen.lock().expect("groups").push(entries.len());
+            seen.lock().push(entries.len());
             Ok(())
         });
         Arc::new(repository)
@@ -85,18 +85,18 @@ async fn records_without_a_waiting_call_are_collected() {
         trail.note(entry(n), None);
         tokio::task::yield_now().await;
     }
-    assert!(groups.lock().expect("groups").is_empty());
+    assert!(groups.lock().is_empty());
     trail.keep(entry(5), None).await.expect("it is written");
-    assert_eq!(*groups.lock().expect("groups"), [6]);
+    assert_eq!(*groups.lock(), [6]);
     trail.note(entry(6), None);
     tokio::task::yield_now().await;
     writer.finish(Duration::from_secs(60)).await;
-    assert_eq!(*groups.lock().expect("groups"), [6, 1]);
+    assert_eq!(*groups.lock(), [6, 1]);
 
     let (trail, _writer) = BatchedAuditTrail::start(repository(), clock(), run());
     trail.note(entry(7), None);
     let written = async {
-        while groups.lock().expect("groups").len() < 3 {
+        while groups.lock().len() < 3 {
             tokio::time::sleep(COLLECT_INTERVAL).await;
         }
     };
@@ -125,14 +125,14 @@ async fn finish_retries_until_the_database_is_back() {
         if tries < 4 {
             return Err(away());
         }
-        seen.lock().expect("records").extend(entries.iter().map(|entry| entry.id));
+        seen.lock().extend(entries.iter().map(|entry| entry.id));
         Ok(())
     });
     let (trail, writer) = started(repository);
     trail.keep(entry(1), None).await.expect_err("the database is away");
     drop(trail);
     writer.finish(Duration::from_secs(60)).await;
-    assert_eq!(*written.lock().expect("records"), [entry(1).id]);
+    assert_eq!(*written.lock(), [entry(1).id]);
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a_rejected_record_does_not_block_others() {
         if entries.iter().any(|one| one.id == entry(2).id) {
             return Err(StoreError::Broken { operation: "audit.append", source: "never".into() });
         }
-        seen.lock().expect("records").extend(entries.iter().map(|entry| entry.id));
+        seen.lock().extend(entries.iter().map(|entry| entry.id));
         Ok(())
     });
     let (trail, writer) = started(repository);
@@ -158,7 +158,7 @@ async fn a_rejected_record_does_not_block_others() {
     writer.finish(Duration::from_secs(60)).await;
     assert!(began.elapsed() < Duration::from_secs(30));
     assert!(matches!(trail.keep(entry(10), None).await, Err(StoreError::Unavailable { .. })));
-    assert_eq!(*written.lock().expect("records"), [1, 3, 4, 5, 6, 7, 8, 9].map(|n| entry(n).id));
+    assert_eq!(*written.lock(), [1, 3, 4, 5, 6, 7, 8, 9].map(|n| entry(n).id));
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn a_flush_ends_when_the_earlier_records_are_written() {
     let is_away = Arc::new(Mutex::new(true));
     let mut repository = MockAuditRepository::new();
     let now = Arc::clone(&is_away);
-    repository.expect_append().returning(move |_| if *now.lock().expect("away") { Err(away()) } else { Ok(()) });
+    repository.expect_append().returning(move |_| if *now.lock() { Err(away()) } else { Ok(()) });
     let (mut trail, _writer) = started(repository);
     trail.flush_timeout = Duration::from_millis(50);
     let behind = NOON + time::Duration::SECOND;
@@ -174,7 +174,7 @@ async fn a_flush_ends_when_the_earlier_records_are_written() {
     assert!(trail.keep(entry(1), None).await.is_err());
     trail.written_until(NOON).await.expect("the end is exclusive");
     assert!(matches!(trail.written_until(behind).await, Err(StoreError::Unavailable { .. })));
-    *is_away.lock().expect("away") = false;
+    *is_away.lock() = false;
     trail.flush_timeout = Duration::from_secs(60);
     trail.written_until(behind).await.expect("it is written now");
 }
@@ -186,7 +186,7 @@ async fn a_failed_write_is_reported_at_once_and_retried() {
     repository.expect_append().times(1).returning(|_| Err(away()));
     let seen = Arc::clone(&written);
     repository.expect_append().returning(move |entries| {
-        seen.lock().expect("records").extend(entries.iter().map(|entry| entry.id));
+        seen.lock().extend(entries.iter().map(|entry| entry.id));
         Ok(())
     });
     let (trail, writer) = started(repository);
@@ -194,7 +194,7 @@ async fn a_failed_write_is_reported_at_once_and_retried() {
     trail.keep(entry(2), None).await.expect("the database is back");
     drop(trail);
     writer.finish(Duration::from_secs(60)).await;
-    assert_eq!(*written.lock().expect("records"), [entry(1).id, entry(2).id]);
+    assert_eq!(*written.lock(), [entry(1).id, entry(2).id]);
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn an_export_contains_all_records_before_its_end() {
     let mut repository = MockAuditRepository::new();
     let seen = Arc::clone(&written);
     repository.expect_append().returning(move |entries| {
-        seen.lock().expect("records").extend(entries.iter().map(|entry| (entry.id, entry.at)));
+        seen.lock().extend(entries.iter().map(|entry| (entry.id, entry.at)));
         Ok(())
     });
     repository.expect_whole_elsewhere().returning(|_| Ok(None));
@@ -211,10 +211,10 @@ async fn an_export_contains_all_records_before_its_end() {
     trail.note(entry(1), None);
     let until = trail.whole_until(NOW + time::Duration::HOUR).await.expect("whole");
     assert_eq!(until, NOW);
-    assert_eq!(*written.lock().expect("records"), [(entry(1).id, NOON)]);
+    assert_eq!(*written.lock(), [(entry(1).id, NOON)]);
     // The response was sent before, and its thread was delayed.
     trail.keep(entry(2), None).await.expect("written");
-    assert_eq!(written.lock().expect("records")[1], (entry(2).id, until));
+    assert_eq!(written.lock()[1], (entry(2).id, until));
     assert!(trail.stamp(NOON).at() >= until);
 }
 
@@ -238,14 +238,14 @@ async fn a_range_ends_where_the_records_of_all_nodes_are_complete() {
     let told = Arc::new(Mutex::new(NOON));
     let mut repository = MockAuditRepository::new();
     let tells = Arc::clone(&told);
-    repository.expect_whole_elsewhere().returning(move |_| Ok(Some(*tells.lock().expect("told"))));
+    repository.expect_whole_elsewhere().returning(move |_| Ok(Some(*tells.lock())));
     let (trail, _writer) = started(repository);
     // A past range is waited for, a current one ends there.
     assert_eq!(trail.whole_until(NOW + time::Duration::HOUR).await.expect("whole"), NOON);
     let past = NOON + time::Duration::SECOND;
     let (whole, ()) = tokio::join!(trail.whole_until(past), async {
         tokio::time::sleep(OTHER_NODES_POLL_INTERVAL).await;
-        *told.lock().expect("told") = past;
+        *told.lock() = past;
     });
     assert_eq!(whole.expect("whole"), past);
 }
@@ -256,7 +256,7 @@ async fn repeated_refusals_are_aggregated_and_written_at_the_end() {
     let mut repository = MockAuditRepository::new();
     let seen = Arc::clone(&written);
     repository.expect_append().returning(move |entries| {
-        seen.lock().expect("records").extend(entries.iter().map(|entry| (entry.id, entry.count)));
+        seen.lock().extend(entries.iter().map(|entry| (entry.id, entry.count)));
         Ok(())
     });
     let (trail, writer) = started(repository);
@@ -264,7 +264,7 @@ async fn repeated_refusals_are_aggregated_and_written_at_the_end() {
         trail.refused(AuditEntry { at: NOW, ..entry(n) });
     }
     writer.finish(Duration::from_secs(60)).await;
-    assert_eq!(*written.lock().expect("records"), [(entry(0).id, 1), (entry(999).id, 999)]);
+    assert_eq!(*written.lock(), [(entry(0).id, 1), (entry(999).id, 999)]);
 }
 
 #[tokio::test]
@@ -274,11 +274,11 @@ async fn concurrent_intents_share_a_commit_and_cancelled_ones_are_withdrawn() {
     let (seen, gone) = (Arc::clone(&groups), Arc::clone(&withdrawn));
     repository.expect_begin().returning(move |of, entries| {
         assert_eq!(of, run());
-        seen.lock().expect("groups").push(entries.len());
+        seen.lock().push(entries.len());
         Ok(())
     });
     repository.expect_withdraw().returning(move |calls| {
-        gone.lock().expect("calls").extend_from_slice(calls);
+        gone.lock().extend_from_slice(calls);
         Ok(())
     });
     let (trail, _writer) = started(repository);
@@ -287,14 +287,14 @@ async fn concurrent_intents_share_a_commit_and_cancelled_ones_are_withdrawn() {
     drop(hung_up);
     let begun = futures_util::future::join_all((0..100).map(|n| trail.begin(entry(n)))).await;
     assert!(begun.iter().all(Result::is_ok));
-    assert!(groups.lock().expect("groups").len() < 10);
+    assert!(groups.lock().len() < 10);
     let forgotten = async {
-        while withdrawn.lock().expect("calls").is_empty() {
+        while withdrawn.lock().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), forgotten).await.expect("it is withdrawn");
-    assert_eq!(*withdrawn.lock().expect("calls"), [entry(1000).id]);
+    assert_eq!(*withdrawn.lock(), [entry(1000).id]);
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ async fn the_secrets_of_an_item_are_read_each_time_and_never_shown() {
         stores.secrets(&provider, &listed[0]).await.unwrap();
     }
     assert_eq!(server.asked().len(), 2, "nothing of them is kept");
-    server.vaults.lock().unwrap()[0].2.remove(0);
+    server.vaults.lock()[0].2.remove(0);
     assert_eq!(stores.secrets(&provider, &listed[0]).await.unwrap_err(), ProviderFault::NotFound);
     assert_eq!(stores.items(&provider).await.unwrap().len(), 2, "a list that was wrong is not believed");
 }

@@ -114,7 +114,7 @@ async fn a_flow_is_given_an_items_secrets_under_its_own_names() {
     let secret = "GEZDGNBVGY3TQOJQ";
     for (n, address) in [(7, secret.to_owned()), (8, format!("otpauth://totp/x?secret={secret}&digits=8"))] {
         let item = login(n, &format!("Codes {n}"), "https://c.example", json!({ "fields": codes(&address) }));
-        world.second.vaults.lock().unwrap()[0].2.push(item);
+        world.second.vaults.lock()[0].2.push(item);
     }
     let fetch = |wanted| world.providers.fetch(all(), Some("provider 2"), wanted);
     let found = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap().unwrap();

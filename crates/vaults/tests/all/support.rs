@@ -79,21 +79,21 @@ impl Server {
     }
 
     pub(crate) fn feels(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
+        *self.mood.lock() = mood;
     }
 
     /// Lists that, whatever it has.
     pub(crate) fn lists(&self, items: Vec<u8>) {
-        *self.list.lock().unwrap() = Some(items);
+        *self.list.lock() = Some(items);
     }
 
     /// What was asked since the last look.
     pub(crate) fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock().unwrap())
+        std::mem::take(&mut self.asked.lock())
     }
 
     fn answer(&self, path: &str) -> (u16, Value) {
-        let vaults = self.vaults.lock().unwrap();
+        let vaults = self.vaults.lock();
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let of = |id: &str| vaults.iter().find(|(vault, ..)| vault == id);
         let missing = (404, json!({ "status": 404, "message": "not found" }));
@@ -138,16 +138,16 @@ impl Web for Net {
         let server = server.unwrap_or_else(|| panic!("nobody may be asked at {url}"));
         assert!(url.query().is_none() && url.fragment().is_none());
         let path = url.path().strip_prefix(server.base.path().trim_end_matches('/')).unwrap().to_owned();
-        server.asked.lock().unwrap().push(path.clone());
+        server.asked.lock().push(path.clone());
         // Others come in between.
         tokio::task::yield_now().await;
-        let mood = server.mood.lock().unwrap().clone();
+        let mood = server.mood.lock().clone();
         let (status, body) = match mood {
             Mood::Well if bearer.expose_secret() != TOKEN => {
                 (401, json!({ "status": 401, "message": "Invalid token signature" }).to_string().into_bytes())
             }
-            Mood::Well if path.ends_with("/items") && server.list.lock().unwrap().is_some() => {
-                (200, server.list.lock().unwrap().clone().unwrap())
+            Mood::Well if path.ends_with("/items") && server.list.lock().is_some() => {
+                (200, server.list.lock().clone().unwrap())
             }
             Mood::Well => {
                 let (status, body) = server.answer(&path);

@@ -131,12 +131,12 @@ impl Pages {
 
     fn answer(&self, path: &str, status: &'static str, (head, body): (&str, &str), sent: Sent) {
         let answer = Answer { status, head: head.to_owned(), body: body.to_owned(), sent };
-        self.shelf.pages.lock().unwrap().insert(path.to_owned(), answer);
+        self.shelf.pages.lock().insert(path.to_owned(), answer);
     }
 
     /// Everything that was asked for so far, as `GET /path?query`, in order.
     pub(crate) fn asked(&self) -> Vec<String> {
-        self.shelf.asked.lock().unwrap().clone()
+        self.shelf.asked.lock().clone()
     }
 }
 
@@ -151,7 +151,7 @@ impl Shelf {
             }
             let mut words = line.split(' ');
             let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            self.asked.lock().unwrap().push(format!("{method} {target}"));
+            self.asked.lock().push(format!("{method} {target}"));
             body(&mut reader)?;
             let path = target.split('?').next().unwrap_or_default();
             let Some(answer) = self.answer_at(path, reader.get_mut())? else { return Ok(()) };
@@ -170,7 +170,7 @@ impl Shelf {
     /// What is at `path` once it is not held; nothing if whoever asked has hung up before.
     fn answer_at(&self, path: &str, stream: &mut TcpStream) -> std::io::Result<Option<Answer>> {
         loop {
-            let found = self.pages.lock().unwrap().get(path).cloned().unwrap_or_else(Answer::nothing_here);
+            let found = self.pages.lock().get(path).cloned().unwrap_or_else(Answer::nothing_here);
             if found.sent != Sent::Nothing {
                 return Ok(Some(found));
             }

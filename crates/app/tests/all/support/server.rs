@@ -210,7 +210,7 @@ impl Server {
 
     /// The lines that it has written to standard output since its last start.
     pub(crate) fn said(&self) -> Vec<String> {
-        self.said.lock().unwrap().clone()
+        self.said.lock().clone()
     }
 
     /// Another command of the program on the same directory: `server.command(&["keys", "list"])`.
@@ -323,7 +323,7 @@ impl Server {
         let address = |line: &String| line.strip_prefix("casement ready http://").map(str::parse::<SocketAddr>);
         until("`casement ready` on standard output", TO_READY, || {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-            self.said.lock().unwrap().iter().find_map(address).map(Ok).or_else(|| ended.map(Err))
+            self.said.lock().iter().find_map(address).map(Ok).or_else(|| ended.map(Err))
         })
         .and_then(|found| match found {
             Ok(address) => address.context("the address is none"),
@@ -425,7 +425,7 @@ fn lines_of(output: impl std::io::Read + Send + 'static) -> Lines {
     let read = Arc::clone(&lines);
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            read.lock().unwrap().push(line);
+            read.lock().push(line);
         }
     });
     lines

@@ -53,9 +53,9 @@ async fn after_a_deletion_what_was_given_is_kept_nowhere() {
         stage.runner.step(stage.flow().id, &mut stage.memory).await.expect("a step");
     }
     // No repository of credentials but this one's end may write; the mock of the other one refuses every call that does.
-    stage.kept.lock().expect("kept").deleted = true;
+    stage.kept.lock().deleted = true;
     stage.runner.step(stage.flow().id, &mut stage.memory).await.expect("a step");
-    assert!(stage.kept.lock().expect("kept").ends.is_empty());
+    assert!(stage.kept.lock().ends.is_empty());
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn a_login_goes_on_with_what_it_began_with() {
     let mut stage = play.at(shows, takes_all);
     {
         // It is told something else: another page, no other host, no credential, and to keep nothing.
-        let mut kept = stage.kept.lock().expect("kept");
+        let mut kept = stage.kept.lock();
         kept.connection.settings =
             Settings { login_url: Some(format!("{ORIGIN}/new")), save_credentials: false, ..Settings::default() };
         kept.connection.credential = None;
@@ -153,14 +153,14 @@ async fn who_is_logged_in_already_does_not_change_what_a_login_needs() {
     assert_eq!(waits.step, FlowStep::AwaitingInput, "{waits:?}");
     let code = waits.fields[0].id.clone();
     assert_eq!(stage.submits(&[(&code, "424242")]).await.status, FlowStatus::Success);
-    let connection = stage.kept.lock().expect("kept").connection.clone();
+    let connection = stage.kept.lock().connection.clone();
     assert_eq!(connection.reauth(false).reason, ReauthReason::RequiresSmsCode);
 
     let mut play = Play::new().of_ann();
     play.connection.needs = connection.needs;
     let mut stage = play.at(|_| Ok(home()), takes_all);
     assert_eq!(stage.plays().await.status, FlowStatus::Success);
-    let connection = stage.kept.lock().expect("kept").connection.clone();
+    let connection = stage.kept.lock().connection.clone();
     assert_eq!(connection.reauth(false).reason, ReauthReason::RequiresSmsCode);
 
     // The first login of all may find itself logged in.
@@ -227,7 +227,7 @@ async fn a_look_that_finds_the_login_gone_begins_the_next_one_with_its_end() {
     let next = end.next.expect("a login by itself");
     assert_eq!((next.kind, next.unattended), (FlowKind::Reauth, true));
     assert_eq!(end.status, Some(ConnectionStatus::Authenticated), "until that has ended");
-    assert!(stage.kept.lock().expect("kept").begun.is_empty(), "not in a step of its own, which may never come");
+    assert!(stage.kept.lock().begun.is_empty(), "not in a step of its own, which may never come");
 
     // Whoever switched it off meanwhile is heard.
     let mut play = Play::new().of_ann();

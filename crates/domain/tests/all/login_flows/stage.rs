@@ -86,12 +86,12 @@ pub(super) fn words(act: &Act) -> String {
 #[async_trait]
 impl LoginPages for Site {
     async fn open(&self, _: BrowserId, url: &str) -> Result<(), LoginPageError> {
-        self.done.lock().expect("kept").opened.push(url.to_owned());
+        self.done.lock().opened.push(url.to_owned());
         Ok(())
     }
 
     async fn read(&self, _: BrowserId, wait: ReadCondition) -> Result<Reading, LoginPageError> {
-        let mut done = self.done.lock().expect("kept");
+        let mut done = self.done.lock();
         done.reads += 1;
         let reading = (self.shows)(&done)?;
         // A page at rest is read at once; one that shows the same, or is on its way, when the wait is over.
@@ -105,7 +105,7 @@ impl LoginPages for Site {
     }
 
     async fn act(&self, _: BrowserId, acts: Vec<Act>) -> Result<(), LoginPageError> {
-        let mut done = self.done.lock().expect("kept");
+        let mut done = self.done.lock();
         done.tried += 1;
         for act in acts {
             (self.takes)(&done, &act)?;
@@ -342,7 +342,7 @@ impl Play {
         let pictures = Arc::new(Mutex::new(0));
         let mut shots = MockFlowPictures::new();
         let taken = pictures.clone();
-        shots.expect_keep().returning(move |_, _| *taken.lock().expect("kept") += 1);
+        shots.expect_keep().returning(move |_, _| *taken.lock() += 1);
         let done = Arc::new(Mutex::new(Done::default()));
         let site = Site { done: done.clone(), clock: clock.clone(), shows: Box::new(shows), takes: Box::new(takes) };
         let videos = ReplayArchive::new(
@@ -408,16 +408,16 @@ pub(super) fn repository(kept: &Arc<Mutex<Kept>>) -> MockAuthConnectionRepositor
         (!kept.deleted).then(|| AuthConnection { flow, ..kept.connection.clone() })
     };
     let of = kept.clone();
-    mock.expect_any().returning(move |_| Ok(found(&of.lock().expect("kept"))));
+    mock.expect_any().returning(move |_| Ok(found(&of.lock())));
     let of = kept.clone();
-    mock.expect_find().returning(move |_, _| Ok(found(&of.lock().expect("kept"))));
+    mock.expect_find().returning(move |_, _| Ok(found(&of.lock())));
     let of = kept.clone();
-    mock.expect_flow().returning(move |_| Ok(Some(of.lock().expect("kept").flow.clone())));
+    mock.expect_flow().returning(move |_| Ok(Some(of.lock().flow.clone())));
     let of = kept.clone();
-    mock.expect_put().returning(move |flow| Ok(stored(&mut of.lock().expect("kept"), flow)));
+    mock.expect_put().returning(move |flow| Ok(stored(&mut of.lock(), flow)));
     let of = kept.clone();
     mock.expect_end().returning(move |flow, end| {
-        let mut kept = of.lock().expect("kept");
+        let mut kept = of.lock();
         if kept.deleted || !stored(&mut kept, flow) {
             return Ok(false);
         }
@@ -428,15 +428,14 @@ pub(super) fn repository(kept: &Arc<Mutex<Kept>>) -> MockAuthConnectionRepositor
     });
     let of = kept.clone();
     mock.expect_begin().returning(move |flow| {
-        of.lock().expect("kept").begun.push(flow.clone());
+        of.lock().begun.push(flow.clone());
         Ok(FlowBegun::Yes)
     });
     let of = kept.clone();
-    mock.expect_let_save()
-        .returning(move |_, _| Ok(of.lock().expect("kept").let_saves.pop().unwrap_or(ProfileSavePermission::Yes)));
+    mock.expect_let_save().returning(move |_, _| Ok(of.lock().let_saves.pop().unwrap_or(ProfileSavePermission::Yes)));
     let of = kept.clone();
     mock.expect_closed().returning(move |_| {
-        of.lock().expect("kept").flow.open = false;
+        of.lock().flow.open = false;
         Ok(())
     });
     mock
@@ -471,15 +470,15 @@ impl Stage {
     }
 
     pub(super) fn flow(&self) -> Flow {
-        self.kept.lock().expect("kept").flow.clone()
+        self.kept.lock().flow.clone()
     }
 
     pub(super) fn done<T>(&self, of: impl FnOnce(&Done) -> T) -> T {
-        of(&self.done.lock().expect("kept"))
+        of(&self.done.lock())
     }
 
     pub(super) fn last_end(&self) -> FlowEnd {
-        self.kept.lock().expect("kept").ends.last().cloned().expect("it has ended")
+        self.kept.lock().ends.last().cloned().expect("it has ended")
     }
 }
 

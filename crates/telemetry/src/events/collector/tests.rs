@@ -29,14 +29,14 @@ impl Memory {
         let memory = self.clone();
         store.expect_append().returning(move |batches, _| Ok(batches.iter().map(|one| memory.keep(one)).collect()));
         let memory = self.clone();
-        store.expect_counted().returning(move |id| {
-            Ok(memory.0.lock().expect("memory").0.get(&id).copied().unwrap_or(SequenceState::NOTHING))
-        });
+        store
+            .expect_counted()
+            .returning(move |id| Ok(memory.0.lock().0.get(&id).copied().unwrap_or(SequenceState::NOTHING)));
         store
     }
 
     fn keep(&self, batch: &Batch) -> StoredBatch {
-        let (counts, all) = &mut *self.0.lock().expect("memory");
+        let (counts, all) = &mut *self.0.lock();
         let counted = counts.entry(batch.session).or_insert(SequenceState::NOTHING);
         let before = counted.last_seq;
         let events = number(counted, batch.items.clone(), NOON, &mut StorageRoom::unbounded());
@@ -49,7 +49,7 @@ impl Memory {
             let body: serde_json::Value = serde_json::from_str(&one.event.body).expect("JSON");
             body["type"].as_str().expect("a type").to_owned()
         };
-        self.0.lock().expect("memory").1.iter().map(kind).collect()
+        self.0.lock().1.iter().map(kind).collect()
     }
 
     async fn until(&self, count: usize) {
@@ -81,7 +81,7 @@ async fn only_captured_categories_are_stored_and_changes_apply_at_once() {
     let configured = Arc::new(Mutex::new(Vec::new()));
     let seen = configured.clone();
     tap.expect_configure().returning(move |_, capture| {
-        seen.lock().expect("configured").push(capture);
+        seen.lock().push(capture);
         Ok(())
     });
     tap.expect_follow().returning(|_, _| Ok(stream::pending().boxed()));
@@ -103,7 +103,7 @@ async fn only_captured_categories_are_stored_and_changes_apply_at_once() {
     stop.cancel();
     writer.finish(PATIENCE).await;
     assert_eq!(memory.kinds(), ["one", "two"]);
-    assert_eq!(configured.lock().expect("configured").last(), Some(&None));
+    assert_eq!(configured.lock().last(), Some(&None));
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn agent_events_are_stored_confirmed_and_followed_to_the_end() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = asked.clone();
     tap.expect_follow().returning(move |browser, after| {
-        seen.lock().expect("asked").push((browser, after));
+        seen.lock().push((browser, after));
         if streams.is_empty() {
             return Err(EngineError::NotRunning(browser).into());
         }
@@ -133,7 +133,7 @@ async fn agent_events_are_stored_confirmed_and_followed_to_the_end() {
     collector.capture(&with(&[Category::Console])).await.expect("captured");
     memory.until(5).await;
     assert_eq!(memory.kinds(), ["console_log", "console_log", "console_log", "telemetry_dropped", "console_log"]);
-    assert_eq!(asked.lock().expect("asked")[..2], [(browser_id(1), 0), (browser_id(1), 2)]);
+    assert_eq!(asked.lock()[..2], [(browser_id(1), 0), (browser_id(1), 2)]);
     collector.ended(session(1).id);
     let gone = async {
         while collector.find(session(1).id).is_some() {
@@ -196,7 +196,7 @@ async fn events_of_an_agent_that_is_gone_are_stored() {
 async fn events_that_an_agent_did_not_send_are_counted_as_lost() {
     let memory = collected(agent(vec![1, 2], Ok(5))).await;
     assert_eq!(memory.kinds(), ["console_log", "console_log", "telemetry_dropped"]);
-    let rows = memory.0.lock().expect("memory");
+    let rows = memory.0.lock();
     let body: serde_json::Value = serde_json::from_str(&rows.1[2].event.body).expect("JSON");
     assert_eq!(body["data"], serde_json::json!({ "count": 3, "first_seq": 3, "last_seq": 5 }));
 }
@@ -221,7 +221,7 @@ struct Slow(Memory, Arc<Mutex<Vec<usize>>>);
 impl TelemetryStore for Slow {
     async fn append(&self, batches: &[Batch], _: OffsetDateTime) -> Result<Vec<StoredBatch>, StoreError> {
         tokio::time::sleep(Duration::from_millis(200)).await;
-        self.1.lock().expect("groups").push(batches.iter().map(|batch| batch.items.len()).sum());
+        self.1.lock().push(batches.iter().map(|batch| batch.items.len()).sum());
         Ok(batches.iter().map(|one| self.0.keep(one)).collect())
     }
 
@@ -251,5 +251,5 @@ async fn an_agent_is_read_while_its_events_are_being_stored() {
     stop.cancel();
     writer.finish(PATIENCE).await;
     // One commit for each event would be 200.
-    assert!(groups.lock().expect("groups").len() < 20, "{groups:?}");
+    assert!(groups.lock().len() < 20, "{groups:?}");
 }

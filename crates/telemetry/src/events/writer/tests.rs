@@ -26,7 +26,7 @@ fn away() -> StoreError {
 type Memory = Arc<Mutex<HashMap<SessionId, (SequenceState, Vec<NumberedEvent>)>>>;
 
 fn keep(memory: &Memory, batches: &[Batch]) -> Vec<StoredBatch> {
-    let mut memory = memory.lock().expect("memory");
+    let mut memory = memory.lock();
     let stored = batches.iter().map(|batch| {
         let (counted, all) = memory.entry(batch.session).or_insert((SequenceState::NOTHING, Vec::new()));
         let before = counted.last_seq;
@@ -53,7 +53,7 @@ async fn sessions_share_a_commit_and_agents_get_confirmations() {
     let mut store = MockTelemetryStore::new();
     let (kept, counted) = (memory.clone(), commits.clone());
     store.expect_append().returning(move |batches, _| {
-        *counted.lock().expect("commits") += 1;
+        *counted.lock() += 1;
         Ok(keep(&kept, batches))
     });
     let (stored, received) = oneshot::channel();
@@ -65,8 +65,8 @@ async fn sessions_share_a_commit_and_agents_get_confirmations() {
     messages.push(WriterMessage::AgentEvents { session: session_id(3), items: items.collect(), bytes: 300, stored });
     written(store, messages).await;
     assert_eq!(received.await, Ok(3));
-    assert!(*commits.lock().expect("commits") < 5);
-    let memory = memory.lock().expect("memory");
+    assert!(*commits.lock() < 5);
+    let memory = memory.lock();
     assert_eq!(memory[&session_id(3)].1.iter().map(|one| one.seq).collect::<Vec<_>>(), (1..=13).collect::<Vec<_>>());
     // One event was lost before the sixth: its number, and the event that reports it.
     assert_eq!(memory[&session_id(0)].0.last_seq, 12);
@@ -79,11 +79,11 @@ async fn few_events_are_collected_until_many_or_a_session_ends() {
     let (memory, seen) = (Memory::default(), groups.clone());
     let mut store = MockTelemetryStore::new();
     store.expect_append().returning(move |batches, _| {
-        seen.lock().expect("groups").push(batches.iter().map(|batch| batch.items.len()).sum::<usize>());
+        seen.lock().push(batches.iter().map(|batch| batch.items.len()).sum::<usize>());
         Ok(keep(&memory, batches))
     });
     let written = async |so_many: usize| {
-        while groups.lock().expect("groups").len() < so_many {
+        while groups.lock().len() < so_many {
             tokio::task::yield_now().await;
         }
     };
@@ -94,7 +94,7 @@ async fn few_events_are_collected_until_many_or_a_session_ends() {
         assert!(queue.offer(own(n, 0)));
         tokio::task::yield_now().await;
     }
-    assert!(groups.lock().expect("groups").is_empty());
+    assert!(groups.lock().is_empty());
     assert!(queue.send(WriterMessage::Ended { session: session_id(1), lost: 0, agent_last: None, stored: None }).await);
     tokio::time::timeout(Duration::from_secs(60), written(1)).await.expect("a session ended");
     for n in 0..=MIN_IMMEDIATE as u32 {
@@ -105,7 +105,7 @@ async fn few_events_are_collected_until_many_or_a_session_ends() {
     assert!(queue.offer(own(1, 0)));
     tokio::task::yield_now().await;
     writer.finish(Duration::from_secs(60)).await;
-    assert_eq!(*groups.lock().expect("groups"), [5, MIN_IMMEDIATE + 1, 1]);
+    assert_eq!(*groups.lock(), [5, MIN_IMMEDIATE + 1, 1]);
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_rejected_batch_does_not_block_other_sessions() {
         Ok(keep(&kept, batches))
     });
     written(store, (1..=3).map(|n| own(n, 0)).collect()).await;
-    let mut sessions: Vec<SessionId> = memory.lock().expect("memory").keys().copied().collect();
+    let mut sessions: Vec<SessionId> = memory.lock().keys().copied().collect();
     sessions.sort_unstable();
     assert_eq!(sessions, [session_id(1), session_id(3)]);
 }
@@ -157,14 +157,14 @@ async fn an_unavailable_store_gets_the_same_batches_again() {
     let mut store = MockTelemetryStore::new();
     let ids = seen.clone();
     store.expect_append().times(1).returning(move |batches, _| {
-        ids.lock().expect("ids").extend(batches.iter().map(|batch| batch.id));
+        ids.lock().extend(batches.iter().map(|batch| batch.id));
         Err(away())
     });
     let (kept, ids) = (memory.clone(), seen.clone());
     store.expect_append().returning(move |batches, _| {
-        assert!(batches.iter().all(|batch| ids.lock().expect("ids").contains(&batch.id)));
+        assert!(batches.iter().all(|batch| ids.lock().contains(&batch.id)));
         Ok(keep(&kept, batches))
     });
     written(store, vec![own(1, 0), own(1, 0)]).await;
-    assert_eq!(memory.lock().expect("memory")[&session_id(1)].0.last_seq, 2);
+    assert_eq!(memory.lock()[&session_id(1)].0.last_seq, 2);
 }
