@@ -88,7 +88,7 @@ async fn an_idle_browser_is_leased_at_once() {
 }
 
 #[tokio::test]
-async fn an_idle_browser_that_does_not_answer_is_ended_and_the_next_is_leased_as_another_session() {
+async fn an_idle_browser_without_an_answer_is_ended_and_the_next_is_leased_anew() {
     let mut world = World::default();
     let rows = world.keep_sessions([]);
     let kept = rows.clone();

@@ -280,7 +280,7 @@ async fn chromium_that_was_closed_to_be_saved_is_not_taken_for_one_that_crashed(
 }
 
 #[tokio::test]
-async fn what_is_lost_with_a_node_is_told() {
+async fn what_is_lost_with_a_node_is_reported() {
     let mut ports = Ports::default();
     ports.reports.expect_lost().times(1).return_const(());
     let elsewhere = Session { node: crate::support::other_node(), ..with_profile(true) };
@@ -415,7 +415,7 @@ async fn updated(before: Pool, input: PoolInput) -> Result<Pool, Vec<(String, Fi
 }
 
 #[tokio::test]
-async fn a_pool_follows_a_new_profile_unless_told_otherwise_and_none_without_one() {
+async fn a_pool_follows_a_new_profile_unless_disabled_and_none_without_one() {
     let named = |name: &str| Some(ProfileRef { id: None, name: Some(name.to_owned()) });
     let cleared = || Some(ProfileRef { id: Some(String::new()), name: None });
     let plain = || pool(1).build();
