@@ -35,7 +35,7 @@ pub enum HandoffError {
     Seal(#[from] crate::sealing::SealError),
 }
 
-/// What the hosted page shows.
+/// The content of the hosted page.
 #[derive(Clone, Debug)]
 pub struct HostedFlow {
     /// The connection, with its flow.

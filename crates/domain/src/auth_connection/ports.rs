@@ -40,7 +40,7 @@ pub enum ConnectionUpdated {
     NotFound,
 }
 
-/// What a deleted connection leaves.
+/// The remains of a deleted connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionDeleted {
     /// The sessions of its flows, which have to be ended. None of them saves its profile.

@@ -1,4 +1,4 @@
-//! What running browsers need from outside.
+//! The ports of browsers.
 
 use async_trait::async_trait;
 
@@ -59,7 +59,7 @@ pub enum EngineError {
     /// The request failed without effect.
     #[error("{message}")]
     Failed {
-        /// What failed.
+        /// The part that failed.
         fault: EngineFault,
         /// The message for people, safe to show.
         message: String,
@@ -67,7 +67,7 @@ pub enum EngineError {
     /// The request failed midway, and may have taken effect.
     #[error("{message}")]
     Lost {
-        /// What failed.
+        /// The part that failed.
         fault: EngineFault,
         /// The message for people, safe to show.
         message: String,

@@ -29,7 +29,7 @@ pub struct Handle(pub String);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark(pub String);
 
-/// What a page shows. All texts come from the page: they are bounded and free of control characters, but not trusted.
+/// The content of a page. All texts come from the page: they are bounded and free of control characters, but not trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The URL of the page.
@@ -278,7 +278,7 @@ pub enum Key {
     Escape,
 }
 
-/// What a flow knows beside the page, for [`understand`](super::understand).
+/// The knowledge of a flow beside the page, for [`understand`](super::understand).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// The progress so far.

@@ -1,4 +1,4 @@
-//! What login pages need from outside.
+//! The ports of login pages.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a page wants in a login.
+//! The meaning of a page in a login.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use secrecy::SecretString;
 
 use super::{Act, AllowedHosts, Handle, Key, Known, Reading, rules};
 
-/// What was done so far in one login. A page without a password field means something else before the password was sent than after.
+/// The progress of one login. A page without a password field means something else before the password was sent than after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// A user name was sent.
@@ -45,7 +45,7 @@ impl Progress {
     }
 }
 
-/// What a page wants.
+/// The meaning of a page: what it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Understanding {
     /// Values; it may offer choices beside.
@@ -111,7 +111,7 @@ pub struct Field {
     pub label: String,
     /// Its placeholder.
     pub placeholder: Option<String>,
-    /// What the page says about it, such as where a code was sent.
+    /// Its description on the page, such as where a code was sent.
     pub hint: Option<String>,
     /// Its CSS selector, for people.
     pub selector: String,

@@ -22,7 +22,7 @@ pub(super) struct Answer {
     pub(super) entered: BTreeMap<String, EnteredValue>,
 }
 
-/// What is stored for a page.
+/// The stored values for a page.
 pub(super) enum StoredValues {
     /// The answer.
     Answer(Answer),

@@ -78,7 +78,7 @@ impl FlowRunner {
     async fn succeed(&self, connection: &AuthConnection, flow: &Flow) -> Result<Next, StoreError> {
         let Ok(next) = flow.on(FlowEvent::Completed, self.now()) else { return Ok(Next::Step) };
         let (collected, name) = self.collected_credential(connection, flow).await?.unzip();
-        // A profile that was logged in already was asked for nothing; the requirements of the login before stay.
+        // If the profile was logged in already, the requirements of the last login stay.
         let needs = (!flow.needs.is_empty() || connection.needs.is_none()).then(|| flow.needs.clone());
         let end = FlowEnd {
             status: Some(ConnectionStatus::Authenticated),
@@ -141,7 +141,7 @@ impl FlowRunner {
             let name: String = name.chars().take(255).collect();
             let which = IdOrName::Name(name.clone());
             let collected = match self.connections.deps().credentials.find(connection.project, &which).await? {
-                // A connection of before has created it.
+                // An earlier connection created it.
                 Some(taken) if taken.domain == entered.domain => {
                     credentials.kept_in(scope, taken.id, entered.values.clone())
                 }

@@ -85,11 +85,11 @@ impl FlowRunner {
     /// Ends the health check with its result.
     async fn checked(&self, connection: &AuthConnection, flow: &Flow, holds: bool) -> Result<Outcome, StoreError> {
         let now = self.now();
-        // What follows a health check depends on the settings of now.
+        // The present settings decide what follows.
         let Some(connection) = self.connections.deps().connections.any(connection.id).await? else {
             return Ok(Outcome::Unchanged(Next::Step));
         };
-        // The result of a login that ran meanwhile is newer: the check had loaded the profile of before.
+        // The result of a login that ran meanwhile is newer: the check loaded an older version of the profile.
         let newer = |login: &Flow| login.status == FlowStatus::InProgress || login.updated_at > flow.created_at;
         let outdated = connection.flow.as_deref().is_some_and(newer);
         let reauth =

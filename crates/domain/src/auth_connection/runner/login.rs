@@ -15,7 +15,7 @@ use crate::login_page::{
 };
 use crate::store_error::StoreError;
 
-/// What a person reads of a captcha.
+/// The external action of a captcha.
 pub(super) const CAPTCHA: &str =
     "The site shows a captcha. Solve it in the live view of the browser; the login goes on by itself.";
 /// How often a login acts on pages.

@@ -68,7 +68,7 @@ pub struct FlowRunner {
     deps: RunnerDeps,
 }
 
-/// What follows a step.
+/// The continuation after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next step, at once.

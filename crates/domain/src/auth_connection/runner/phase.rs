@@ -15,14 +15,14 @@ pub enum PagePhase {
     },
     /// The page is as the runner before left it.
     TakenOver {
-        /// What is known of its readings.
+        /// The counts of its readings.
         readings: Readings,
         /// Since when it asks for what was sent without coming to rest.
         loading_since: Option<OffsetDateTime>,
     },
     /// The page is examined. Nothing that was sent to it is unanswered.
     Examining {
-        /// What is known of its readings.
+        /// The counts of its readings.
         readings: Readings,
         /// Since when it asks for what was sent without coming to rest.
         loading_since: Option<OffsetDateTime>,
@@ -33,7 +33,7 @@ pub enum PagePhase {
     },
     /// An answer was sent, and the page has asked for nothing since.
     Answered {
-        /// What is known of its readings.
+        /// The counts of its readings.
         readings: Readings,
         /// When the answer was sent.
         sent_at: OffsetDateTime,
@@ -57,14 +57,14 @@ pub enum PagePhase {
     },
 }
 
-/// What a runner knows of the readings of a page.
+/// The counts of the readings of a page, and the last mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
     /// How many readings in a row came to nothing.
     pub unproductive: u32,
     /// How often a new external action took the place of the one before.
     pub external_updates: u32,
-    /// What the next reading must differ from.
+    /// The mark that the next reading must differ from.
     pub stale_mark: Option<Mark>,
 }
 
@@ -80,7 +80,7 @@ impl Default for PagePhase {
     }
 }
 
-/// What can happen between a runner and the page of its flow.
+/// An event between a runner and the page of its flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageEvent {
     /// The login page was opened.
@@ -93,19 +93,19 @@ pub enum PageEvent {
     NotUnderstood {
         /// How many readings it counts as.
         weight: u32,
-        /// What was read.
+        /// The mark of the reading.
         mark: Mark,
     },
     /// The page was acted on without an answer: a banner, a link to the login.
     Acted {
-        /// What was read before.
+        /// The mark of the reading before.
         mark: Mark,
     },
     /// The page could not be acted on.
     ActionFailed,
     /// The page asks for what was sent, and may still be loading.
     Loading {
-        /// What was read.
+        /// The mark of the reading.
         mark: Mark,
         /// Since when.
         since: OffsetDateTime,
@@ -117,7 +117,7 @@ pub enum PageEvent {
     },
     /// An answer was sent.
     Sent {
-        /// What was read before.
+        /// The mark of the reading before.
         mark: Mark,
         /// The error that the page showed before.
         refusal: Option<String>,
@@ -136,7 +136,7 @@ pub enum PageEvent {
         /// Whether it accepts input.
         accepted: bool,
     },
-    /// The person was told of a new external action.
+    /// A new external action was shown to the person.
     ExternalUpdated,
     /// A person submitted values or a choice.
     Submitted,
