@@ -82,6 +82,18 @@ fn no_test_is_ignored_silently() {
 }
 
 #[test]
+fn no_documentation_example_is_left_untested() {
+    // Examples of documentation are not run (`doctest = false`): searching each crate for them took time and found none.
+    let opens_example = |line: &str| {
+        let comment = line.trim_start().strip_prefix("///").or_else(|| line.trim_start().strip_prefix("//!"));
+        comment.is_some_and(|text| ["```rust", "```no_run", "```should_panic"].contains(&text.trim()))
+    };
+    let with_examples = all_sources().into_iter().filter(|(_, text)| text.lines().any(opens_example));
+    let advice = "write a test in place of an example, or run examples again";
+    assert_none(&with_examples.map(|(path, _)| format!("{}: {advice}", path.display())).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_domain_names_no_clock_file_socket_or_process() {
     let banned = [
         "std::fs",

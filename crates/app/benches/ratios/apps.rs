@@ -7,14 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Options, Server, until};
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::commits::Commits;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::http::Request;
-use crate::support::{Options, Server, until};
 use crate::table::{Limit, Row, Table, ms};
 
 /// Calls of each program, one by one, with a process loaded behind each.
@@ -23,7 +23,7 @@ const COLD: usize = 10;
 /// Callers at once, and how many invocations there may be.
 const CALLERS: u32 = 50;
 const LIMIT: u32 = 20;
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 const PYTHON: &str = "import kernel\n\napp = kernel.App('bench-python')\n\n\n\
     @app.action('trivial')\ndef trivial(context, payload):\n    return payload\n";
@@ -90,7 +90,7 @@ fn deploy(server: &Server, program: &Program) -> anyhow::Result<String> {
     request.body = Some([entrypoint, part("file", &archive), b"--b--\r\n".to_vec()].concat());
     let made = request.send(server.address())?.expect(201)?.json()?;
     let id = made["id"].as_str().context("no id")?.to_owned();
-    let end = until("the program is built", PATIENCE, || {
+    let end = until("the program is built", TIMEOUT, || {
         let found = server.get(&format!("/deployments/{id}")).ok()?.json().ok()?;
         (!matches!(found["status"].as_str(), Some("queued" | "in_progress"))).then_some(found)
     })?;
@@ -105,11 +105,11 @@ fn body(program: &Program, payload: &str) -> Value {
 /// One call after the other, each once a loaded process waits again and the machine is at rest.
 fn alone(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result<()> {
     let mut client = Client::of(server)?;
-    let wish = body(program, "[1]");
+    let invocation = body(program, "[1]");
     let (mut ours, mut cold) = (Samples::default(), Samples::default());
     for _ in 0..CALLS {
         quiet();
-        let end = ours.time(|| client.call("POST", "/invocations", Some(&wish)))?.expect(200)?.json()?;
+        let end = ours.time(|| client.call("POST", "/invocations", Some(&invocation)))?.expect(200)?.json()?;
         ensure!(end["output"] == "[1]", "{end}");
     }
     let start = cold_start(server, program)?;
@@ -178,12 +178,12 @@ fn many(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result
 /// Calls until it is not refused for the limit; whether the result was this caller's own.
 fn insist(server: &Server, program: &Program, caller: u32) -> anyhow::Result<bool> {
     let payload = format!("[{caller}]");
-    let wish = body(program, &payload);
-    let deadline = Instant::now() + PATIENCE;
+    let invocation = body(program, &payload);
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let answer = server.post("/invocations", &wish)?;
+        let answer = server.post("/invocations", &invocation)?;
         if answer.status == 429 {
-            ensure!(Instant::now() < deadline, "refused for {PATIENCE:?}");
+            ensure!(Instant::now() < deadline, "refused for {TIMEOUT:?}");
             thread::sleep(Duration::from_millis(50));
             continue;
         }

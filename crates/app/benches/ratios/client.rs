@@ -5,12 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Answer;
+use casement_test_support::program::{Cdp, Server, Session};
 use serde_json::{Value, json};
 
-use crate::support::http::Answer;
-use crate::support::{Cdp, Server, Session};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One connection.
 pub(crate) struct Client {
@@ -24,7 +23,7 @@ impl Client {
     pub(crate) fn of(server: &Server) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(server.address())?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let mut client =
             Self { stream: BufReader::new(stream), address: server.address(), key: server.key().to_owned() };
         client.call("GET", "/browser_pools", None)?.expect(200)?;

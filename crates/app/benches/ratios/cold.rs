@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Server};
 
 use crate::client::{Client, first_answer};
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
 const TIMES: usize = 20;

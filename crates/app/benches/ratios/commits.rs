@@ -7,10 +7,10 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use casement_postgres::Cluster;
 use casement_postgres::cluster::Binaries;
+use casement_test_support::program::Server;
 use tempfile::TempDir;
 
 use crate::samples::Samples;
-use crate::support::Server;
 
 /// What is committed: a row as long as one of a session.
 const SCRIPT: &str = "INSERT INTO bench_commits (content) VALUES (repeat('x', 300));\n";

@@ -1,13 +1,14 @@
 //! Pictures and the clipboard of a session through the API, against what the browser itself takes, asked straight.
 
 use anyhow::ensure;
+use casement_test_support::png_size;
+use casement_test_support::program::{Options, Server};
 use serde_json::json;
 
 use crate::client::Client;
 use crate::machine::quiet;
 use crate::relay::Way;
 use crate::samples::Samples;
-use crate::support::{Options, Server, png_size};
 use crate::table::{Row, Table, ms};
 
 const PICTURES: usize = 60;
@@ -21,8 +22,8 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     for headless in [false, true] {
         let server = Server::start(Options::default())?;
         let mut client = Client::of(&server)?;
-        let wish = json!({ "headless": headless, "viewport": { "width": 1920, "height": 1080 } });
-        let session = client.call("POST", "/browsers", Some(&wish))?.expect(201)?.json()?;
+        let body = json!({ "headless": headless, "viewport": { "width": 1920, "height": 1080 } });
+        let session = client.call("POST", "/browsers", Some(&body))?.expect(201)?.json()?;
         let base = format!("/browsers/{}/computer", session["session_id"].as_str().unwrap_or_default());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut straight = Way::straight(&server, &runtime)?;

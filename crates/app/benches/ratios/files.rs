@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Options, Server};
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::http::{Answer, Request};
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
 const LISTINGS: usize = 20;

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use casement_chromium::EngineConfig;
 use casement_postgres::cluster::Binaries;
+use casement_test_support::program::processes_of;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::support::processes_of;
 
 /// How much of the machine may be busy for a measurement to begin, and how long that is waited for.
 const QUIET: f64 = 0.10;

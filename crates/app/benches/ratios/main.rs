@@ -17,14 +17,6 @@ mod relay;
 mod samples;
 mod scripts;
 mod spares;
-#[path = "../../tests/all/support/mod.rs"]
-#[expect(
-    dead_code,
-    unused_imports,
-    clippy::unwrap_used,
-    reason = "the harness of the end-to-end tests, which use more of it"
-)]
-mod support;
 mod table;
 mod telemetry;
 mod waiters;

@@ -8,6 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Options, Server};
 use serde_json::json;
 
 use crate::client;
@@ -15,8 +17,6 @@ use crate::commits::Commits;
 use crate::machine::{pss_kib, quiet, server_pid};
 use crate::progress;
 use crate::samples::Samples;
-use crate::support::http::{Answer, Request};
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
 /// How many audit records there are, unless this variable says so: a million are filled in within seconds.
@@ -156,8 +156,8 @@ fn reading(server: &Server, commits: &Commits, table: &mut Table) -> anyhow::Res
 fn pgbench_rate(commits: &Commits, protocol: &str) -> anyhow::Result<f64> {
     let [protocol, clients, time] =
         [format!("--protocol={protocol}"), format!("--client={CALLERS}"), format!("--time={SECONDS}")];
-    let said = commits.pgbench(&["--select-only", "--jobs=2", &protocol, &clients, &time])?;
-    transactions(&said).with_context(|| format!("pgbench said {said}"))
+    let output = commits.pgbench(&["--select-only", "--jobs=2", &protocol, &clients, &time])?;
+    transactions(&output).with_context(|| format!("pgbench said {output}"))
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {
@@ -166,8 +166,8 @@ fn median(mut figures: Vec<f64>) -> f64 {
 }
 
 /// `tps = 12345.678 (without initial connection time)`
-fn transactions(said: &str) -> Option<f64> {
-    said.lines().find_map(|line| line.strip_prefix("tps = "))?.split(' ').next()?.parse().ok()
+fn transactions(output: &str) -> Option<f64> {
+    output.lines().find_map(|line| line.strip_prefix("tps = "))?.split(' ').next()?.parse().ok()
 }
 
 /// Answers a second, to callers that ask again as soon as they are answered.

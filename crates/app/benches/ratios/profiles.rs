@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use casement_test_support::program::{Cdp, Options, Pages, Server, Session, until};
 use serde_json::json;
 
 use crate::client::{Client, first_answer};
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Cdp, Options, Pages, Server, Session, until};
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUNDS: usize = 15;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use casement_agent_protocol::Channel;
 use casement_agent_protocol::client::{AgentClient, dial};
+use casement_test_support::program::{Options, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::copy_bidirectional;
@@ -20,7 +21,6 @@ use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 use crate::client::Client;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUND_TRIPS: usize = 4000;
@@ -29,7 +29,7 @@ const PIPELINED: usize = 10_000;
 const UNDER_WAY: usize = 200;
 const RUNS: usize = 9;
 const BIG: usize = 10_000_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The same for each of the ways.
 #[derive(Default)]
@@ -159,7 +159,7 @@ fn forwarder(runtime: &Runtime, folder: &TempDir, inside: PathBuf) -> anyhow::Re
         anyhow::Ok(())
     });
     let stream = UnixStream::connect(&path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
@@ -211,7 +211,7 @@ impl Way {
     fn open(stream: TcpStream, url: &str) -> anyhow::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Self::over(stream, url)
     }
 

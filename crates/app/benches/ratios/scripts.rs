@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Server};
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
 const CALLS: usize = 300;

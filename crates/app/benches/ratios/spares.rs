@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use casement_test_support::program::{Options, Server, until};
+
 use crate::client::{Client, first_answer};
 use crate::commits::Commits;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Options, Server, until};
 use crate::table::{Row, Table, ms};
 
 /// One of each shape is in reserve, and another one is begun the moment that one is taken.

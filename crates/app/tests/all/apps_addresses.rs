@@ -4,11 +4,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::ensure;
+use casement_test_support::program::{Clients, Options, Server};
 use serde_json::{Value, json};
 
 use super::internet::{Front, OURS, within};
 use super::programs::{Place, node, python, write_files};
-use super::support::{Clients, Options, Server};
 
 const NODE: &str = r"
 const Kernel = require('@onkernel/sdk');
@@ -36,13 +36,11 @@ import kernel, websocket
 
 app = kernel.App('shop')
 
-
 def ask(method, path, body=None):
     headers = {'Authorization': 'Bearer ' + os.environ['KERNEL_API_KEY'], 'Content-Type': 'application/json'}
     asked = urllib.request.Request(os.environ['KERNEL_BASE_URL'] + path, body, headers, method=method)
     with urllib.request.urlopen(asked, timeout=100) as answer:
         return answer.read()
-
 
 @app.action('drive')
 def drive(context):
@@ -99,7 +97,7 @@ fn drive(
 }
 
 #[test]
-fn a_program_drives_its_browser_whatever_the_public_address_is() -> anyhow::Result<()> {
+fn an_app_drives_its_browser_with_any_public_address() -> anyhow::Result<()> {
     within(|internet| {
         internet.name(NAME, &[OURS]);
         let options =

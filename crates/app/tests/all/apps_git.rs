@@ -10,12 +10,12 @@ use std::thread;
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use casement_test_support::program::{Clients, Options, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::host::dump;
 use super::programs::{Place, lines, python, write_files};
-use super::support::{Clients, Options, Server};
 
 const TOKEN: &str = "a-token-that-stands-nowhere-else";
 
@@ -23,7 +23,6 @@ const MAIN: &str = "
 import kernel
 
 app = kernel.App('shop')
-
 
 @app.action('echo')
 def echo(context, payload):
@@ -145,7 +144,7 @@ fn serve(stream: TcpStream, root: &Path) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_git_source_is_fetched_and_run_public_and_private_and_its_token_lies_nowhere() -> anyhow::Result<()> {
+fn public_and_private_git_sources_run_and_the_token_is_stored_nowhere() -> anyhow::Result<()> {
     let git = GitServer::start()?;
     git.repository("public/shop")?;
     git.repository("private/shop")?;
@@ -169,8 +168,11 @@ fn a_git_source_is_fetched_and_run_public_and_private_and_its_token_lies_nowhere
         let checksum = running["source_checksum"].as_str().context("no checksum")?.to_owned();
         assert!(checksum.len() == 64 && checksum.bytes().all(|byte| byte.is_ascii_hexdigit()), "{checksum}");
         checksums.push(checksum);
-        let said = lines(&server, id)?.join("\n");
-        assert!(said.contains("fetched commit") && !said.contains("the hook ran") && !said.contains(TOKEN), "{said}");
+        let log_lines = lines(&server, id)?.join("\n");
+        assert!(
+            log_lines.contains("fetched commit") && !log_lines.contains("the hook ran") && !log_lines.contains(TOKEN),
+            "{log_lines}"
+        );
         let echoed = place.invoke(version, "echo", &json!({ "payload": "[1]" }))?.expect(200)?.json()?;
         assert_eq!(echoed["output"], "[1]", "{echoed}");
     }

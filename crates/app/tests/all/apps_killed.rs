@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use anyhow::ensure;
+use casement_test_support::program::{Options, Server, until};
 use serde_json::json;
 
 use super::host::sql;
 use super::programs::{LONG, Place, lines};
-use super::support::{Options, Server, until};
 
 /// Notes every end of an invocation.
 const TRACE: &str = "
@@ -23,7 +23,7 @@ fn default_project(server: &Server) -> anyhow::Result<String> {
 }
 
 #[test]
-fn a_killed_server_goes_on_with_its_builds_and_calls_and_needs_no_build_for_what_ran() -> anyhow::Result<()> {
+fn builds_and_invocations_continue_after_a_killed_server_without_a_rebuild() -> anyhow::Result<()> {
     let mut server = Server::start(Options::default())?;
     sql(&server, TRACE)?;
     let project = default_project(&server)?;
@@ -66,9 +66,9 @@ fn a_killed_server_goes_on_with_its_builds_and_calls_and_needs_no_build_for_what
     assert_eq!(ends, "3|3|0", "each ended once, and nothing moved after its end");
 
     place.until_running(&building)?;
-    let said = lines(&server, &building)?;
-    let times = |text: &str| said.iter().filter(|line| line.contains(text)).count();
-    assert_eq!((times("loading main.py"), times("built before")), (2, 2), "{said:#?}");
+    let log_lines = lines(&server, &building)?;
+    let times = |text: &str| log_lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!((times("loading main.py"), times("built before")), (2, 2), "{log_lines:#?}");
     let echoed = place.invoke("2", "echo", &json!({ "payload": "[1]" }))?.expect(200)?.json()?;
     assert_eq!(echoed["output"], "[1]");
 

@@ -4,9 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::path::Path;
 
+use casement_test_support::program::{Options, Server, until};
+
 use super::host::count;
 use super::programs::{LONG, Place};
-use super::support::{Options, Server, until};
 
 /// Bytes of all files below a folder.
 fn bytes_below(folder: &Path) -> u64 {
@@ -29,7 +30,7 @@ fn nothing_stays(server: &Server) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_package_that_breaks_off_or_is_too_long_leaves_neither_bytes_nor_a_row() -> anyhow::Result<()> {
+fn an_incomplete_or_too_large_package_leaves_neither_bytes_nor_a_row() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let place = Place::new(&server, "uploads")?;
 

@@ -9,12 +9,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Options, Server, until};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::host::{count, sql};
-use super::support::http::Request;
-use super::support::{Options, Server, until};
 
 const SOON: Duration = Duration::from_secs(60);
 /// How often the server is killed, unless this variable says so.
@@ -69,7 +69,7 @@ impl Load {
 }
 
 #[test]
-fn a_change_that_a_killed_server_had_done_has_its_record() -> anyhow::Result<()> {
+fn a_change_made_before_a_kill_has_its_audit_record() -> anyhow::Result<()> {
     let kills = std::env::var(KILLS_VARIABLE).ok().map_or(Ok(KILLS), |text| text.parse())?;
     let flags = vec!["--max-profiles".to_owned(), "100000".to_owned()];
     let mut server = Server::start(Options { flags, ..Options::default() })?;
@@ -109,8 +109,7 @@ fn export(server: &Server, start: &str) -> anyhow::Result<(Vec<String>, String)>
 }
 
 #[test]
-fn an_export_into_the_future_has_every_call_that_was_answered_before_it_and_the_next_one_goes_on_there()
--> anyhow::Result<()> {
+fn an_export_into_the_future_has_every_answered_call_and_the_next_one_continues() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let load = Load::start(&server, 0, |_| Request::new("GET", "/browsers"));
     let (mut exported, mut start) = (Vec::new(), "2020-01-01".to_owned());

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::program::{Options, Server, Session, until};
 use serde_json::json;
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-
-use super::support::{Options, Server, Session, until};
 
 const LONG: Duration = Duration::from_secs(300);
 
@@ -43,14 +42,14 @@ impl SetClock {
         let library = "faketime/libfaketimeMT.so.1";
         let mut places = fs::read_dir("/usr/lib")?.flatten().map(|place| place.path().join(library));
         let library = places.find(|place| place.exists()).context("no libfaketime: `cargo xtask test` installs it")?;
-        let told = [
+        let variables = [
             ("LD_PRELOAD", library.display().to_string()),
             ("FAKETIME_TIMESTAMP_FILE", self.file().display().to_string()),
             ("FAKETIME_NO_CACHE", "1".to_owned()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
             ("DONT_FAKE_MONOTONIC", "1".to_owned()),
         ];
-        Ok(told.map(|(name, value)| (name.to_owned(), value)).to_vec())
+        Ok(variables.map(|(name, value)| (name.to_owned(), value)).to_vec())
     }
 }
 
@@ -67,7 +66,7 @@ fn made_at(session: &Session) -> anyhow::Result<OffsetDateTime> {
 }
 
 #[test]
-fn setting_the_clock_ends_no_idle_session_early_and_none_late_and_stops_no_pool() -> anyhow::Result<()> {
+fn a_clock_change_ends_no_idle_session_early_or_late_and_stops_no_pool() -> anyhow::Result<()> {
     let clock = SetClock::new()?;
     let mut server = Server::start(Options { variables: clock.variables()?, ..Options::default() })?;
     let patient = idle_for(&server, 1800)?;

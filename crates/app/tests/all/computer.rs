@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::png_size;
+use casement_test_support::program::{Cdp, Clients, Shared, until};
 use serde_json::{Value, json};
-
-use super::support::{Cdp, Clients, Shared, png_size, until};
 
 const SOON: Duration = Duration::from_secs(120);
 
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
-    let wish = json!({ "headless": headless, "start_url": pages.url("/form"), "timeout_seconds": 300 });
-    let session = server.create(&wish)?;
+    let body = json!({ "headless": headless, "start_url": pages.url("/form"), "timeout_seconds": 300 });
+    let session = server.create(&body)?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     let there = until("the form", SOON, || {
@@ -84,7 +84,7 @@ fn the_example_prints_the_text_of_a_page() -> anyhow::Result<()> {
 }
 
 #[test]
-fn what_a_caller_held_when_it_went_is_let_go() -> anyhow::Result<()> {
+fn keys_and_buttons_held_by_a_disconnected_caller_are_released() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green") }))?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
@@ -96,7 +96,7 @@ fn what_a_caller_held_when_it_went_is_let_go() -> anyhow::Result<()> {
     cdp.evaluate(&page, held)?;
     let drag = json!({ "path": [[10, 10], [200, 200]], "steps_per_segment": 1000, "step_delay_ms": 1000, "hold_keys": ["Shift"] });
     let path = format!("/browsers/{}/computer/drag_mouse", session.id());
-    let call = super::support::http::Request::new("POST", &path).bearer(server.key()).json(&drag);
+    let call = casement_test_support::program::http::Request::new("POST", &path).bearer(server.key()).json(&drag);
     let connection = call.start(server.address())?;
     until("the press", SOON, || {
         (cdp.evaluate(&page, "held.join()").ok()? == json!("keydown,mousedown")).then_some(())

@@ -76,7 +76,7 @@ fn item(n: usize, (title, url, [username, password, codes]): &(&str, &str, [&str
 }
 
 /// The request's path, if it is asked as it must be.
-fn asked(head: &[String]) -> Result<&str, (u16, &'static str)> {
+fn requested_path(head: &[String]) -> Result<&str, (u16, &'static str)> {
     let line = head.first().map(String::as_str).unwrap_or_default();
     let path = line.strip_prefix("GET ").and_then(|rest| rest.strip_suffix(" HTTP/1.1")).ok_or((405, "only GET"))?;
     let header = |name: &str| {
@@ -94,7 +94,7 @@ fn asked(head: &[String]) -> Result<&str, (u16, &'static str)> {
 
 fn answer(head: &[String], items: &[Value]) -> (u16, Value) {
     let refused = |status: u16, message: &str| (status, json!({ "status": status, "message": message }));
-    let path = match asked(head) {
+    let path = match requested_path(head) {
         Ok(path) => path,
         Err((status, message)) => return refused(status, message),
     };

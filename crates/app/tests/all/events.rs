@@ -6,10 +6,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Answer;
+use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 use serde_json::{Value, json};
-
-use super::support::http::Answer;
-use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 
 const SOON: Duration = Duration::from_secs(180);
 
@@ -61,7 +60,7 @@ fn assert_without_a_gap(events: &[Value]) -> anyhow::Result<()> {
 }
 
 #[test]
-fn calls_and_connections_are_told_and_a_session_that_has_ended_can_still_be_read() -> anyhow::Result<()> {
+fn calls_and_connections_are_events_that_can_be_read_after_the_session_ended() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let session = capturing(server, &["control", "connection"])?;
     let path = format!("/browsers/{}", session.id());
@@ -109,7 +108,7 @@ fn bidi(session: &Session) -> anyhow::Result<Cdp> {
 }
 
 #[test]
-fn webdriver_clients_are_told_of_by_their_source_and_classic_commands_as_calls() -> anyhow::Result<()> {
+fn webdriver_connections_are_events_with_a_source_and_classic_commands_are_calls() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let (webdriver, closed) = ("webdriver".to_owned(), Some("client_close".to_owned()));
     let session = capturing(server, &["control", "connection"])?;
@@ -131,10 +130,14 @@ fn webdriver_clients_are_told_of_by_their_source_and_classic_commands_as_calls()
         (of_type(&found, "cdp_disconnect").len() == expected).then_some(found)
     })?;
     assert_without_a_gap(&found)?;
-    let told = connections(&found);
-    assert_eq!(told[..2], [(webdriver.clone(), None), (webdriver.clone(), closed.clone())]);
-    assert_eq!(told.iter().filter(|one| **one == (webdriver.clone(), None)).count(), expected, "{told:?}");
-    assert_eq!(told.iter().filter(|one| **one == (webdriver.clone(), closed.clone())).count(), expected, "{told:?}");
+    let listed = connections(&found);
+    assert_eq!(listed[..2], [(webdriver.clone(), None), (webdriver.clone(), closed.clone())]);
+    assert_eq!(listed.iter().filter(|one| **one == (webdriver.clone(), None)).count(), expected, "{listed:?}");
+    assert_eq!(
+        listed.iter().filter(|one| **one == (webdriver.clone(), closed.clone())).count(),
+        expected,
+        "{listed:?}"
+    );
     for end in of_type(&found, "cdp_disconnect") {
         let data = &end["data"];
         assert!(data["duration_ms"].as_u64() > Some(0) && data["message_count"].as_u64() > Some(4), "{end}");
@@ -167,7 +170,7 @@ fn webdriver_clients_are_told_of_by_their_source_and_classic_commands_as_calls()
 }
 
 #[test]
-fn of_a_browser_that_dies_every_connection_is_told_to_have_lost_it() -> anyhow::Result<()> {
+fn every_connection_to_a_crashed_browser_has_an_event_of_its_loss() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let session = capturing(server, &["connection"])?;
     let _bidi = bidi(&session)?;
@@ -180,18 +183,18 @@ fn of_a_browser_that_dies_every_connection_is_told_to_have_lost_it() -> anyhow::
         (of_type(&found, "cdp_disconnect").len() == 3).then_some(found)
     })?;
     assert_without_a_gap(&found)?;
-    let mut told = connections(&found);
-    told.sort();
+    let mut listed = connections(&found);
+    listed.sort();
     let lost = Some("upstream_error".to_owned());
     let each = |source: &str| [(source.to_owned(), None), (source.to_owned(), lost.clone())];
     let [cdp, webdriver] = ["cdp", "webdriver"].map(each);
     let all = [&cdp[0], &cdp[1], &webdriver[0], &webdriver[0], &webdriver[1], &webdriver[1]];
-    assert_eq!(told.iter().collect::<Vec<_>>(), all);
+    assert_eq!(listed.iter().collect::<Vec<_>>(), all);
     Ok(())
 }
 
 #[test]
-fn what_is_captured_changes_at_once_and_off_means_nothing() -> anyhow::Result<()> {
+fn a_capture_change_applies_at_once_and_off_captures_nothing() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let session = server.headless()?;
     assert_eq!(session.0["telemetry"], Value::Null);
@@ -226,7 +229,7 @@ fn what_is_captured_changes_at_once_and_off_means_nothing() -> anyhow::Result<()
 }
 
 #[test]
-fn offsets_lead_through_their_own_question_alone() -> anyhow::Result<()> {
+fn an_offset_is_valid_for_its_own_query_only() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let (session, other) = (capturing(server, &["control"])?, capturing(server, &["control"])?);
     for session in [&session, &other] {
@@ -331,7 +334,7 @@ fn a_stream_can_be_resumed_without_a_gap_and_ends_with_its_session() -> anyhow::
 }
 
 #[test]
-fn a_server_killed_in_the_middle_of_a_burst_goes_on_without_a_gap() -> anyhow::Result<()> {
+fn events_have_no_gap_after_the_server_is_killed_during_a_burst() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options::reaching(&pages))?;
     let session = capturing(&server, &["console"])?;
@@ -356,11 +359,11 @@ fn a_server_killed_in_the_middle_of_a_burst_goes_on_without_a_gap() -> anyhow::R
     })?;
     let found = until("every line is stored or counted", SOON, || {
         let found = events(&server, &session).ok()?;
-        let told = found.iter().map(|one| match one["event"]["data"]["count"].as_u64() {
+        let listed = found.iter().map(|one| match one["event"]["data"]["count"].as_u64() {
             Some(lost) => lost,
             None => u64::from(one["event"]["type"] == "console_log"),
         });
-        (told.sum::<u64>() == 5000 + dones).then_some(found)
+        (listed.sum::<u64>() == 5000 + dones).then_some(found)
     })?;
     assert_without_a_gap(&found)?;
     let lines = of_type(&found, "console_log");
@@ -370,7 +373,7 @@ fn a_server_killed_in_the_middle_of_a_burst_goes_on_without_a_gap() -> anyhow::R
 }
 
 #[test]
-fn the_example_reads_and_follows_a_session() -> anyhow::Result<()> {
+fn the_telemetry_example_reads_and_follows_a_session() -> anyhow::Result<()> {
     let run = Clients::find()?.run(&Shared::get().server, "docs/examples/telemetry.py", &[])?;
     let last = run.stdout.lines().last().unwrap_or_default();
     assert!(last.contains("events: [") && last.contains("'api_call', 'console_log'"), "{}", run.stdout);

@@ -2,15 +2,14 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::archives::{python, zip};
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 use serde_json::json;
-
-use super::support::http::{Answer, Request};
-use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 
 const SOON: Duration = Duration::from_secs(180);
 
@@ -24,9 +23,9 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     )?;
 
     let invalid = |fields: &[&str]| {
-        let mut said = vec!["BadRequestError", "invalid_input"];
-        said.extend(fields);
-        json!(said)
+        let mut report = vec!["BadRequestError", "invalid_input"];
+        report.extend(fields);
+        json!(report)
     };
     let saw = json!({
         "taken": ["ConflictError", "name_conflict"],
@@ -53,11 +52,11 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
         "store": [invalid(&["url blocked"]), invalid(&["url invalid_format"])],
         "os": invalid(&["os not_allowed"]),
     });
-    let said = run.json()?;
+    let report = run.json()?;
     for (what, wanted) in saw.as_object().into_iter().flatten() {
-        assert_eq!(&said[what], wanted, "{what}");
+        assert_eq!(&report[what], wanted, "{what}");
     }
-    assert_eq!(said.as_object().map(serde_json::Map::len), saw.as_object().map(serde_json::Map::len));
+    assert_eq!(report.as_object().map(serde_json::Map::len), saw.as_object().map(serde_json::Map::len));
     Ok(())
 }
 
@@ -69,22 +68,6 @@ fn every_call_of_the_python_client_for_extensions_works_without_a_display() -> a
 #[test]
 fn every_call_of_the_python_client_for_extensions_works_with_a_display() -> anyhow::Result<()> {
     every_call_works(false)
-}
-
-/// Bytes that a line of Python writes to `out`.
-fn python(line: &str) -> anyhow::Result<Vec<u8>> {
-    let script = format!(
-        "import sys, io, zipfile, struct, stat, json\nout = io.BytesIO()\n{line}\nsys.stdout.buffer.write(out.getvalue())"
-    );
-    let done = Command::new("python3").args(["-W", "ignore", "-c", &script]).output()?;
-    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    Ok(done.stdout)
-}
-
-/// An archive of these names and texts.
-pub(super) fn zip(files: &[(&str, &str)]) -> anyhow::Result<Vec<u8>> {
-    let files = serde_json::to_string(files)?;
-    python(&format!("with zipfile.ZipFile(out, 'w') as z:\n  [z.writestr(n, t) for n, t in json.loads({files:?})]"))
 }
 
 const MANIFEST: &str = r#"'{"manifest_version":3,"name":"x","version":"1"}'"#;
@@ -115,7 +98,7 @@ pub(super) fn send(server: &Server, request: Request) -> anyhow::Result<Answer> 
 }
 
 #[test]
-fn hostile_archives_are_refused_before_anything_of_them_is_kept() -> anyhow::Result<()> {
+fn hostile_archives_are_refused_before_anything_is_stored() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let session = server.headless()?;
     let zip = |lines: &str| {
@@ -180,11 +163,11 @@ fn hostile_archives_are_refused_before_anything_of_them_is_kept() -> anyhow::Res
         ensure!(refused.status == 400, "{texts:?}: {}", refused.text());
     }
     assert_eq!(server.get("/extensions?name=hostile")?.json()?, json!([]));
-    let kept = std::fs::read_dir(server.data_dir().join("blobs")).into_iter().flatten().flatten();
+    let stored = std::fs::read_dir(server.data_dir().join("blobs")).into_iter().flatten().flatten();
     let folders = ["artifacts", "deployments", "extensions", "profiles", "replays"];
-    let kept: Vec<_> =
-        kept.map(|entry| entry.file_name()).filter(|name| !folders.iter().any(|folder| name == folder)).collect();
-    ensure!(kept.is_empty(), "only the folders of what is kept are there: {kept:?}");
+    let stored: Vec<_> =
+        stored.map(|entry| entry.file_name()).filter(|name| !folders.iter().any(|folder| name == folder)).collect();
+    ensure!(stored.is_empty(), "only the folders of what is kept are there: {stored:?}");
     // The session did not notice.
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
@@ -228,7 +211,7 @@ fn serve(mut stream: &TcpStream, packed: &[u8]) -> std::io::Result<()> {
 }
 
 #[test]
-fn an_extension_comes_from_the_store_as_a_zip_and_only_by_ways_that_are_allowed() -> anyhow::Result<()> {
+fn a_store_extension_is_a_zip_and_comes_only_from_allowed_destinations() -> anyhow::Result<()> {
     let archive = python(&format!("with zipfile.ZipFile(out, 'w') as z:\n  z.writestr('manifest.json', {MANIFEST})"))?;
     let mut packed = b"Cr24\x03\0\0\0\x05\0\0\0proof".to_vec();
     packed.extend_from_slice(&archive);
@@ -300,7 +283,7 @@ fn look(session: &Session, url: &str) -> anyhow::Result<(Cdp, String)> {
 }
 
 #[test]
-fn a_session_outlives_a_server_that_is_killed_while_its_browser_is_started_anew() -> anyhow::Result<()> {
+fn a_session_outlives_a_server_that_is_killed_during_its_browser_restart() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options::reaching(&pages))?;
     let archive = marking("late")?;
@@ -337,14 +320,15 @@ fn a_session_outlives_a_server_that_is_killed_while_its_browser_is_started_anew(
 }
 
 #[test]
-fn a_pool_whose_extension_chromium_does_not_take_waits_and_says_why() -> anyhow::Result<()> {
+fn a_pool_with_an_extension_that_chromium_rejects_backs_off_and_reports_why() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let archive = python(
         "with zipfile.ZipFile(out, 'w') as z:\n  \
          z.writestr('manifest.json', '{\"manifest_version\":3,\"name\":\"x\",\"version\":\"one\"}')",
     )?;
-    let kept = send(server, form("/extensions", &[("name", "broken")], &[("file", &archive)]))?.expect(201)?.json()?;
-    let create = json!({ "headless": true, "extensions": [{ "id": kept["id"] }] });
+    let stored =
+        send(server, form("/extensions", &[("name", "broken")], &[("file", &archive)]))?.expect(201)?.json()?;
+    let create = json!({ "headless": true, "extensions": [{ "id": stored["id"] }] });
     let refused = server.post("/browsers", &create)?.expect(400)?;
     ensure!(refused.text().contains("extensions: Chromium does not take"), "{}", refused.text());
     let pool = json!({ "name": "broken", "size": 1, "headless": true, "extensions": [{ "name": "broken" }] });
@@ -369,7 +353,7 @@ fn a_pool_whose_extension_chromium_does_not_take_waits_and_says_why() -> anyhow:
 }
 
 #[test]
-fn a_viewport_larger_than_the_display_can_become_restarts_the_browser_and_says_so() -> anyhow::Result<()> {
+fn a_viewport_larger_than_the_display_restarts_the_browser_and_reports_it() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.create(&json!({ "timeout_seconds": 300 }))?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
@@ -386,7 +370,7 @@ fn a_viewport_larger_than_the_display_can_become_restarts_the_browser_and_says_s
         targets.to_string().contains(&pages.url("/green")).then_some(())
     })?;
     let picture = server.post(&format!("{path}/computer/screenshot"), &json!({}))?.expect(200)?;
-    assert_eq!(super::support::png_size(&picture.body), Some((4000, 2600)));
+    assert_eq!(casement_test_support::png_size(&picture.body), Some((4000, 2600)));
     let far = json!({ "viewport": { "width": 16384, "height": 16384 } });
     let refused = server.send("PATCH", &path, Some(&far))?.expect(400)?.json()?;
     assert_eq!(refused["details"][0]["code"], "out_of_range");

@@ -6,15 +6,15 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Cdp, Options, Server, Shared, until};
 use serde_json::json;
 
 use super::host::{metric, server_process};
 use super::hostile::direct;
-use super::support::http::{Answer, Request};
-use super::support::{Cdp, Options, Server, Shared, until};
 
 #[test]
-fn a_megabyte_of_headers_is_refused_and_costs_nobody_else() -> anyhow::Result<()> {
+fn a_megabyte_of_headers_is_refused_and_affects_no_other_client() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let one = Request::new("GET", "/browsers").bearer(server.key()).header("X-Much", &"a".repeat(1 << 20));
     let mut many = Request::new("GET", "/browsers").bearer(server.key());
@@ -53,26 +53,26 @@ fn resident(server: &Server) -> anyhow::Result<u64> {
 }
 
 #[test]
-fn a_client_that_stops_reading_is_cut_off_and_costs_no_memory() -> anyhow::Result<()> {
+fn a_client_that_stops_reading_is_disconnected_and_costs_no_memory() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = server.headless()?;
     let before = resident(&server)?;
     let open = r#"casement_relays_open{channel="cdp"}"#;
-    let mut deaf = direct(session.id(), session.token()).remove(0).start(server.address())?;
-    read_head(&mut deaf)?;
+    let mut stalled = direct(session.id(), session.token()).remove(0).start(server.address())?;
+    read_head(&mut stalled)?;
     let large = json!({ "expression": "'x'.repeat(30000000)", "returnByValue": true });
     let target = Cdp::connect(session.text("cdp_ws_url"))?.call("Target.getTargets", &json!({}))?;
     let target = target["targetInfos"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "page")).cloned();
     let target = target.context("no page")?["targetId"].clone();
     let attach =
         json!({ "id": 1, "method": "Target.attachToTarget", "params": { "targetId": target, "flatten": true } });
-    deaf.write_all(&frame(&attach.to_string()))?;
-    let attached = read_until(&mut deaf, "\"sessionId\":\"")?;
+    stalled.write_all(&frame(&attach.to_string()))?;
+    let attached = read_until(&mut stalled, "\"sessionId\":\"")?;
     let (_, rest) = attached.split_once("\"sessionId\":\"").context("no session")?;
     let page = rest.split('"').next().context("no session")?;
     for id in 2..8 {
         let ask = json!({ "id": id, "sessionId": page, "method": "Runtime.evaluate", "params": large });
-        deaf.write_all(&frame(&ask.to_string()))?;
+        stalled.write_all(&frame(&ask.to_string()))?;
     }
 
     let mut most = 0;

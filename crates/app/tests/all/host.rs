@@ -1,15 +1,16 @@
 //! What the tests of failures look at and break on the host: the private database, and the processes of one session.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
+use casement_test_support::program::{Cdp, Process, Server, Session, processes_of, remains_of, until};
 use serde_json::json;
 use ulid::Ulid;
 
-use super::support::{Cdp, Process, Server, Session, processes_of, until};
+const SOON: Duration = Duration::from_secs(60);
 
 /// What a process holds of its own, in MiB.
 pub(super) fn resident(pid: i32) -> anyhow::Result<u64> {
@@ -167,4 +168,44 @@ pub(super) fn until_ended_well(server: &mut Server, process: &Process) -> anyhow
     ensure!(code == "0", "the server ended with the status {code}");
     // Only takes note: a process that has ended cannot be killed.
     server.kill()
+}
+
+pub(super) fn create_pool(server: &Server, name: &str, size: u32) -> anyhow::Result<()> {
+    let body = json!({ "name": name, "size": size, "headless": true });
+    server.post("/browser_pools", &body)?.expect(201).map(drop)
+}
+
+/// Deletes a pool with all that it has.
+pub(super) fn delete_pool(server: &Server, pool: &str) -> anyhow::Result<()> {
+    server.send("DELETE", &format!("/browser_pools/{pool}"), Some(&json!({ "force": true })))?.expect(204).map(drop)
+}
+
+/// Until the database says so many.
+pub(super) fn until_count(server: &Server, statement: &str, wanted: impl Fn(u64) -> bool) -> anyhow::Result<()> {
+    until(statement, SOON, || count(server, statement).ok().filter(|found| wanted(*found)).map(drop))
+}
+
+pub(super) fn control_groups_named(browser: &str) -> Vec<String> {
+    let controllers = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+    let ours = controllers.map(|entry| entry.path().join("casement")).chain(["/sys/fs/cgroup/casement".into()]);
+    let groups = ours.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+    groups.map(|entry| entry.path().display().to_string()).filter(|path| path.contains(browser)).collect()
+}
+
+/// The users of this machine that are still set aside for sandboxes at or below a directory.
+pub(super) fn claims_below(dir: &Path) -> Vec<String> {
+    let claims = fs::read_dir("/run/casement/uids").into_iter().flatten().flatten();
+    let is_below =
+        |claim: &fs::DirEntry| fs::read_to_string(claim.path()).is_ok_and(|of| Path::new(&of).starts_with(dir));
+    claims.filter(is_below).map(|claim| format!("the claim {claim:?}")).collect()
+}
+
+/// What is left of a sandbox on this machine, a line each.
+pub(super) fn remains_of_sandbox(server: &Server, id: &str) -> Vec<String> {
+    let dir = sandbox(server, id);
+    let mut left = remains_of(&dir);
+    left.extend(dir.exists().then(|| format!("{}", dir.display())));
+    left.extend(control_groups_named(id));
+    left.extend(claims_below(&dir));
+    left
 }

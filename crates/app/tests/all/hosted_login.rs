@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::program::{Clients, Shared, until};
 use serde_json::json;
 
 use super::host::sql;
 use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site, uuid};
 use super::login_ways::LOCKED;
-use super::support::{Clients, Shared, until};
 
 /// Kept to be looked at, in the folder that cargo gives tests for such things.
 const PICTURES: [&str; 6] =
@@ -89,7 +89,7 @@ const FORM: &str = "- status: The site asks for the following. What you type goe
 const REST: &str = "- region \"The browser of the login\":\n  - button \"Show the browser\"\n- paragraph: This page expires in some minutes.";
 
 #[test]
-fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_everything() -> anyhow::Result<()> {
+fn the_hosted_page_shows_its_end_and_announces_every_change_to_screen_readers() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let sites = ["expiring", "locked", "deleted", "steps"].map(|name| Site::new(pages, &format!("shop-hosted-{name}")));
     let [expiring, locked, deleted, steps] = &sites;
@@ -121,7 +121,7 @@ fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_ever
     }
 
     let title = "- heading \"Sign in to localhost\" [level=1]\n";
-    let asked = format!("{title}{FORM}{REST}");
+    let question = format!("{title}{FORM}{REST}");
     let over = |title: &str, words: &str| json!([title, format!("- heading \"{title}\" [level=1]\n- status: {words}")]);
     let refused = "- alert: Wrong user name or password.\n";
     let form = FORM.replace("textbox \"User name\"", "textbox \"User name\": ann");
@@ -133,7 +133,7 @@ fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_ever
     assert_eq!(
         run.json()?,
         json!({
-            "asked": asked,
+            "asked": question,
             "way": ["User name", "Password", "Show Password", "Continue", "Show the browser"],
             "expired": over("This login has expired", "It took too long. Ask for a new link."),
             "late": [410, "This link was used"],
@@ -142,7 +142,7 @@ fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_ever
                 "\"The site said: Your account has been locked. Call us. Ask for a new link to try again.\"",
             ),
             "deleted": over("This login is over", "It was canceled, or begun anew."),
-            "narrow": asked,
+            "narrow": question,
             "refused": ["Password", format!("{title}{status}{refused}{fields}{REST}")],
             "choices": [["Text a code to *** 42", "Email a code to a***@shop.test"], format!("{title}{choices}{REST}")],
             "code": ["Code", format!("{title}{code}{REST}")],

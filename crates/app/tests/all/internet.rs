@@ -44,7 +44,7 @@ pub(super) struct Internet {
 #[derive(Default)]
 struct Names {
     answers: Mutex<HashMap<String, VecDeque<Ipv4Addr>>>,
-    asked: Mutex<Vec<String>>,
+    lookups: Mutex<Vec<String>>,
 }
 
 /// Ends when this goes.
@@ -127,8 +127,8 @@ impl Internet {
     }
 
     /// How often a name was asked for its addresses.
-    pub(super) fn asked(&self, name: &str) -> usize {
-        self.names.asked.lock().iter().filter(|one| *one == name).count()
+    pub(super) fn lookups(&self, name: &str) -> usize {
+        self.names.lookups.lock().iter().filter(|one| *one == name).count()
     }
 
     /// Serves one page at an address; counts who comes.
@@ -153,12 +153,12 @@ impl Internet {
         let mut command = Command::new("python3");
         command.args(["-u", "-c", TLS]).args([certificate.as_os_str(), key.as_os_str(), address.to_string().as_ref()]);
         let (server, lines) = inside(&self.world, || Holder::start(&mut command))?;
-        let said = Arc::<Mutex<Vec<String>>>::default();
-        let heard = Arc::clone(&said);
+        let log = Arc::<Mutex<Vec<String>>>::default();
+        let received = Arc::clone(&log);
         thread::spawn(move || {
-            lines.lines().map_while(Result::ok).for_each(|line| heard.lock().push(line));
+            lines.lines().map_while(Result::ok).for_each(|line| received.lock().push(line));
         });
-        Ok(Tls { _server: server, said })
+        Ok(Tls { _server: server, log })
     }
 
     /// An operator's reverse proxy at our own address: what comes to port 80, and with TLS to 443, goes on to a server.
@@ -215,13 +215,13 @@ pub(super) fn certificate(directory: &Path, name: &str) -> anyhow::Result<[PathB
 /// A TLS server.
 pub(super) struct Tls {
     _server: Holder,
-    said: Arc<Mutex<Vec<String>>>,
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Tls {
     /// The handshakes of requests so far: `full` or `resumed`.
     pub(super) fn handshakes(&self) -> Vec<String> {
-        self.said.lock().clone()
+        self.log.lock().clone()
     }
 }
 
@@ -284,7 +284,7 @@ impl Names {
         let code = if known.is_some() { 0x80 } else { 0x83 };
         let address = match known {
             Some(known) if kind == A => {
-                self.asked.lock().push(name);
+                self.lookups.lock().push(name);
                 if known.len() > 1 { known.pop_front() } else { known.front().copied() }
             }
             _ => None,

@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Options, Server, until};
 use serde_json::json;
 
 use super::host::{count, sql};
-use super::support::http::{Answer, Request};
-use super::support::{Options, Server, until};
 
 /// Notes, with every change of a session, how many live just then.
 const TRACE: &str = "
@@ -43,7 +43,7 @@ fn live(server: &Server) -> anyhow::Result<u64> {
 }
 
 #[test]
-fn a6_a7_the_limits_are_met_exactly_under_a_rush_and_obeyed_at_once_when_they_change() -> anyhow::Result<()> {
+fn concurrent_creates_meet_the_limits_exactly_and_changes_apply_at_once() -> anyhow::Result<()> {
     let server = Server::start(Options { spares: 1, ..Options::default() })?;
     sql(&server, TRACE)?;
     sql(&server, "update organizations set max_concurrent_sessions = 3")?;

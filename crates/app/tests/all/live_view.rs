@@ -1,8 +1,7 @@
 //! A person at `browser_live_view_url`, in a browser of the person's own.
 
+use casement_test_support::program::{Clients, Session, Shared};
 use serde_json::{Value, json};
-
-use super::support::{Clients, Session, Shared};
 
 fn at_the_live_view(session: &Session) -> anyhow::Result<Value> {
     let Shared { server, pages } = Shared::get();
@@ -10,8 +9,8 @@ fn at_the_live_view(session: &Session) -> anyhow::Result<Value> {
     let arguments = [session.text("browser_live_view_url"), session.text("cdp_ws_url"), &pages.url(""), &headless];
     let run = Clients::find()?.run(server, "crates/app/tests/scripts/live_view.mjs", &arguments)?;
     // To be looked at: the folder that cargo gives tests for such things.
-    let kept = format!("{}/live-{}.png", env!("CARGO_TARGET_TMPDIR"), session.0["headless"]);
-    std::fs::write(kept, run.file("live.png")?)?;
+    let copy_path = format!("{}/live-{}.png", env!("CARGO_TARGET_TMPDIR"), session.0["headless"]);
+    std::fs::write(copy_path, run.file("live.png")?)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     run.json()
 }

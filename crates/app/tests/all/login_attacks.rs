@@ -2,13 +2,13 @@
 //! token do in the browser of a login.
 
 use anyhow::ensure;
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Options, Pages, Server};
 use serde_json::{Value, json};
 
 use super::connect_server::{ConnectServer, TOKEN};
 use super::credential_providers::PATH;
 use super::login_site::{Connection, PASSWORD, Site};
-use super::support::http::Request;
-use super::support::{Options, Pages, Server};
 
 const BANK: &str = "s3cret-of-the-bank";
 const NOWHERE: &str = "s3cret-without-a-site";
@@ -68,11 +68,11 @@ fn tried(connection: &Connection<'_>) -> anyhow::Result<Value> {
 
 /// What came to the server of all that was typed.
 fn stolen(pages: &Pages) -> Vec<String> {
-    pages.asked().into_iter().filter(|line| line.contains("stolen?")).collect()
+    pages.requests().into_iter().filter(|line| line.contains("stolen?")).collect()
 }
 
 #[test]
-fn a_secret_is_typed_into_pages_of_its_own_site_whatever_the_connection_says() -> anyhow::Result<()> {
+fn a_secret_is_typed_only_into_pages_of_its_own_site() -> anyhow::Result<()> {
     let (pages, _store, server, _) = vault(&json!({}))?;
     let credential =
         json!({ "name": "bank", "domain": "bank.example", "values": { "username": "ann", "password": STORED } });
@@ -108,8 +108,8 @@ fn a_secret_is_typed_into_pages_of_its_own_site_whatever_the_connection_says() -
         let connection = Connection::at(&server, &format!("thief-{n}"), &site.url(page), more)?;
         let over = tried(&connection)?;
         ensure!(over["error_code"] == "domain_not_allowed", "{what}: {over}");
-        let said = over["error_message"].as_str().unwrap_or_default();
-        ensure!(said.ends_with("nothing was typed"), "{what}: {said}");
+        let message = over["error_message"].as_str().unwrap_or_default();
+        ensure!(message.ends_with("nothing was typed"), "{what}: {message}");
         connection.until_closed()?;
     }
     ensure!(stolen(&pages).is_empty(), "{:?}", stolen(&pages));
@@ -144,7 +144,7 @@ fn project(server: &Server, name: &str) -> anyhow::Result<(String, String)> {
 }
 
 #[test]
-fn a_provider_is_there_for_the_keys_of_the_projects_that_it_is_lent_to() -> anyhow::Result<()> {
+fn a_provider_is_visible_only_to_keys_of_the_projects_it_is_shared_with() -> anyhow::Result<()> {
     let (pages, store, server, provider) = vault(&json!({}))?;
     ensure!(server.get(&provider)?.expect(200)?.json()?["project_ids"] == json!([]), "it is lent to nobody by itself");
     let (one, key) = project(&server, "one")?;
@@ -155,13 +155,13 @@ fn a_provider_is_there_for_the_keys_of_the_projects_that_it_is_lent_to() -> anyh
         Request::new("POST", "/auth/connections").bearer(key).json(&body).send(server.address())
     };
     let own = json!({ "provider": "Team", "path": "Team/Own" });
-    let asked = store.connections();
+    let connections_before = store.connections();
     let unknown = create(&key, "x", &json!({ "provider": "Nobody", "path": "Team/Own" }))?.expect(400)?.json()?;
     for credential in [&own, &json!({ "provider": "Team", "auto": true }), &json!({ "auto": true })] {
         let refused = create(&key, "x", credential)?.expect(400)?.json()?;
         ensure!(refused == unknown, "it is as if there were none: {refused}");
     }
-    ensure!(store.connections() == asked, "the store was asked");
+    ensure!(store.connections() == connections_before, "the store was asked");
 
     for bad in ["nonsense", "01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
         let refused = server.send("PATCH", &provider, Some(&json!({ "project_ids": [bad] })))?.expect(400)?.json()?;
@@ -175,7 +175,7 @@ fn a_provider_is_there_for_the_keys_of_the_projects_that_it_is_lent_to() -> anyh
     let call =
         |method: &str, tail: &str| Request::new(method, &format!("{path}{tail}")).bearer(&key).send(server.address());
     let until = |status: &str| {
-        super::support::until(status, super::login_site::SOON, || {
+        casement_test_support::program::until(status, super::login_site::SOON, || {
             let now = call("GET", "").ok()?.json().ok()?;
             (now["flow_status"] == status && now["browser_session_id"].is_null()).then_some(now)
         })
@@ -199,7 +199,7 @@ fn a_provider_is_there_for_the_keys_of_the_projects_that_it_is_lent_to() -> anyh
 }
 
 #[test]
-fn nothing_but_the_login_gets_into_its_browser() -> anyhow::Result<()> {
+fn no_other_caller_can_enter_the_browser_of_a_login() -> anyhow::Result<()> {
     let (pages, _store, server, _) = vault(&json!({}))?;
     let (id, key) = project(&server, "one")?;
     let site = Site::new(&pages, "closed");
@@ -211,7 +211,7 @@ fn nothing_but_the_login_gets_into_its_browser() -> anyhow::Result<()> {
     let made = of_project("POST", "/auth/connections", Some(&body))?.expect(201)?.json()?;
     let path = format!("/auth/connections/{}", made["id"].as_str().unwrap_or_default());
     of_project("POST", &format!("{path}/login"), Some(&json!({})))?.expect(200)?;
-    let waiting = super::support::until("waiting for input", super::login_site::SOON, || {
+    let waiting = casement_test_support::program::until("waiting for input", super::login_site::SOON, || {
         let now = of_project("GET", &path, None).ok()?.json().ok()?;
         (now["flow_step"] == "AWAITING_INPUT").then_some(now)
     })?;
@@ -264,7 +264,7 @@ fn nothing_but_the_login_gets_into_its_browser() -> anyhow::Result<()> {
     Request::new("GET", &live).send(server.address())?.expect(200)?;
     let values = json!({ "fields": super::login_site::ann(PASSWORD) });
     of_project("POST", &format!("{path}/submit"), Some(&values))?.expect(202)?;
-    super::support::until("logged in", super::login_site::SOON, || {
+    casement_test_support::program::until("logged in", super::login_site::SOON, || {
         (of_project("GET", &path, None).ok()?.json().ok()?["flow_status"] == "SUCCESS").then_some(())
     })
 }

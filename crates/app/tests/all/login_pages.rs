@@ -10,14 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use casement_test_support::program::{Cdp, Options, Server, body, until};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::host::sql;
-use super::login_files::{Login, Origins, given, logins, response};
 use super::login_site::{Connection, SOON, uuid};
-use super::support::{Cdp, Options, Server, body, until};
+use casement_test_support::login_pages::{Login, Origins, given, logins, response};
 
 /// How many log in at a time.
 const AT_A_TIME: usize = 4;
@@ -31,15 +31,15 @@ const ALONE: [&str; 5] = ["totp", "code", "sms", "elsewhere", "FAILED"];
 
 /// What a flow tells of a login, by what is to be understood of it.
 fn wanted(login: &Login) -> Vec<String> {
-    if let Some((_, told)) = OTHERWISE.iter().find(|(name, _)| *name == login.name) {
-        return told.split(" > ").map(str::to_owned).collect();
+    if let Some((_, steps)) = OTHERWISE.iter().find(|(name, _)| *name == login.name) {
+        return steps.split(" > ").map(str::to_owned).collect();
     }
-    login.expect.split(" > ").filter_map(told).collect()
+    login.expect.split(" > ").filter_map(expected_step).collect()
 }
 
 /// What a flow tells of one thing that is understood; `None`: it does that by itself.
-fn told(part: &str) -> Option<String> {
-    let said = |kind: &str| Some(part.split_once(&format!("{kind}("))?.1.split_once(')')?.0);
+fn expected_step(part: &str) -> Option<String> {
+    let text_of = |kind: &str| Some(part.split_once(&format!("{kind}("))?.1.split_once(')')?.0);
     let first = part.split(['(', ' ']).next().unwrap_or_default();
     Some(match first {
         "step" => return None,
@@ -49,7 +49,7 @@ fn told(part: &str) -> Option<String> {
         "external" | "captcha" => "elsewhere".to_owned(),
         "choices" => "choices".to_owned(),
         _ => {
-            let refusal = |kind| said(kind).map(|words| format!(": {words}"));
+            let refusal = |kind| text_of(kind).map(|words| format!(": {words}"));
             let over = refusal("locked").or_else(|| refusal("rate-limited"));
             if let Some(words) = over {
                 return Some(format!("credentials_rejected{words}"));
@@ -58,7 +58,7 @@ fn told(part: &str) -> Option<String> {
                 return Some(format!("navigation_failed{words}"));
             }
             let words = refusal("rejected").unwrap_or_default();
-            let fields = said("fields").unwrap_or_default().split(' ').filter(|word| !is_count(word));
+            let fields = text_of("fields").unwrap_or_default().split(' ').filter(|word| !is_count(word));
             format!("fields({}){words}", fields.collect::<Vec<_>>().join(" "))
         }
     })
@@ -74,7 +74,7 @@ struct Person<'a> {
     connection: Connection<'a>,
     login: &'a Login,
     /// What was told so far.
-    told: Vec<String>,
+    steps: Vec<String>,
     wronged: bool,
     chosen: bool,
     /// What was done elsewhere last.
@@ -93,10 +93,10 @@ impl Person<'_> {
                 now["flow_status"] != "IN_PROGRESS" || now["flow_step"] == "AWAITING_INPUT" || waits
             })?;
             if now["flow_status"] != "IN_PROGRESS" {
-                self.told.push(over(&now));
+                self.steps.push(over(&now));
                 return Ok(());
             }
-            if self.told.len() == wanted {
+            if self.steps.len() == wanted {
                 return Ok(());
             }
             if now["flow_step"] == "AWAITING_INPUT" {
@@ -127,7 +127,7 @@ impl Person<'_> {
         ensure!(taken.status == 202, "{answer}: {taken:?}");
         self.chosen |= choice.is_some();
         self.wronged |= choice.is_none() && wrong;
-        self.told.push(asked(now));
+        self.steps.push(request_step(now));
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl Person<'_> {
         let page = cdp.page()?;
         cdp.evaluate(&page, "void acted()")?;
         self.elsewhere = now["external_action_message"].clone();
-        self.told.push("elsewhere".to_owned());
+        self.steps.push("elsewhere".to_owned());
         Ok(())
     }
 }
@@ -176,17 +176,17 @@ fn choice_of(now: &Value, wanted: &str) -> Option<String> {
 }
 
 /// What is asked for, as `wanted` has it.
-fn asked(now: &Value) -> String {
+fn request_step(now: &Value) -> String {
     let fields: Vec<_> = all(&now["fields"]).map(|field| what(now, field)).collect();
-    let said = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
-    if fields.is_empty() { format!("choices{said}") } else { format!("fields({}){said}", fields.join(" ")) }
+    let reason = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
+    if fields.is_empty() { format!("choices{reason}") } else { format!("fields({}){reason}", fields.join(" ")) }
 }
 
 /// How it ended, as `wanted` has it.
 fn over(now: &Value) -> String {
-    let said = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
+    let reason = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
     match now["error_code"].as_str() {
-        Some(code) => format!("{code}{said}"),
+        Some(code) => format!("{code}{reason}"),
         None => text(&now["flow_status"]),
     }
 }
@@ -202,7 +202,7 @@ fn text(value: &Value) -> String {
 /// How a login ended.
 struct Ended {
     name: String,
-    told: String,
+    steps: String,
     wanted: String,
     took: Duration,
     /// Its connection, if it could log in again without anybody.
@@ -212,27 +212,27 @@ struct Ended {
 fn log_in(server: &Server, origins: &Origins, login: &Login) -> Ended {
     let wanted = wanted(login);
     let began = Instant::now();
-    let told = (|| {
+    let steps = (|| {
         let url = format!("{}/{}/login", origins.shop, login.name);
         let more = json!({ "allowed_domains": ["127.0.0.1"] });
         let connection = Connection::at(server, &login.name, &url, &more)?;
-        let (told, elsewhere) = (Vec::new(), Value::Null);
-        let mut person = Person { connection, login, told, wronged: false, chosen: false, elsewhere };
+        let (steps, elsewhere) = (Vec::new(), Value::Null);
+        let mut person = Person { connection, login, steps, wronged: false, chosen: false, elsewhere };
         let done = person.log_in(wanted.len());
         let took = began.elapsed();
         if let Err(error) = done {
-            person.told.push(format!("FAILED: {error:#}"));
+            person.steps.push(format!("FAILED: {error:#}"));
         }
         let can = person.connection.get()?["can_reauth"] == true;
-        let told = person.told.join(" > ");
-        ensure!(!can || !ALONE.iter().any(|what| told.contains(what)), "it could not log in by itself: {told}");
+        let steps = person.steps.join(" > ");
+        ensure!(!can || !ALONE.iter().any(|what| steps.contains(what)), "it could not log in by itself: {steps}");
         if !can {
             server.delete(&person.connection.path(""))?.expect(204)?;
         }
-        anyhow::Ok((told, took, can.then_some(person.connection.id)))
+        anyhow::Ok((steps, took, can.then_some(person.connection.id)))
     })();
-    let (told, took, can_reauth) = told.unwrap_or_else(|error| (format!("FAILED: {error:#}"), began.elapsed(), None));
-    Ended { name: login.name.clone(), told, wanted: wanted.join(" > "), took, can_reauth }
+    let (steps, took, can_reauth) = steps.unwrap_or_else(|error| (format!("FAILED: {error:#}"), began.elapsed(), None));
+    Ended { name: login.name.clone(), steps, wanted: wanted.join(" > "), took, can_reauth }
 }
 
 /// Logs in at all of them, some at a time.
@@ -254,14 +254,14 @@ fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow
 
 /// Says how many ended right, and how long it took to be logged in; all must.
 fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
-    let right = ended.iter().filter(|one| one.told == one.wanted).count();
+    let right = ended.iter().filter(|one| one.steps == one.wanted).count();
     let mut took: Vec<_> = ended.iter().filter(|one| one.wanted.ends_with("SUCCESS")).map(|one| one.took).collect();
     took.sort_unstable();
     let p50 = took.get(took.len() / 2).copied().unwrap_or_default();
     eprintln!("{what}: {right} of {} pages, p50 {:.1} s", ended.len(), p50.as_secs_f64());
-    let wrong = ended.iter().filter(|one| one.told != one.wanted);
+    let wrong = ended.iter().filter(|one| one.steps != one.wanted);
     let wrong: String =
-        wrong.map(|one| format!("\n{}\n    is {}\nshould {}", one.name, one.told, one.wanted)).collect();
+        wrong.map(|one| format!("\n{}\n    is {}\nshould {}", one.name, one.steps, one.wanted)).collect();
     ensure!(wrong.is_empty(), "{what}: ended otherwise:{wrong}");
     Ok(())
 }
@@ -281,8 +281,8 @@ fn log_in_again(server: &Server, ended: &[&Ended]) -> anyhow::Result<Vec<Ended>>
             let event = again(server, id).with_context(|| format!("of {}", one.name))?;
             let at = |key: &str| OffsetDateTime::parse(&text(&event[key]), &Rfc3339);
             let took = Duration::try_from(at("updated_at")? - at("timestamp")?)?;
-            let (name, told, wanted) = (one.name.clone(), text(&event["status"]), "SUCCESS".to_owned());
-            all.push(Ended { name, told, wanted, took, can_reauth: None });
+            let (name, steps, wanted) = (one.name.clone(), text(&event["status"]), "SUCCESS".to_owned());
+            all.push(Ended { name, steps, wanted, took, can_reauth: None });
         }
     }
     Ok(all)
@@ -321,7 +321,7 @@ fn answer(mut stream: TcpStream, logins: &[Login], origins: &Origins) -> std::io
 }
 
 #[test]
-fn flows_end_right_at_every_page_of_the_collection() -> anyhow::Result<()> {
+fn login_flows_end_as_expected_at_every_page_of_the_collection() -> anyhow::Result<()> {
     let only = std::env::var(ONLY);
     let mut files = logins("own")?;
     files.extend(logins("products")?);

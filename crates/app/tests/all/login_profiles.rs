@@ -3,18 +3,18 @@
 use std::thread;
 
 use anyhow::ensure;
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Server, Session, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::sql;
 use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, ann, uuid};
-use super::support::http::Request;
-use super::support::{Cdp, Server, Session, Shared, until};
 
 /// How many begin a login at the same moment.
 const AT_ONCE: usize = 8;
 
 #[test]
-fn many_who_begin_a_login_at_once_begin_one() -> anyhow::Result<()> {
+fn concurrent_starts_of_a_login_start_one() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-at-once");
     let connection = Connection::new(server, &site, &json!({}))?;
@@ -103,8 +103,7 @@ fn due(connection: &Connection<'_>) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_look_waits_for_a_session_that_uses_the_profile_and_saves_nothing_over_one_that_comes_later() -> anyhow::Result<()>
-{
+fn a_health_check_waits_for_sessions_of_its_profile_and_overwrites_no_save() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let values = json!({ "name": "beside", "domain": "localhost", "values": { "email": "ann", "password": PASSWORD } });
     server.post("/credentials", &values)?.expect(201)?;
@@ -134,15 +133,15 @@ fn a_look_waits_for_a_session_that_uses_the_profile_and_saves_nothing_over_one_t
     assert_eq!(sessions_of(server, &used.profile)?, 1);
     assert_eq!(client.evaluate(&page, "window.mark")?, 42);
     let home = format!("GET {}", site.path("home"));
-    let asked = || pages.asked().iter().filter(|one| **one == home).count();
-    let mut before = asked();
+    let requests = || pages.requests().iter().filter(|one| **one == home).count();
+    let mut before = requests();
     pages.hold(&site.path("home"));
     drop(client);
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
     // Now it is looked; and somebody comes and goes before that is over.
     let comes_and_goes = |before: usize| -> anyhow::Result<String> {
-        until("the look", SOON, || (asked() > before).then_some(()))?;
+        until("the look", SOON, || (requests() > before).then_some(()))?;
         let session = saving(server, &used.profile)?;
         let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = client.page()?;
@@ -164,7 +163,7 @@ fn a_look_waits_for_a_session_that_uses_the_profile_and_saves_nothing_over_one_t
         ensure!(over < 5, "no look waits for as long as somebody comes and goes");
         failed = over;
         used.until_closed()?;
-        before = asked();
+        before = requests();
         due(&used)?;
     };
     site.put("home", HOME);

@@ -1,12 +1,12 @@
 //! Logins with what credential providers have: found by the site or named, of both kinds of store, with codes of an app; nobody is asked.
 
+use casement_test_support::program::{Options, Pages, Server};
 use serde_json::{Value, json};
 
 use super::connect_server::{ConnectServer, TOKEN};
 use super::credential_providers::{FILE_PASSWORD, PATH, keepass};
 use super::login_site::{Connection, LOGIN, PASSWORD, Site};
 use super::login_ways::{SECRET, ask_for_app_code};
-use super::support::{Options, Pages, Server};
 
 /// What the store has beside the login of the site, for the same site under another name.
 const OTHER: &str = "s3cret-of-another-site";
@@ -26,7 +26,7 @@ fn site<'a>(pages: &'a Pages, name: &str, password: &str) -> Site<'a> {
 }
 
 #[test]
-fn an_item_of_a_provider_logs_in_by_itself_whether_it_is_named_or_found() -> anyhow::Result<()> {
+fn a_provider_item_logs_in_automatically_whether_it_is_named_or_found() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let app = format!("otpauth://totp/Shop:ann?secret={SECRET}");
     let store = ConnectServer::start(&[

@@ -9,13 +9,13 @@ use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use casement_domain::credential::TotpSecret;
+use casement_test_support::program::{Options, Pages, Server, Session, processes_of, until};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
 use super::host::{browser_of, dump, sandbox, server_process};
 use super::login_site::{Connection, LOGIN, RIDDLE, SOON, Site, ann};
 use super::login_ways::TOTP;
-use super::support::{Options, Pages, Server, Session, processes_of, until};
 
 const TYPED: &str = "tAb7-typed-horse-Q9";
 const MISTYPED: &str = "tAb7-mistyped-cow-Q8";
@@ -144,7 +144,7 @@ fn now() -> OffsetDateTime {
 }
 
 #[test]
-fn what_logins_were_given_stands_nowhere_afterwards() -> anyhow::Result<()> {
+fn secrets_of_logins_are_found_nowhere_afterwards() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let variables = vec![("CASEMENT_LOG".to_owned(), "trace".to_owned())];
     let server = Server::start(Options { variables, ..Options::reaching(&pages) })?;
@@ -171,9 +171,9 @@ fn what_logins_were_given_stands_nowhere_afterwards() -> anyhow::Result<()> {
     connection.until("refused", |now| now["website_error"].is_string())?;
     connection.until_awaiting()?;
     connection.submit(&ann(TYPED))?;
-    let asked = connection.until("asked for the code", |now| now["fields"][0]["type"] == "code")?;
+    let waiting = connection.until("asked for the code", |now| now["fields"][0]["type"] == "code")?;
     site.put("home", super::login_site::HOME);
-    connection.submit(&json!({ asked["fields"][0]["ref"].as_str().context("no name")?: CODE }))?;
+    connection.submit(&json!({ waiting["fields"][0]["ref"].as_str().context("no name")?: CODE }))?;
     connection.until_over("SUCCESS")?;
     connection.until_closed()?;
 
@@ -200,10 +200,10 @@ fn what_logins_were_given_stands_nowhere_afterwards() -> anyhow::Result<()> {
     let seen = tempfile::tempdir()?;
     let mut events = 0;
     for session in [&session, &other] {
-        let told =
+        let telemetry =
             server.get(&format!("/browsers/{}/telemetry/events?since=1h&limit=100", session.id()))?.expect(200)?;
-        events += told.json()?.as_array().map_or(0, Vec::len);
-        fs::write(seen.path().join(format!("telemetry {}", session.id())), told.body)?;
+        events += telemetry.json()?.as_array().map_or(0, Vec::len);
+        fs::write(seen.path().join(format!("telemetry {}", session.id())), telemetry.body)?;
     }
     ensure!(events > 20, "only {events} events were told");
     let audit = server.get("/audit-logs/export/chunk?start=2000-01-01&end=9000-01-01&format=jsonl")?.expect(200)?;

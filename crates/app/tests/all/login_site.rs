@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Cdp, Pages, Server, until};
 use serde_json::{Value, json};
 
 use super::host::sql;
-use super::support::{Cdp, Pages, Server, until};
 
 pub(crate) const SOON: Duration = Duration::from_secs(300);
 pub(crate) const PASSWORD: &str = "hunter2-so-secret";
@@ -157,9 +157,9 @@ impl<'a> Connection<'a> {
         let page = cdp.page()?;
         cdp.open(&page, &site.url("home"))?;
         let title = "new Promise(done => setTimeout(() => done(document.title), 300))";
-        let said = cdp.evaluate(&page, title)?.as_str().unwrap_or_default().to_owned();
+        let title_shown = cdp.evaluate(&page, title)?.as_str().unwrap_or_default().to_owned();
         self.server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
-        Ok(said)
+        Ok(title_shown)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Logins that are cut off, each at another step: by a server that is killed, by the deletion of their connection.
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Pages, Process, Server, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::{id_of, sandboxes, sql};
 use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, ann, uuid};
 use super::login_ways::{BACK, PUSH};
-use super::support::{Options, Pages, Process, Server, Shared, until};
 
 /// Where a login is held up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,9 +134,9 @@ impl<'p> Held<'p> {
     }
 
     fn until_there(&self, server: &Server, pages: &Pages) -> anyhow::Result<()> {
-        let asked = |page: &str, times: usize| {
+        let requested = |page: &str, times: usize| {
             let wanted = format!("GET {}", self.site.path(page));
-            let found = || (pages.asked().iter().filter(|one| **one == wanted).count() >= times).then_some(());
+            let found = || (pages.requests().iter().filter(|one| **one == wanted).count() >= times).then_some(());
             until(&format!("{wanted}, {times} times"), SOON, found)
         };
         match self.at {
@@ -144,9 +144,9 @@ impl<'p> Held<'p> {
                 let elsewhere = |now: &Value| now["flow_step"] == "AWAITING_EXTERNAL_ACTION";
                 self.connection(server).until("waiting for the telephone", elsewhere).map(drop)
             }
-            At::BetweenPages | At::ByItself => asked("next", 1),
+            At::BetweenPages | At::ByItself => requested("next", 1),
             // The first login sees it before and after the form.
-            At::Looking => asked("home", 3),
+            At::Looking => requested("home", 3),
             At::Saving => {
                 let saving = "status = 'IN_PROGRESS' AND (details->>'saving')::boolean";
                 let saving = format!("SELECT 1 FROM auth_flows WHERE connection_id = {} AND {saving}", uuid(&self.id)?);
@@ -217,8 +217,8 @@ impl<'p> Held<'p> {
         let versions =
             format!("SELECT string_agg(v.id::text, ' ') FROM profile_versions v, {own} AND v.profile_id = p.id");
         ensure!(sql(server, &versions)? == self.version, "{:?}: the profile was saved", self.at);
-        let kept = server.get(&format!("/credentials?query={}", self.profile))?.expect(200)?.json()?;
-        ensure!(kept == json!([]), "{:?}: what was typed was kept: {kept}", self.at);
+        let stored = server.get(&format!("/credentials?query={}", self.profile))?.expect(200)?.json()?;
+        ensure!(stored == json!([]), "{:?}: what was typed was kept: {stored}", self.at);
         Ok(())
     }
 }
@@ -245,8 +245,7 @@ fn held_up<'p>(server: &Server, pages: &'p Pages, prefix: &str) -> anyhow::Resul
 }
 
 #[test]
-fn a_killed_server_goes_on_with_logins_elsewhere_between_pages_looking_by_themselves_and_saving() -> anyhow::Result<()>
-{
+fn logins_in_every_state_continue_after_the_server_is_killed() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options::reaching(&pages))?;
     let held = held_up(&server, &pages, "killed")?;
@@ -267,7 +266,7 @@ fn a_killed_server_goes_on_with_logins_elsewhere_between_pages_looking_by_themse
 }
 
 #[test]
-fn j5_a_deletion_ends_logins_elsewhere_between_pages_looking_by_themselves_and_saving() -> anyhow::Result<()> {
+fn deleting_a_connection_ends_its_login_in_every_state() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let held = held_up(server, pages, "cancelled")?;
     let mut browsers = Vec::new();

@@ -1,11 +1,11 @@
 //! Ways to log in: step by step, with second factors of every sort, through another site, past a captcha, and not at all.
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Cdp, Clients, Shared};
 use serde_json::{Value, json};
 
 use super::host::sql;
 use super::login_site::{Connection, LOGIN, PASSWORD, Site, ann};
-use super::support::{Cdp, Clients, Shared};
 
 /// A user name alone, below a question about cookies.
 const FIRST: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</title><h1>Sign in</h1>
@@ -154,7 +154,7 @@ fn kinds(record: &Value, of: &str) -> Vec<String> {
 }
 
 #[test]
-fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_person_has() -> anyhow::Result<()> {
+fn a_login_with_a_chosen_factor_requests_its_fields_step_by_step() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-steps");
     for (page, html) in [
@@ -204,7 +204,7 @@ fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_pers
     connection.submit_as(&json!({ "field_values": { id.as_str(): "246801" } }))?;
 
     let sent = connection.until("waiting for the link in the mail", |now| {
-        let says_mail = now["external_action_message"].as_str().is_some_and(|said| said.contains("mail"));
+        let says_mail = now["external_action_message"].as_str().is_some_and(|message| message.contains("mail"));
         now["flow_step"] == "AWAITING_EXTERNAL_ACTION" && says_mail
     })?;
     assert!(sent["fields"].is_null(), "{sent}");
@@ -213,14 +213,14 @@ fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_pers
     assert_eq!([&done["can_reauth"], &done["can_reauth_reason"]], [&json!(false), &json!("requires_sms_code")]);
     connection.until_closed()?;
     assert_eq!(connection.seen(&site)?, "Your orders - Shop");
-    let kept = done["credential"]["name"].as_str().context("nothing was kept")?.replace(' ', "%20");
-    let kept = server.get(&format!("/credentials/{kept}"))?.expect(200)?.json()?;
-    assert_eq!(kept["value_keys"].as_array().map(Vec::len), Some(2), "no code is kept: {kept}");
+    let stored = done["credential"]["name"].as_str().context("nothing was kept")?.replace(' ', "%20");
+    let stored = server.get(&format!("/credentials/{stored}"))?.expect(200)?.json()?;
+    assert_eq!(stored["value_keys"].as_array().map(Vec::len), Some(2), "no code is kept: {stored}");
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
 #[test]
-fn what_is_stored_and_a_code_of_an_app_need_nobody() -> anyhow::Result<()> {
+fn stored_credentials_with_a_totp_secret_log_in_automatically() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-totp");
     ask_for_app_code(&site);
@@ -247,7 +247,7 @@ fn what_is_stored_and_a_code_of_an_app_need_nobody() -> anyhow::Result<()> {
 
 /// Before it the account is chosen.
 #[test]
-fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() -> anyhow::Result<()> {
+fn a_person_solves_the_captcha_in_the_live_view_and_approves_on_a_phone() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-elsewhere-steps");
     let done = "document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home';";
@@ -279,13 +279,13 @@ fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() 
     drop(cdp);
 
     let push = connection.until("waiting for the telephone", |now| {
-        elsewhere(now) && now["external_action_message"].as_str().is_some_and(|said| said.contains("phone"))
+        elsewhere(now) && now["external_action_message"].as_str().is_some_and(|message| message.contains("phone"))
     })?;
     assert!(push["fields"].is_null(), "{push}");
     site.put("approved", "yes");
     // From one step elsewhere straight to another.
     connection.until("waiting for the link in the mail", |now| {
-        elsewhere(now) && now["external_action_message"].as_str().is_some_and(|said| said.contains("mail"))
+        elsewhere(now) && now["external_action_message"].as_str().is_some_and(|message| message.contains("mail"))
     })?;
     site.put("followed", "yes");
     let done = connection.until_over("SUCCESS")?;
@@ -296,7 +296,7 @@ fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() 
 }
 
 #[test]
-fn an_account_that_is_locked_ends_the_login_with_the_words_of_the_site() -> anyhow::Result<()> {
+fn a_locked_account_ends_the_login_with_the_message_of_the_site() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-locked");
     site.put("login", LOCKED);
@@ -315,7 +315,7 @@ fn an_account_that_is_locked_ends_the_login_with_the_words_of_the_site() -> anyh
 }
 
 #[test]
-fn another_site_vouches_only_where_it_is_allowed() -> anyhow::Result<()> {
+fn single_sign_on_works_only_with_an_allowed_site() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-through");
     let voucher = pages.url("/shop-through/voucher");
@@ -326,13 +326,13 @@ fn another_site_vouches_only_where_it_is_allowed() -> anyhow::Result<()> {
     for allowed in [json!([]), json!(["127.0.0.1"])] {
         server.send("PATCH", &connection.path(""), Some(&json!({ "allowed_domains": allowed })))?.expect(200)?;
         connection.login()?;
-        let asked = connection.until_awaiting()?;
-        assert_eq!(asked["pending_sso_buttons"][0]["provider"], "google", "{asked}");
+        let waiting = connection.until_awaiting()?;
+        assert_eq!(waiting["pending_sso_buttons"][0]["provider"], "google", "{waiting}");
         connection.submit_as(&json!({ "sso_provider": "google" }))?;
         if allowed == json!([]) {
             let over = connection.until_over("FAILED")?;
             assert_eq!(over["error_code"], "domain_not_allowed", "{over}");
-            ensure!(over["error_message"].as_str().is_some_and(|said| said.contains("127.0.0.1")), "{over}");
+            ensure!(over["error_message"].as_str().is_some_and(|message| message.contains("127.0.0.1")), "{over}");
             continue;
         }
         let there = connection.until("asked by the other site", |now| {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Pages, Server, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::sql;
 use super::login_site::{Connection, HOME, LOGIN, PASSWORD, RIDDLE, SOON, Site, WRONG, ann, uuid};
-use super::support::{Options, Pages, Server, Shared, until};
 
 #[test]
-fn a_person_logs_in_the_next_session_is_logged_in_and_then_it_goes_by_itself() -> anyhow::Result<()> {
+fn after_a_persons_login_sessions_are_logged_in_and_logins_are_automatic() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-person");
     let connection = Connection::new(server, &site, &json!({}))?;
@@ -41,8 +41,8 @@ fn a_person_logs_in_the_next_session_is_logged_in_and_then_it_goes_by_itself() -
 
     // What was typed is kept, sealed; what was wrong is not.
     let name = done["credential"]["name"].as_str().context("no credential")?;
-    let kept = server.get(&format!("/credentials/{}", name.replace(' ', "%20")))?.expect(200)?.json()?;
-    assert_eq!(kept["value_keys"], json!(["password", "username"]));
+    let stored = server.get(&format!("/credentials/{}", name.replace(' ', "%20")))?.expect(200)?.json()?;
+    assert_eq!(stored["value_keys"], json!(["password", "username"]));
 
     // Logged out at the site, it logs in by itself.
     site.put("home", &HOME.replace("in=ann", "in=ann2"));
@@ -54,9 +54,9 @@ fn a_person_logs_in_the_next_session_is_logged_in_and_then_it_goes_by_itself() -
     assert_eq!(connection.seen(&site)?, "Your orders - Shop");
 
     let timeline = server.get(&connection.path("/timeline"))?.expect(200)?.json()?;
-    let said: Vec<_> =
+    let entries: Vec<_> =
         timeline.as_array().into_iter().flatten().map(|one| (one["type"].clone(), one["status"].clone())).collect();
-    assert_eq!(said, [(json!("reauth"), json!("SUCCESS")), (json!("login"), json!("SUCCESS"))]);
+    assert_eq!(entries, [(json!("reauth"), json!("SUCCESS")), (json!("login"), json!("SUCCESS"))]);
     secrets_are_nowhere(server)?;
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
@@ -80,7 +80,7 @@ fn secrets_are_nowhere(server: &Server) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_page_that_is_not_understood_ends_the_login_with_a_picture_for_the_operator() -> anyhow::Result<()> {
+fn an_unknown_page_ends_the_login_with_a_screenshot_for_the_operator() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-riddle");
     site.put("home", RIDDLE);
@@ -97,7 +97,7 @@ fn a_page_that_is_not_understood_ends_the_login_with_a_picture_for_the_operator(
 }
 
 #[test]
-fn c8_a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
+fn a_login_opens_only_allowed_destinations() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     for (name, to, code) in [
         ("shop-elsewhere", pages.url("/form"), "domain_not_allowed"),
@@ -108,9 +108,9 @@ fn c8_a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
         let connection = Connection::new(server, &site, &json!({}))?;
         connection.login()?;
         let over = connection.until_over("FAILED")?;
-        let said = over["error_code"].as_str().unwrap_or_default();
+        let entries = over["error_code"].as_str().unwrap_or_default();
         // What is not allowed is refused by either of the two walls.
-        assert!(said == code || said == "domain_not_allowed", "{name}: {over}");
+        assert!(entries == code || entries == "domain_not_allowed", "{name}: {over}");
         connection.until_closed()?;
         server.delete(&connection.path(""))?.expect(204)?;
     }
@@ -118,7 +118,7 @@ fn c8_a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
 }
 
 #[test]
-fn c8_a_login_is_redirected_nowhere_it_may_not_go() -> anyhow::Result<()> {
+fn a_login_follows_no_redirect_to_a_forbidden_destination() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     for (name, to, codes) in [
         ("shop-302-elsewhere", pages.url("/form"), ["domain_not_allowed", "domain_not_allowed"]),
@@ -140,7 +140,7 @@ fn c8_a_login_is_redirected_nowhere_it_may_not_go() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_page_that_never_comes_ends_the_login_and_one_that_never_ends_does_not() -> anyhow::Result<()> {
+fn a_page_that_never_loads_ends_the_login_and_an_endless_one_does_not() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-silent");
     pages.hold(&site.path("home"));
@@ -163,7 +163,7 @@ fn a_page_that_never_comes_ends_the_login_and_one_that_never_ends_does_not() -> 
 }
 
 #[test]
-fn a_slow_site_is_waited_for_and_not_asked_again() -> anyhow::Result<()> {
+fn a_slow_site_gets_time_and_no_second_submission() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-slow");
     // Longer than anything else that is loaded holds up a page.
@@ -178,7 +178,7 @@ fn a_slow_site_is_waited_for_and_not_asked_again() -> anyhow::Result<()> {
     let over = connection.until_over("SUCCESS")?;
     // Nobody was asked, or it would seem that somebody answered in the live view.
     assert_eq!(over["can_reauth_reason"], "requirements_satisfiable", "{over}");
-    assert_eq!(pages.asked().iter().filter(|asked| *asked == "POST /shop-slow/slow").count(), 1);
+    assert_eq!(pages.requests().iter().filter(|request| *request == "POST /shop-slow/slow").count(), 1);
     connection.until_closed()?;
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
@@ -191,7 +191,7 @@ const BOXES: &str = "<!doctype html><html lang=en><title>Verification - Shop</ti
     if (code === '731946') { document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home'; } return false; };</script>";
 
 #[test]
-fn what_a_page_does_not_take_is_asked_for_again() -> anyhow::Result<()> {
+fn values_that_a_page_rejects_are_requested_again() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-boxes");
     site.put("login", BOXES);
@@ -221,14 +221,14 @@ fn what_a_page_does_not_take_is_asked_for_again() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_login_goes_on_with_what_its_connection_was_told_when_it_began() -> anyhow::Result<()> {
+fn a_running_login_keeps_the_settings_of_its_start() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-told");
     let connection = Connection::new(server, &site, &json!({}))?;
     connection.login()?;
     connection.until_awaiting()?;
-    let told = json!({ "save_credentials": false, "login_url": "http://localhost:1/nowhere" });
-    server.send("PATCH", &connection.path(""), Some(&told))?.expect(200)?;
+    let settings = json!({ "save_credentials": false, "login_url": "http://localhost:1/nowhere" });
+    server.send("PATCH", &connection.path(""), Some(&settings))?.expect(200)?;
     connection.submit(&ann(PASSWORD))?;
     let over = connection.until_over("SUCCESS")?;
     assert!(over["credential"]["name"].is_string(), "{over}");
@@ -238,7 +238,7 @@ fn a_login_goes_on_with_what_its_connection_was_told_when_it_began() -> anyhow::
 }
 
 #[test]
-fn j5_a_deletion_ends_a_login_wherever_it_is_and_nothing_is_saved() -> anyhow::Result<()> {
+fn deleting_a_connection_ends_its_login_and_saves_nothing() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     for at in ["at once", "waiting", "submitted"] {
         let name = format!("shop-deleted-{}", at.replace(' ', "-"));
@@ -278,7 +278,7 @@ const UNSAVED: &str = "CREATE FUNCTION unsaved() RETURNS trigger LANGUAGE plpgsq
      ALTER TABLE profile_versions DISABLE TRIGGER unsaved";
 
 #[test]
-fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
+fn a_login_continues_at_its_step_after_the_server_is_killed() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let variables = vec![("CASEMENT_LOG".to_owned(), "trace,tokio_postgres=info".to_owned())];
     let mut server = Server::start(Options { variables, ..Options::reaching(&pages) })?;
@@ -335,7 +335,7 @@ fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_look_finds_a_login_gone_and_makes_it_anew_by_itself() -> anyhow::Result<()> {
+fn a_health_check_detects_a_logout_and_logs_in_again() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-looks");
     let values = json!({ "name": "looks", "domain": "localhost", "values": { "email": "ann", "password": PASSWORD } });

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Server, Session, until};
 use serde_json::{Value, json};
 
 use super::internet::{Internet, PUBLIC, PUBLIC_TOO, Tls, within};
 use super::isolation::{Visit, files_with, first_process};
-use super::support::{Options, Server, Session, until};
 
 const SOON: Duration = Duration::from_secs(60);
 const TYPED: &str = "canary-typed@forms.test";
@@ -157,7 +157,7 @@ fn all(found: &BTreeMap<&'static str, bool>, there: bool) -> bool {
 }
 
 #[test]
-fn e1_e2_what_a_browser_remembers_of_links_forms_and_certificates_ends_with_its_session() -> anyhow::Result<()> {
+fn browser_memory_of_links_forms_and_certificates_ends_with_the_session() -> anyhow::Result<()> {
     within(|internet| {
         page(internet)?;
         let tls = internet.tls(PUBLIC, "tls.test")?;
@@ -197,7 +197,7 @@ fn e1_e2_what_a_browser_remembers_of_links_forms_and_certificates_ends_with_its_
 }
 
 #[test]
-fn e1_e2_no_name_that_one_caller_looked_up_is_remembered_for_the_next_or_another() -> anyhow::Result<()> {
+fn no_dns_answer_of_one_caller_is_cached_for_the_next_or_another() -> anyhow::Result<()> {
     within(|internet| {
         page(internet)?;
         internet.name("moving.test", &[PUBLIC]);
@@ -211,18 +211,18 @@ fn e1_e2_no_name_that_one_caller_looked_up_is_remembered_for_the_next_or_another
             visit.client.evaluate(&visit.page, "document.title")
         };
         assert_eq!(title(&mut visit)?, "here");
-        let asked = internet.asked("moving.test");
-        assert!(asked > 0, "it was looked up");
+        let lookups = internet.lookups("moving.test");
+        assert!(lookups > 0, "it was looked up");
 
         internet.name("moving.test", &[PUBLIC_TOO]);
         let other = server.headless()?;
         assert_eq!(title(&mut Visit::to(&other)?)?, "moved", "another session at the same time");
-        let asked_again = internet.asked("moving.test");
-        assert!(asked_again > asked, "it was looked up anew");
+        let lookups_again = internet.lookups("moving.test");
+        assert!(lookups_again > lookups, "it was looked up anew");
         server.release("names", &first)?;
         let next = server.acquire("names")?;
         assert_eq!(title(&mut Visit::to(&next)?)?, "moved", "the next caller of the pool");
-        assert!(internet.asked("moving.test") > asked_again, "it was looked up anew");
+        assert!(internet.lookups("moving.test") > lookups_again, "it was looked up anew");
         Ok(())
     })
 }

@@ -8,13 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Cdp, Clients, Options, Process, Server, Session, Shared, until};
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::host::{browser_of, chromium, count, id_of, idle_browsers, kind, metric, sandboxes, sql};
-use super::support::http::{Answer, Request};
-use super::support::{Cdp, Clients, Options, Process, Server, Session, Shared, until};
 
 const SOON: Duration = Duration::from_secs(120);
 /// What an acquire may wait for a browser, in seconds: there may be many before it, and each takes a start of Chromium.
@@ -32,10 +32,10 @@ impl<'a> Pool<'a> {
         Self::shaped(server, name, &json!({ "size": size, "headless": true, "fill_rate_per_minute": 100 }))
     }
 
-    fn shaped(server: &'a Server, name: &'static str, wish: &Value) -> anyhow::Result<Self> {
-        let mut wish = wish.clone();
-        wish["name"] = name.into();
-        let made = server.post("/browser_pools", &wish)?.expect(201)?.json()?;
+    fn shaped(server: &'a Server, name: &'static str, config: &Value) -> anyhow::Result<Self> {
+        let mut config = config.clone();
+        config["name"] = name.into();
+        let made = server.post("/browser_pools", &config)?.expect(201)?.json()?;
         Ok(Self { server, name, id: made["id"].as_str().context("no id")?.to_owned() })
     }
 
@@ -93,7 +93,7 @@ fn session(answer: &Answer) -> anyhow::Result<Session> {
 }
 
 #[test]
-fn h1_waiters_are_served_in_order_of_arrival_and_a_newcomer_does_not_overtake() -> anyhow::Result<()> {
+fn waiters_are_served_in_order_of_arrival_and_a_newcomer_does_not_overtake() -> anyhow::Result<()> {
     const WAITERS: usize = 16;
     let pool = Pool::new(&Shared::get().server, "queue", 1)?;
     let server = pool.server;
@@ -125,9 +125,9 @@ fn h1_waiters_are_served_in_order_of_arrival_and_a_newcomer_does_not_overtake() 
 }
 
 #[test]
-fn h3_a_caller_that_hangs_up_leaves_the_line_at_once_and_never_costs_a_browser() -> anyhow::Result<()> {
-    let wish = json!({ "size": 1, "headless": true, "timeout_seconds": 10 });
-    let pool = Pool::shaped(&Shared::get().server, "left", &wish)?;
+fn a_caller_that_disconnects_leaves_the_queue_at_once_and_costs_no_browser() -> anyhow::Result<()> {
+    let config = json!({ "size": 1, "headless": true, "timeout_seconds": 10 });
+    let pool = Pool::shaped(&Shared::get().server, "left", &config)?;
     let server = pool.server;
     let held = session(&pool.acquire(LONG)?)?;
     let gauge = format!("casement_pool_waiters{{pool=\"{}\"}}", pool.id);
@@ -164,7 +164,7 @@ fn h3_a_caller_that_hangs_up_leaves_the_line_at_once_and_never_costs_a_browser()
 }
 
 #[test]
-fn a_wait_ends_with_204_when_its_time_is_up_or_a_little_before_the_caller_gives_up() -> anyhow::Result<()> {
+fn a_wait_ends_with_204_at_its_timeout_or_just_before_the_client_gives_up() -> anyhow::Result<()> {
     let pool = Pool::new(&Shared::get().server, "patience", 1)?;
     let held = session(&pool.acquire(LONG)?)?;
     let timed = |request: Request| -> anyhow::Result<(u16, Duration)> {
@@ -188,7 +188,7 @@ fn a_wait_ends_with_204_when_its_time_is_up_or_a_little_before_the_caller_gives_
 }
 
 #[test]
-fn a_pool_that_is_deleted_or_flushed_or_resized_takes_its_browsers_along() -> anyhow::Result<()> {
+fn deleting_flushing_or_resizing_a_pool_ends_its_browsers() -> anyhow::Result<()> {
     let pool = Pool::new(&Shared::get().server, "moving", 2)?;
     let server = pool.server;
     let held = session(&pool.acquire(LONG)?)?;
@@ -231,7 +231,7 @@ fn a_pool_that_is_deleted_or_flushed_or_resized_takes_its_browsers_along() -> an
 }
 
 #[test]
-fn a_browser_that_was_given_back_is_never_handed_out_again() -> anyhow::Result<()> {
+fn a_released_browser_is_never_leased_again() -> anyhow::Result<()> {
     let pool = Pool::new(&Shared::get().server, "fresh", 1)?;
     let server = pool.server;
     let old = session(&pool.acquire(LONG)?)?;
@@ -256,7 +256,7 @@ fn a_browser_that_was_given_back_is_never_handed_out_again() -> anyhow::Result<(
 }
 
 #[test]
-fn i5_a_browser_whose_page_hangs_is_not_handed_out() -> anyhow::Result<()> {
+fn a_browser_whose_page_hangs_is_not_leased() -> anyhow::Result<()> {
     let pool = Pool::new(&Shared::get().server, "wedged", 1)?;
     let server = pool.server;
     pool.until_counts((1, 0))?;
@@ -279,7 +279,7 @@ fn i5_a_browser_whose_page_hangs_is_not_handed_out() -> anyhow::Result<()> {
 }
 
 #[test]
-fn i5_a_browser_that_stands_still_in_part_since_the_call_before_is_not_handed_out() -> anyhow::Result<()> {
+fn a_browser_that_partly_hangs_since_its_last_probe_is_not_leased() -> anyhow::Result<()> {
     let pool = Pool::new(&Shared::get().server, "half-dead", 2)?;
     let server = pool.server;
     let is = |process: &Process, word: &str| process.argv.iter().any(|argument| argument.contains(word));
@@ -305,7 +305,7 @@ fn i5_a_browser_that_stands_still_in_part_since_the_call_before_is_not_handed_ou
 }
 
 #[test]
-fn what_is_leased_after_all_was_discarded_was_started_afterwards_also_while_the_pool_warms() -> anyhow::Result<()> {
+fn a_lease_after_a_discard_gets_a_browser_that_was_started_afterwards() -> anyhow::Result<()> {
     let pool = Pool::new(&Shared::get().server, "renewed", 3)?;
     let server = pool.server;
     for (round, flushed) in [(1, false), (2, true), (3, false)] {
@@ -341,7 +341,7 @@ fn put_program(dir: &Path, name: &str, text: &str) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_pool_that_was_deleted_leaves_nothing_in_the_metrics() -> anyhow::Result<()> {
+fn a_deleted_pool_leaves_nothing_in_the_metrics() -> anyhow::Result<()> {
     let pool = Pool::shaped(&Shared::get().server, "measured", &json!({ "size": 1, "headless": true }))?;
     let (server, id) = (pool.server, pool.id.clone());
     let shown = || Some(server.get("/metrics").ok()?.text());
@@ -353,7 +353,7 @@ fn a_pool_that_was_deleted_leaves_nothing_in_the_metrics() -> anyhow::Result<()>
 }
 
 #[test]
-fn h6_a_pool_that_cannot_fill_backs_off_says_why_and_fills_once_it_can() -> anyhow::Result<()> {
+fn a_pool_that_cannot_fill_backs_off_reports_why_and_fills_once_it_can() -> anyhow::Result<()> {
     // An X server that always fails: headful browsers do not start, headless ones do.
     let open = std::fs::Permissions::from_mode(0o755);
     let programs = tempfile::Builder::new().prefix("casement-x-").permissions(open).tempdir_in("/tmp")?;
@@ -385,9 +385,9 @@ fn h6_a_pool_that_cannot_fill_backs_off_says_why_and_fills_once_it_can() -> anyh
     let read = page.as_str().context("no text")?;
     assert!(read.starts_with("The last ") && read.contains(" starts failed: the display did not start. "), "{read}");
     let log = server.log();
-    let said = log.lines().find(|line| line.contains("a pool cannot fill"));
-    let said = said.context("the log says nothing")?;
-    assert!(said.contains("the X server ended") && said.contains("retry_in"), "{said}");
+    let backoff_line = log.lines().find(|line| line.contains("a pool cannot fill"));
+    let backoff_line = backoff_line.context("the log says nothing")?;
+    assert!(backoff_line.contains("the X server ended") && backoff_line.contains("retry_in"), "{backoff_line}");
     assert_eq!(well.acquire(LONG)?.status, 200, "another pool is served meanwhile");
     assert_eq!(broken.acquire(1)?.status, 204);
     let half_made = sql(&server, "select id from browsers where state = 'leased' or state = 'idle'")?;
@@ -409,7 +409,7 @@ fn h6_a_pool_that_cannot_fill_backs_off_says_why_and_fills_once_it_can() -> anyh
 }
 
 #[test]
-fn a_create_of_the_default_shape_is_served_from_the_reserve_and_never_from_a_pool() -> anyhow::Result<()> {
+fn a_create_of_the_default_shape_takes_a_spare_and_never_a_browser_of_a_pool() -> anyhow::Result<()> {
     let variables = vec![("CASEMENT_LOG".to_owned(), "info,casement=debug".to_owned())];
     let server = Server::start(Options { spares: 1, variables, ..Options::default() })?;
     let pool = Pool::shaped(&server, "same-shape", &json!({ "size": 1 }))?;
@@ -420,11 +420,11 @@ fn a_create_of_the_default_shape_is_served_from_the_reserve_and_never_from_a_poo
     let before = sandboxes(&server)?;
     let pooled = idle_browsers(&server, pool.name)?;
 
-    for wish in [json!({}), json!({ "headless": true })] {
-        let session = server.create(&wish)?;
+    for config in [json!({}), json!({ "headless": true })] {
+        let session = server.create(&config)?;
         let browser = browser_of(&server, &session)?;
-        assert!(before.contains(&browser), "{wish}: a browser was started for it");
-        assert!(!pooled.contains(&browser), "{wish}: it was taken from a pool");
+        assert!(before.contains(&browser), "{config}: a browser was started for it");
+        assert!(!pooled.contains(&browser), "{config}: it was taken from a pool");
     }
     assert_eq!(pool.counts()?, (1, 0));
     Ok(())

@@ -1,23 +1,32 @@
 //! Programs, logs and requests of sessions: with the public client, and with what nobody should start.
 
 use std::net::TcpStream;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Clients, Options, Server, Session, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::{resident, server_process};
-use super::support::http::Request;
-use super::support::{Clients, Options, Server, Session, Shared, until};
 
 const SOON: Duration = Duration::from_secs(300);
 /// What the server may take for what passes through it, in MiB.
 const MOST_MEMORY: u64 = 24;
 
+static WITH_LOOPBACK: OnceLock<Server> = OnceLock::new();
+
+/// One server for the runs of the public client. Its browsers may open any port of this machine, because the script chooses the port
+/// of its site.
+fn with_loopback() -> &'static Server {
+    let options = || Options { egress_allow: vec!["127.0.0.1/32".to_owned()], ..Options::default() };
+    WITH_LOOPBACK.get_or_init(|| Server::start(options()).unwrap())
+}
+
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
-    // The script's own site has a port that nobody knows beforehand.
-    let server = Server::start(Options { egress_allow: vec!["127.0.0.1/32".to_owned()], ..Options::default() })?;
-    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/processes.py", &[&headless.to_string()])?;
+    let run =
+        Clients::find()?.run(with_loopback(), "crates/app/tests/scripts/processes.py", &[&headless.to_string()])?;
     let field = |code: &str| json!(["BadRequestError", "invalid_input", code]);
     let upstream = json!(["InternalServerError", "upstream_error"]);
     let late = json!(["InternalServerError", "timeout"]);
@@ -73,17 +82,17 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
 }
 
 #[test]
-fn every_call_of_the_python_client_for_processes_logs_and_curl_works_without_a_display() -> anyhow::Result<()> {
+fn every_call_of_the_python_client_for_processes_works_without_a_display() -> anyhow::Result<()> {
     every_call_works(true)
 }
 
 #[test]
-fn every_call_of_the_python_client_for_processes_logs_and_curl_works_with_a_display() -> anyhow::Result<()> {
+fn every_call_of_the_python_client_for_processes_works_with_a_display() -> anyhow::Result<()> {
     every_call_works(false)
 }
 
 #[test]
-fn the_process_example_hears_what_it_said() -> anyhow::Result<()> {
+fn the_process_example_prints_the_output_of_its_process() -> anyhow::Result<()> {
     let run = Clients::find()?.run(&Shared::get().server, "docs/examples/process.py", &[])?;
     assert_eq!(run.stdout, "0 ['casement', '/home/casement']\nstdout b'hello\\n'\nexit 143\nhello\n");
     Ok(())
@@ -110,7 +119,7 @@ fn exec(server: &Server, session: &Session, line: &str, seconds: u32) -> anyhow:
 
 /// A program that takes all memory takes its session with it, and its caller is told so: it must not be sent again.
 #[test]
-fn g1_a_program_that_takes_all_memory_is_told_that_its_session_ends_for_it() -> anyhow::Result<()> {
+fn a_program_that_takes_all_memory_gets_the_end_of_its_session_as_response() -> anyhow::Result<()> {
     let server = Server::start(Options { flags: vec!["--session-memory".into(), "400".into()], ..Options::default() })?;
     let session = session(&server)?;
     let (status, body) = exec(
@@ -132,7 +141,7 @@ fn g1_a_program_that_takes_all_memory_is_told_that_its_session_ends_for_it() -> 
 
 /// A session that is given everything a fork bomb can take goes on, and so do its neighbours.
 #[test]
-fn g2_a_session_survives_fork_bombs_threads_and_open_files() -> anyhow::Result<()> {
+fn a_session_survives_fork_bombs_threads_and_open_files() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let session = session(server)?;
     for (line, seconds) in [
@@ -156,7 +165,7 @@ fn g2_a_session_survives_fork_bombs_threads_and_open_files() -> anyhow::Result<(
 }
 
 #[test]
-fn a_caller_that_hangs_up_ends_its_program() -> anyhow::Result<()> {
+fn a_caller_that_disconnects_ends_its_program() -> anyhow::Result<()> {
     use std::io::Write as _;
 
     let server = &Shared::get().server;
@@ -181,7 +190,7 @@ fn a_caller_that_hangs_up_ends_its_program() -> anyhow::Result<()> {
 
 /// 10^6 lines to somebody who asked for them and never reads: the program ends, and the server holds next to nothing.
 #[test]
-fn a_million_lines_to_a_reader_that_never_reads_stay_bounded() -> anyhow::Result<()> {
+fn a_million_lines_to_a_stalled_reader_take_bounded_memory() -> anyhow::Result<()> {
     use std::io::Write as _;
 
     // One of its own, so that its memory tells of this alone.

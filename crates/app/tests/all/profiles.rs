@@ -9,12 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Options, Pages, Server, Session, Shared, processes_of, until};
 use serde_json::{Value, json};
 
 use super::bad_database::SmallDisk;
 use super::host::{browser_of, sandbox, sql};
-use super::support::http::Request;
-use super::support::{Cdp, Options, Pages, Server, Session, Shared, processes_of, until};
 
 const SOON: Duration = Duration::from_secs(300);
 
@@ -140,17 +140,17 @@ fn a_login_is_there_in_the_next_session(headless: bool) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_login_made_without_a_display_is_there_in_the_next_session() -> anyhow::Result<()> {
+fn a_login_without_a_display_is_there_in_the_next_session() -> anyhow::Result<()> {
     a_login_is_there_in_the_next_session(true)
 }
 
 #[test]
-fn a_login_made_with_a_display_is_there_in_the_next_session() -> anyhow::Result<()> {
+fn a_login_with_a_display_is_there_in_the_next_session() -> anyhow::Result<()> {
     a_login_is_there_in_the_next_session(false)
 }
 
 #[test]
-fn a_living_session_gets_a_profile_and_a_pool_has_one() -> anyhow::Result<()> {
+fn a_running_session_can_load_a_profile_and_a_pool_can_have_one() -> anyhow::Result<()> {
     let Shared { server, pages } = shared();
     new_profile(server, "living")?;
     let first = with(server, "living", true, true)?;
@@ -163,12 +163,12 @@ fn a_living_session_gets_a_profile_and_a_pool_has_one() -> anyhow::Result<()> {
     cdp.open(&page, &pages.url("/profiles/"))?;
     cdp.evaluate(&page, "make('nobody')")?;
     let path = format!("/browsers/{}", session.id());
-    let wish = json!({ "profile": { "name": "living", "save_changes": true } });
-    let loaded = server.send("PATCH", &path, Some(&wish))?.expect(200)?.json()?;
+    let body = json!({ "profile": { "name": "living", "save_changes": true } });
+    let loaded = server.send("PATCH", &path, Some(&body))?.expect(200)?.json()?;
     assert_eq!(loaded["profile"]["name"], "living");
     assert_eq!(cdp.until_closed()?.map(|(code, _)| code), Some(4004));
     assert_eq!(seen(&session, pages)?, whole("ann"));
-    assert_eq!(server.send("PATCH", &path, Some(&wish))?.expect(409)?.json()?["code"], "invalid_state");
+    assert_eq!(server.send("PATCH", &path, Some(&body))?.expect(409)?.json()?["code"], "invalid_state");
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.evaluate(&page, "make('carol')")?;
@@ -185,7 +185,7 @@ fn a_living_session_gets_a_profile_and_a_pool_has_one() -> anyhow::Result<()> {
 }
 
 #[test]
-fn of_two_sessions_with_one_profile_the_last_to_end_wins() -> anyhow::Result<()> {
+fn the_last_to_end_of_two_sessions_with_one_profile_wins() -> anyhow::Result<()> {
     let Shared { server, pages } = shared();
     new_profile(server, "two")?;
     let sessions = [with(server, "two", true, true)?, with(server, "two", true, true)?];
@@ -203,13 +203,16 @@ fn of_two_sessions_with_one_profile_the_last_to_end_wins() -> anyhow::Result<()>
     end(server, &next)?;
     // What it took the place of without having seen it is told, after the session's end.
     let profile = server.get("/profiles/two")?.json()?["id"].clone();
-    let told = until("it is told", SOON, || {
+    let reported = until("it is told", SOON, || {
         let events = server.get(&format!("{path}/telemetry/events?category=system")).ok()?.json().ok()?;
-        let told = events.as_array()?.iter().find(|one| one["event"]["type"] == "profile_version_replaced");
-        told.map(|one| one["event"]["data"].clone())
+        let reported = events.as_array()?.iter().find(|one| one["event"]["type"] == "profile_version_replaced");
+        reported.map(|one| one["event"]["data"].clone())
     })?;
-    assert_eq!(told["profile_id"], profile);
-    assert!(told["replaced_version_id"].is_string() && told["version_id"] != told["replaced_version_id"], "{told}");
+    assert_eq!(reported["profile_id"], profile);
+    assert!(
+        reported["replaced_version_id"].is_string() && reported["version_id"] != reported["replaced_version_id"],
+        "{reported}"
+    );
     server.delete("/profiles/two")?.expect(204)?;
     Ok(())
 }
@@ -240,7 +243,7 @@ with tarfile.open(fileobj=io.BytesIO(sys.stdin.buffer.read())) as archive, tempf
 }
 
 #[test]
-fn a_download_is_an_archive_that_others_read() -> anyhow::Result<()> {
+fn a_downloaded_profile_is_a_standard_archive() -> anyhow::Result<()> {
     let Shared { server, pages } = shared();
     new_profile(server, "taken-away")?;
     let empty = server.get("/profiles/taken-away/download")?.expect(200)?;
@@ -262,8 +265,8 @@ fn a_download_is_an_archive_that_others_read() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files in which versions are kept.
-fn kept(server: &Server) -> Vec<PathBuf> {
+/// Returns the files of the stored versions.
+fn stored_files(server: &Server) -> Vec<PathBuf> {
     let mut folders = vec![server.data_dir().join("blobs")];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -275,7 +278,7 @@ fn kept(server: &Server) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> anyhow::Result<()> {
+fn a_server_killed_during_a_save_finishes_it_or_keeps_the_old_version() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     put_site(&pages);
     let mut server = Server::start(Options::reaching(&pages))?;
@@ -297,7 +300,7 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
         let after = format!("{before}+");
         cdp.evaluate(&page, &format!("make('{after}')"))?;
         let place = sandbox(&server, &browser_of(&server, &session)?);
-        let (old, path) = (kept(&server), format!("/browsers/{}", session.id()));
+        let (old, path) = (stored_files(&server), format!("/browsers/{}", session.id()));
         let delete = Request::new("DELETE", &path).bearer(server.key());
         let address = server.address();
         let ending = thread::spawn(move || delete.send(address));
@@ -309,7 +312,7 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
                 "Chromium is closed" => !processes_of(&place)
                     .iter()
                     .any(|process| process.argv.first().is_some_and(|word| word.contains("/chromium"))),
-                _ => kept(&server).iter().any(|file| !old.contains(file)),
+                _ => stored_files(&server).iter().any(|file| !old.contains(file)),
             };
             is_it.then_some(())
         })?;
@@ -332,7 +335,7 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
 }
 
 #[test]
-fn i8_a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no_session() -> anyhow::Result<()> {
+fn a_profile_with_cut_or_altered_bytes_is_refused_by_name_and_leaves_no_session() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     put_site(&pages);
     let server = Server::start(Options::reaching(&pages))?;
@@ -340,7 +343,7 @@ fn i8_a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no
     let session = with(&server, "damaged", true, true)?;
     log_in(&session, &pages, "ann")?;
     end(&server, &session)?;
-    let files = kept(&server);
+    let files = stored_files(&server);
     ensure!(files.len() == 1, "{files:?}");
     let whole_file = fs::read(&files[0])?;
     let altered = |at: usize| {
@@ -374,7 +377,7 @@ fn i8_a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no
 }
 
 #[test]
-fn i9_what_finds_no_room_leaves_the_old_version_is_told_and_is_saved_once_there_is_room() -> anyhow::Result<()> {
+fn a_save_without_disk_space_keeps_the_old_version_and_succeeds_later() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     put_site(&pages);
     let server = Server::start(Options::reaching(&pages))?;
@@ -390,14 +393,14 @@ fn i9_what_finds_no_room_leaves_the_old_version_is_told_and_is_saved_once_there_
     cdp.evaluate(&page, "make('bob').then(() => fill(4))")?;
 
     let filler = disk.fill()?;
-    let before = kept(&server);
+    let before = stored_files(&server);
     end(&server, &session)?;
-    let told = until("it is told of", SOON, || {
+    let reported = until("it is told of", SOON, || {
         let log = server.log();
         log.lines().find(|line| line.contains("cannot save a session's profile")).map(str::to_owned)
     })?;
-    assert!(told.contains(session.id()) && told.contains("No space left"), "{told}");
-    until("nothing is left of the try", SOON, || (kept(&server) == before).then_some(()))?;
+    assert!(reported.contains(session.id()) && reported.contains("No space left"), "{reported}");
+    until("nothing is left of the try", SOON, || (stored_files(&server) == before).then_some(()))?;
     let next = with(&server, "crowded", true, false)?;
     assert_eq!(seen(&next, &pages)?, whole("ann"));
     end(&server, &next)?;
@@ -416,7 +419,7 @@ fn i9_what_finds_no_room_leaves_the_old_version_is_told_and_is_saved_once_there_
 }
 
 #[test]
-fn a_server_that_is_to_end_its_sessions_saves_what_all_of_them_leave() -> anyhow::Result<()> {
+fn a_stop_that_ends_the_sessions_saves_all_of_their_profiles() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     put_site(&pages);
     let mut server = Server::start(Options { spares: 0, ..Options::reaching(&pages) })?;

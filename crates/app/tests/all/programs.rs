@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Server, until};
 use serde_json::{Value, json};
 
 use super::host::{sql, uuid};
-use super::support::http::{Answer, Request};
-use super::support::{Server, until};
 
 /// Longer than anything of a program takes on a busy machine.
 pub(super) const LONG: Duration = Duration::from_secs(120);
@@ -25,12 +25,10 @@ import kernel
 
 app = kernel.App('shop')
 
-
 def ask(name):
     headers = {'Authorization': 'Bearer ' + os.environ['KERNEL_API_KEY']}
     path = os.environ['KERNEL_BASE_URL'] + '/profiles/' + name
     urllib.request.urlopen(urllib.request.Request(path, headers=headers), timeout=20).close()
-
 
 def until_there(name):
     while True:
@@ -38,7 +36,6 @@ def until_there(name):
             return ask(name)
         except OSError:
             time.sleep(0.05)
-
 
 def until_alone():
     while True:
@@ -49,16 +46,13 @@ def until_alone():
         except OSError:
             return
 
-
 if 'WAIT' in os.environ:
     print('waiting')
     until_there(os.environ['WAIT'])
 
-
 @app.action('echo')
 def echo(context, payload):
     return payload
-
 
 @app.action('wait')
 def wait(context, name):
@@ -66,7 +60,6 @@ def wait(context, name):
     until_there(name)
     print('done')
     return name
-
 
 @app.action('browse')
 def browse(context):
@@ -81,13 +74,11 @@ def browse(context):
     while True:
         time.sleep(1)
 
-
 @app.action('return when alone')
 def return_when_alone(context):
     print('began')
     until_alone()
     return 'alone'
-
 
 @app.action('die when alone')
 def die_when_alone(context):

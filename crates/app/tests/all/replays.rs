@@ -6,10 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, repository, until};
 use serde_json::{Value, json};
-
-use super::support::http::Request;
-use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, repository, until};
 
 const SOON: Duration = Duration::from_secs(300);
 
@@ -76,7 +75,7 @@ fn every_call_of_the_python_client_for_recordings_works_with_a_display() -> anyh
 }
 
 #[test]
-fn the_example_leaves_a_film() -> anyhow::Result<()> {
+fn the_recording_example_saves_a_video() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
 
     // On a busy machine the page takes longer to come than the example waits.
@@ -93,14 +92,14 @@ fn the_example_leaves_a_film() -> anyhow::Result<()> {
 }
 
 fn start(server: &Server, session: &Session) -> anyhow::Result<Value> {
-    let wish = json!({ "framerate": 5, "max_duration_in_seconds": 900 });
-    server.post(&format!("/browsers/{}/replays", session.id()), &wish)?.expect(201)?.json()
+    let body = json!({ "framerate": 5, "max_duration_in_seconds": 900 });
+    server.post(&format!("/browsers/{}/replays", session.id()), &body)?.expect(201)?.json()
 }
 
 /// A session that shows the green page, and nothing else any more.
 fn green(server: &Server, pages: &Pages) -> anyhow::Result<Session> {
-    let wish = json!({ "headless": true, "timeout_seconds": 900, "start_url": pages.url("/green") });
-    let session = server.create(&wish)?;
+    let body = json!({ "headless": true, "timeout_seconds": 900, "start_url": pages.url("/green") });
+    let session = server.create(&body)?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = client.page()?;
     let shown = "location.pathname == '/green' && document.readyState == 'complete' \
@@ -110,7 +109,7 @@ fn green(server: &Server, pages: &Pages) -> anyhow::Result<Session> {
 }
 
 #[test]
-fn a_person_plays_a_recording_once_it_is_stopped() -> anyhow::Result<()> {
+fn a_stopped_recording_plays_in_a_browser() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = green(server, pages)?;
     let replay = start(server, &session)?;
@@ -145,8 +144,7 @@ fn downloaded(server: &Server, which: &str) -> anyhow::Result<(u64, u64, f64, us
 }
 
 #[test]
-fn what_is_recorded_when_the_server_ends_with_its_sessions_or_is_killed_is_kept_or_told_as_failed() -> anyhow::Result<()>
-{
+fn a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options { spares: 0, ..Options::reaching(&pages) })?;
     let begin = |server: &Server| -> anyhow::Result<(Session, String, String)> {
@@ -167,10 +165,10 @@ fn what_is_recorded_when_the_server_ends_with_its_sessions_or_is_killed_is_kept_
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     server.kill()?;
     server.restart()?;
-    let told = settled(&server, &list)?;
-    match told["status"].as_str() {
+    let recording = settled(&server, &list)?;
+    match recording["status"].as_str() {
         Some("finished") => drop(downloaded(&server, &which)?),
-        _ => ensure!(told["detail"].as_str().is_some_and(|why| !why.is_empty()), "{told}"),
+        _ => ensure!(recording["detail"].as_str().is_some_and(|why| !why.is_empty()), "{recording}"),
     }
     until("its sandbox is gone", SOON, || super::host::sandboxes(&server).ok()?.is_empty().then_some(()))?;
 
@@ -179,21 +177,23 @@ fn what_is_recorded_when_the_server_ends_with_its_sessions_or_is_killed_is_kept_
     let browser = super::host::browser_of(&server, &session)?;
     let place = super::host::sandbox(&server, &browser);
     server.kill()?;
-    for process in super::support::processes_of(&place) {
+    for process in casement_test_support::program::processes_of(&place) {
         // The first may take all others with it.
         drop(server.signal(&process, rustix::process::Signal::KILL));
     }
-    until("nothing runs inside", SOON, || super::support::processes_of(&place).is_empty().then_some(()))?;
+    until("nothing runs inside", SOON, || {
+        casement_test_support::program::processes_of(&place).is_empty().then_some(())
+    })?;
     server.restart()?;
-    let told = settled(&server, &list)?;
-    assert_eq!(told["status"], "failed", "{told}");
-    ensure!(told["detail"].as_str().is_some_and(|why| why.contains("machine")), "{told}");
+    let recording = settled(&server, &list)?;
+    assert_eq!(recording["status"], "failed", "{recording}");
+    ensure!(recording["detail"].as_str().is_some_and(|why| why.contains("machine")), "{recording}");
     assert_eq!(server.get(&which)?.expect(409)?.json()?["code"], "invalid_state");
     Ok(())
 }
 
 #[test]
-fn a_recording_goes_on_while_the_server_is_gone() -> anyhow::Result<()> {
+fn a_recording_continues_while_the_server_is_down() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options { spares: 0, ..Options::reaching(&pages) })?;
     let session = green(&server, &pages)?;
@@ -221,7 +221,7 @@ const NOISE: &str = "<body style='margin:0'><canvas id=c width=800 height=600></
     canvas.putImageData(picture, 0, 0); }, 50)</script>";
 
 #[test]
-fn a_recording_takes_its_share_of_the_disk_and_no_more_and_is_whole_as_far_as_it_goes() -> anyhow::Result<()> {
+fn a_recording_at_its_size_limit_stops_and_can_be_played() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     pages.put("/noise", NOISE);
     let flags = ["--session-disk", "128"].map(str::to_owned).to_vec();
@@ -262,7 +262,7 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     // Until more than two seconds are written for certain: nothing tells of it before the end.
     thread::sleep(Duration::from_secs(20));
     let browser = super::host::browser_of(server, &session)?;
-    let inside = super::support::processes_of(&super::host::sandbox(server, &browser));
+    let inside = casement_test_support::program::processes_of(&super::host::sandbox(server, &browser));
     let encoder = inside.iter().find(|process| process.argv.iter().any(|word| word == "libx264"));
     server.signal(encoder.context("nothing films")?, rustix::process::Signal::KILL)?;
     let failed = until("the recording has failed", SOON, || {
@@ -281,8 +281,8 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     server.signal(&super::host::chromium(server, &browser)?[0], rustix::process::Signal::KILL)?;
     let path = format!("/browsers/{}", session.id());
     until("the session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
-    let kept = settled(server, &list)?;
-    assert_eq!((&kept["status"], &kept["detail"]), (&failed["status"], &failed["detail"]));
+    let stored = settled(server, &list)?;
+    assert_eq!((&stored["status"], &stored["detail"]), (&failed["status"], &failed["detail"]));
     assert_eq!(server.get(&which)?.status, 409);
     ensure!(server.get(&format!("{which}?partial=true"))?.expect(200)?.body == answer.body, "another film");
     Ok(())

@@ -1,9 +1,9 @@
 //! Scripts, with the public client and as a hostile caller sends them.
 
+use casement_test_support::program::{Clients, Options, Server, Shared};
 use serde_json::{Value, json};
 
 use super::host::{resident, server_process};
-use super::support::{Clients, Options, Server, Shared};
 
 /// What the server may take for whatever scripts do, in MiB: less than one of the results that are refused.
 const MOST_MEMORY: u64 = 48;
@@ -40,7 +40,7 @@ fn the_script_example_prints_headings() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_script_reaches_neither_the_server_nor_what_lies_on_its_host() -> anyhow::Result<()> {
+fn a_script_reaches_neither_the_server_nor_its_host() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let session = server.headless()?;
     let path = format!("/browsers/{}/playwright/execute", session.id());
@@ -65,7 +65,7 @@ fn a_script_reaches_neither_the_server_nor_what_lies_on_its_host() -> anyhow::Re
 }
 
 #[test]
-fn f3_a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are() -> anyhow::Result<()> {
+fn a_script_that_breaks_its_process_affects_neither_session_nor_server() -> anyhow::Result<()> {
     // One of its own, so that its memory tells of this alone.
     let server = &Server::start(Options::default())?;
     let session = server.headless()?;

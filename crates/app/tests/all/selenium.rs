@@ -1,8 +1,7 @@
 //! Selenium over `{base_url}/wd`: classic WebDriver, and BiDi at the address that the new session names.
 
+use casement_test_support::program::{Cdp, Clients, Server, Session, Shared};
 use serde_json::{Value, json};
-
-use super::support::{Cdp, Clients, Server, Session, Shared};
 
 fn address(session: &Session) -> String {
     format!("{}/wd", session.text("base_url"))
@@ -44,17 +43,17 @@ fn selenium_drives(headless: bool) -> anyhow::Result<()> {
 }
 
 #[test]
-fn selenium_drives_the_running_browser_classic_and_bidi() -> anyhow::Result<()> {
+fn selenium_drives_the_running_browser_with_classic_and_bidi() -> anyhow::Result<()> {
     selenium_drives(true)
 }
 
 #[test]
-fn selenium_drives_the_running_browser_on_a_display_classic_and_bidi() -> anyhow::Result<()> {
+fn selenium_drives_a_browser_on_a_display_with_classic_and_bidi() -> anyhow::Result<()> {
     selenium_drives(false)
 }
 
 #[test]
-fn b6_capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow::Result<()> {
+fn capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.headless()?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Options, Pages, Server, Shared, until};
 use rustix::process::Signal;
 use serde_json::json;
-
-use super::support::http::Request;
-use super::support::{Cdp, Options, Pages, Server, until};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -52,8 +51,8 @@ fn a_session_and_its_page_outlive_a_server_that_is_killed() -> anyhow::Result<()
 }
 
 #[test]
-fn a_log_that_cannot_be_written_ends_nothing() -> anyhow::Result<()> {
-    let mut server = Server::start(Options { deaf: true, ..Options::default() })?;
+fn a_log_that_cannot_be_written_affects_nothing() -> anyhow::Result<()> {
+    let mut server = Server::start(Options { log_is_full: true, ..Options::default() })?;
 
     let session = server.headless()?;
 
@@ -63,7 +62,7 @@ fn a_log_that_cannot_be_written_ends_nothing() -> anyhow::Result<()> {
 }
 
 #[test]
-fn the_first_key_opens_the_api_and_none_does_not() -> anyhow::Result<()> {
+fn the_first_key_opens_the_api_and_a_missing_one_does_not() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
 
     let with = server.get("/browsers")?;
@@ -76,7 +75,7 @@ fn the_first_key_opens_the_api_and_none_does_not() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_browser_that_dies_ends_its_session_and_the_pool_gets_another() -> anyhow::Result<()> {
+fn a_browser_that_dies_ends_its_session_and_the_pool_starts_another() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     server.post("/browser_pools", &json!({ "name": "one", "size": 1, "headless": true }))?.expect(201)?;
     let session = server.acquire("one")?;
@@ -100,12 +99,12 @@ fn a_browser_that_dies_ends_its_session_and_the_pool_gets_another() -> anyhow::R
 }
 
 #[test]
-fn a_start_page_is_opened_without_the_caller_doing_anything() -> anyhow::Result<()> {
-    let pages = Pages::start()?;
-    let server = Server::start(Options::reaching(&pages))?;
+fn a_start_url_is_opened_without_a_call() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
 
-    server.create(&json!({ "headless": true, "start_url": pages.url("/green?from=start_url") }))?;
+    let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green?from=start_url") }))?;
 
-    let asked = || pages.asked().iter().any(|line| line == "GET /green?from=start_url").then_some(());
-    until("the browser asks for its start page", SOON, asked)
+    let requested = || pages.requests().iter().any(|line| line == "GET /green?from=start_url").then_some(());
+    until("the browser asks for its start page", SOON, requested)?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }

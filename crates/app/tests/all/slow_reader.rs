@@ -7,10 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Options, Server, until};
 use serde_json::json;
-
-use super::support::http::Request;
-use super::support::{Cdp, Options, Server, until};
 
 /// More than a minute's worth of work for two slow cores.
 const TEST_TIMEOUT: Duration = Duration::from_secs(180);
@@ -24,7 +23,7 @@ const QUESTIONS: &str = "(async () => {
 })()";
 
 #[test]
-fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down() -> anyhow::Result<()> {
+fn a_stream_that_is_read_too_slowly_is_closed_and_slows_no_other() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let telemetry = json!({ "browser": { "network": { "enabled": true } } });
     let session = server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": telemetry }))?;
@@ -36,7 +35,7 @@ fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down()
 
     // One that reads nothing at all is cut by its connection, without a word that it could hear.
     let hurry = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&hurry);
+    let seen = Arc::clone(&hurry);
     let reader = thread::spawn(move || -> std::io::Result<Vec<u8>> {
         let (mut read, mut part) = (Vec::new(), vec![0; 64 << 10]);
         loop {
@@ -44,7 +43,7 @@ fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down()
                 0 => return Ok(read),
                 count => read.extend_from_slice(&part[..count]),
             }
-            if !told.load(Ordering::Relaxed) {
+            if !seen.load(Ordering::Relaxed) {
                 thread::sleep(PACE);
             }
         }

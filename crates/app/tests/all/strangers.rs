@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::archives::zip;
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Options, Server, until};
 use serde_json::{Value, json};
 
-use super::extensions::{form, send, zip};
+use super::extensions::{form, send};
 use super::host::sql;
 use super::hostile::{comparable, filled, operations};
-use super::support::http::{Answer, Request};
-use super::support::{Options, Server, until};
 
 /// Of the second organization, whose one key has a secret of 32 zeros.
 const STRANGERS: &str = "
@@ -113,7 +114,7 @@ impl Two {
 }
 
 #[test]
-fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there() -> anyhow::Result<()> {
+fn another_organization_finds_nothing_on_any_route_and_learns_nothing() -> anyhow::Result<()> {
     let two = Two::start()?;
     let rows = || {
         let states =
@@ -211,7 +212,7 @@ fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there
 }
 
 #[test]
-fn filters_are_taken_literally_and_cursors_belong_to_their_organization() -> anyhow::Result<()> {
+fn filters_are_literal_and_cursors_belong_to_their_organization() -> anyhow::Result<()> {
     let two = Two::start()?;
     let server = &two.server;
     let proxy = json!({ "type": "custom", "name": "100%_x\\", "config": { "host": "127.0.0.1", "port": 9 } });
@@ -271,7 +272,7 @@ fn filters_are_taken_literally_and_cursors_belong_to_their_organization() -> any
 }
 
 #[test]
-fn j2_an_export_is_whole_whatever_callers_write_and_ask_for() -> anyhow::Result<()> {
+fn an_audit_export_is_complete_whatever_callers_write() -> anyhow::Result<()> {
     let two = Two::start()?;
     let server = &two.server;
     let agent = "evil\"\\\t{}\u{2028}\u{85}]\u{7f}";
@@ -295,8 +296,11 @@ fn j2_an_export_is_whole_whatever_callers_write_and_ask_for() -> anyhow::Result<
     })?;
     let lines: Vec<Value> = file.text().lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     assert_eq!((lines.len(), file.text().matches('\n').count()), (4, 4));
-    let agents: Vec<&str> =
-        lines.iter().filter_map(|line| line["user_agent"].as_str()).filter(|told| told.starts_with("evil")).collect();
+    let agents: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["user_agent"].as_str())
+        .filter(|recorded_path| recorded_path.starts_with("evil"))
+        .collect();
     assert_eq!(agents, ["evil\"\\\t{}\u{2028}\u{85}]"; 4]);
     let found = ask("start=2000-01-01&end=9000-01-01&search=%250A%2522%255C")?.expect(200)?;
     assert_eq!(found.text().lines().count(), 1, "a percent sign is one: {}", found.text());

@@ -4,10 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::program::{Cdp, Options, Pages, Server, Session, until};
 use serde_json::{Value, json};
 
 use super::host::{browser_of, resident, sandbox, server_process, sql, uuid};
-use super::support::{Cdp, Options, Pages, Server, Session, until};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// What the page says, so many times so many lines.
@@ -49,7 +49,7 @@ fn agent(server: &Server) -> anyhow::Result<i32> {
 }
 
 #[test]
-fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_counted() -> anyhow::Result<()> {
+fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = capturing(&server, "console")?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
@@ -61,10 +61,10 @@ fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_co
         cdp.evaluate(&page, &say)?;
     }
     // While the capture has no time for this page, a line is counted and not read.
-    let (id, mut said) = (uuid(session.id())?, TURNS * LINES);
+    let (id, mut written) = (uuid(session.id())?, TURNS * LINES);
     until("the end is heard", TEST_TIMEOUT, || {
         cdp.evaluate(&page, "console.log('the end')").ok()?;
-        said += 1;
+        written += 1;
         let path = format!("/browsers/{}/telemetry/events?order=desc&limit=1&category=console", session.id());
         let newest = server.get(&path).ok()?.json().ok()?;
         (newest[0]["event"]["data"]["text"] == "the end").then_some(())
@@ -81,8 +81,8 @@ fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_co
     };
     until("every line is stored or counted", TEST_TIMEOUT, || {
         let (lines, lost) = stored().ok()?;
-        println!("{lines} of {said} are stored, {lost} are counted as lost");
-        (lines + lost == said).then_some(())
+        println!("{lines} of {written} are stored, {lost} are counted as lost");
+        (lines + lost == written).then_some(())
     })?;
     let (lines, lost) = stored()?;
     assert!(lines > 10_000 && lost > 0, "{lines} lines are stored, {lost} are lost");
@@ -123,7 +123,7 @@ fn stored(server: &Server, session: &Session, kind: &str) -> anyhow::Result<(u64
 const PICTURES: u64 = 100;
 
 #[test]
-fn what_a_page_asked_for_is_stored_though_its_session_is_deleted_as_soon_as_it_is_there() -> anyhow::Result<()> {
+fn requests_of_a_page_are_stored_even_if_its_session_is_deleted_at_once() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let pictures: String = (0..PICTURES).map(|n| format!("<img src='/picture.svg?{n}'>")).collect();
     pages.put("/pictures", &format!("<!doctype html><link rel=icon href=data:,><body>{pictures}"));
@@ -150,29 +150,29 @@ fn what_a_page_asked_for_is_stored_though_its_session_is_deleted_as_soon_as_it_i
 }
 
 #[test]
-fn every_line_of_a_console_is_stored_or_counted_though_its_session_is_deleted_in_the_middle() -> anyhow::Result<()> {
+fn every_console_line_is_stored_or_counted_if_its_session_is_deleted_meanwhile() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = capturing(&server, "console")?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    let mut said = 0;
+    let mut written = 0;
     for _ in 0..20 {
         cdp.evaluate(&page, "for (let n = 0; n < 100; n++) console.log('line ' + n)")?;
-        said += 100;
+        written += 100;
     }
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
     until("every line is stored or counted", TEST_TIMEOUT, || {
         let (lines, lost) = stored(&server, &session, "console_log").ok()?;
-        println!("{lines} of {said} are stored, {lost} are counted as lost");
-        (lines + lost >= said).then_some(())
+        println!("{lines} of {written} are stored, {lost} are counted as lost");
+        (lines + lost >= written).then_some(())
     })?;
     until("nothing is left of the session", TEST_TIMEOUT, || agent(&server).is_err().then_some(()))?;
     Ok(())
 }
 
 #[test]
-fn whom_the_kernel_kills_for_memory_is_told_where_it_can_be_known() -> anyhow::Result<()> {
+fn a_process_killed_for_memory_is_reported_where_the_kernel_logs_it() -> anyhow::Result<()> {
     let flags = ["--session-memory", "600"].map(str::to_owned).to_vec();
     let server = Server::start(Options { flags, ..Options::default() })?;
     let session = capturing(&server, "system")?;
@@ -190,14 +190,14 @@ fn whom_the_kernel_kills_for_memory_is_told_where_it_can_be_known() -> anyhow::R
     if !known {
         return Ok(());
     }
-    let told = until("it is told", TEST_TIMEOUT, || {
-        let told = events(&server, &session, "system").ok()?;
-        told.into_iter().find(|one| one["event"]["type"] == "system_oom_kill")
+    let reported = until("it is told", TEST_TIMEOUT, || {
+        let reported = events(&server, &session, "system").ok()?;
+        reported.into_iter().find(|one| one["event"]["type"] == "system_oom_kill")
     })?;
-    let data = &told["event"]["data"];
-    assert_eq!((&data["constraint"], &told["event"]["source"]["kind"]), (&json!("memcg"), &json!("local_process")));
+    let data = &reported["event"]["data"];
+    assert_eq!((&data["constraint"], &reported["event"]["source"]["kind"]), (&json!("memcg"), &json!("local_process")));
     let numbers = [&data["pid"], &data["rss_kb"]].map(|value| value.as_u64().unwrap_or_default());
-    assert!(numbers[0] > 1 && numbers[1] > 10_000, "{told}");
-    assert!(data["process_name"].as_str().is_some_and(|name| name.contains("chrom")), "{told}");
+    assert!(numbers[0] > 1 && numbers[1] > 10_000, "{reported}");
+    assert!(data["process_name"].as_str().is_some_and(|name| name.contains("chrom")), "{reported}");
     Ok(())
 }

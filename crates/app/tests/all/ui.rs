@@ -1,8 +1,7 @@
 //! A person at the web interface, in a browser of the person's own.
 
+use casement_test_support::program::{Clients, Shared};
 use serde_json::json;
-
-use super::support::{Clients, Shared};
 
 /// Kept to be looked at, in the folder that cargo gives tests for such things.
 const PICTURES: [&str; 9] = [
@@ -18,7 +17,7 @@ const PICTURES: [&str; 9] = [
 ];
 
 #[test]
-fn b9_a_person_signs_in_finds_watches_and_ends_sessions_with_a_keyboard_and_on_a_phone() -> anyhow::Result<()> {
+fn a_person_watches_and_ends_sessions_with_a_keyboard_and_on_a_phone() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let hostile = "<img src=x onerror=window.owned=1> \u{202e}\"'`";
     let session = |name: &str| {

@@ -14,11 +14,12 @@ use std::{
 
 use async_trait::async_trait;
 use casement_egress::{Egress, EgressHandle, Limits, LookupPermit, Resolver, Rules};
+pub(crate) use casement_test_support::until;
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
-    time::{Instant, sleep, timeout},
+    time::timeout,
 };
 
 /// A timeout far longer than any test takes.
@@ -284,14 +285,5 @@ pub(crate) async fn at_one_port() -> (TcpListener, TcpListener) {
             Ok(inner) => return (outer, inner),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::AddrInUse),
         }
-    }
-}
-
-/// Waits until `condition` holds.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(5)).await;
     }
 }

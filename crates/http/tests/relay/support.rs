@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, ResponseError as _, dev::ServerHandle, web};
@@ -20,6 +20,7 @@ use casement_http::{
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
+pub(super) use casement_test_support::until as eventually;
 use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::{
@@ -36,15 +37,6 @@ pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Awaits, but not for ever.
 pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(TEST_TIMEOUT, what).await.expect("this should have happened by now")
-}
-
-/// Polls until `condition` holds.
-pub(super) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "never came true: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// What was told of relays that have ended: the reason, and how many messages had passed.

@@ -31,8 +31,8 @@ async fn starter_process() -> anyhow::Result<()> {
 fn starter(place: &Place) -> anyhow::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", "lifetime::starter_process"]).env(STARTER, place.dir.path());
-    let said = std::fs::File::create(place.dir.path().join("said"))?;
-    Ok(command.stdout(said.try_clone()?).stderr(said).spawn()?)
+    let output = std::fs::File::create(place.dir.path().join("said"))?;
+    Ok(command.stdout(output.try_clone()?).stderr(output).spawn()?)
 }
 
 /// Waits until a starter has begun; one that has ended says why.
@@ -45,7 +45,7 @@ async fn begins(place: &Place, child: &mut Child, so: impl Fn() -> bool) -> anyh
 }
 
 #[tokio::test]
-async fn g2_a_sandbox_outlives_its_starter_and_is_found_again() -> anyhow::Result<()> {
+async fn a_sandbox_outlives_its_starter_and_is_found_again() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut child = starter(&place)?;
     begins(&place, &mut child, || place.dir.path().join("started").exists()).await?;
@@ -77,7 +77,7 @@ async fn running(sandbox: &Sandbox, count: usize) -> anyhow::Result<Vec<i32>> {
 
 /// The starter is killed at every moment of a start; whatever is there then, a sweep finds.
 #[tokio::test]
-async fn a_start_that_was_killed_anywhere_leaves_nothing_after_a_sweep() -> anyhow::Result<()> {
+async fn a_start_killed_at_any_point_leaves_nothing_after_a_sweep() -> anyhow::Result<()> {
     let place = Place::new()?;
     let dir = place.dir.path().join("root/a");
     let mut states = HashSet::new();
@@ -112,7 +112,7 @@ exec /usr/bin/bwrap "$@"
 "#;
 
 #[tokio::test]
-async fn a_start_that_is_under_way_when_its_starter_ends_ends_by_itself() -> anyhow::Result<()> {
+async fn a_start_whose_starter_ends_ends_too() -> anyhow::Result<()> {
     let place = Place::new()?;
     let (dir, bwrap) = (place.dir.path().join("root/a"), place.dir.path().join("bwrap"));
     std::fs::write(&bwrap, SILENT)?;
@@ -136,7 +136,7 @@ fn claims(dir: &std::path::Path) -> usize {
 }
 
 #[tokio::test]
-async fn ending_takes_every_process_however_it_hides() -> anyhow::Result<()> {
+async fn ending_a_sandbox_ends_every_process_of_it() -> anyhow::Result<()> {
     let place = Place::new()?;
     let hidden = "trap '' TERM INT HUP; (setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' &) ; \
         unshare --user --pid --fork sh -c 'sleep 1000 & sleep 1000' & kill -STOP $$; sleep 1000";
@@ -157,7 +157,7 @@ async fn ending_takes_every_process_however_it_hides() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn ending_twice_or_what_was_never_there_is_no_error() -> anyhow::Result<()> {
+async fn ending_a_sandbox_twice_or_an_unknown_one_is_no_error() -> anyhow::Result<()> {
     let place = Place::new()?;
     place.host.start(place.script("a", "exec sleep 1000")).await?;
     let (one, two) = tokio::join!(place.host.end("a"), place.host.end("a"));
@@ -190,9 +190,9 @@ async fn a_program_that_ends_takes_its_sandbox_along_and_stays_listed() -> anyho
 }
 
 #[tokio::test]
-async fn a_sweep_ends_all_but_what_is_to_be_kept() -> anyhow::Result<()> {
+async fn a_sweep_ends_all_but_the_listed_sandboxes() -> anyhow::Result<()> {
     let place = Place::new()?;
-    let kept = place.host.start(place.script("kept", "exec sleep 1000")).await?;
+    let spared = place.host.start(place.script("kept", "exec sleep 1000")).await?;
     let other = place.host.start(place.script("other", "exec sleep 1000")).await?;
     // What a start leaves that was killed before it had written anything.
     std::fs::create_dir(place.dir.path().join("root/half"))?;
@@ -200,12 +200,12 @@ async fn a_sweep_ends_all_but_what_is_to_be_kept() -> anyhow::Result<()> {
     let mut ended = place.host.sweep(&keep).await?;
     ended.sort();
     assert_eq!(ended, ["half", "other"]);
-    assert!(kept.is_alive() && !other.is_alive());
+    assert!(spared.is_alive() && !other.is_alive());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_sweep_leaves_alone_what_is_being_started() -> anyhow::Result<()> {
+async fn a_sweep_leaves_starting_sandboxes_alone() -> anyhow::Result<()> {
     let place = Place::new()?;
     let sweeps = async {
         for _ in 0..20 {
@@ -251,7 +251,7 @@ async fn a_taken_id_is_refused_and_its_holder_unharmed() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_says_why_and_leaves_nothing() -> anyhow::Result<()> {
+async fn a_failed_start_reports_why_and_leaves_nothing() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut missing_program = place.script("a", "true");
     missing_program.program = "/no/such/program".into();
@@ -296,7 +296,7 @@ async fn a_sandbox_keeps_the_program_of_its_start() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn eight_at_once_are_eight_sandboxes_of_different_users() -> anyhow::Result<()> {
+async fn eight_concurrent_starts_are_eight_sandboxes_of_different_users() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut starts = tokio::task::JoinSet::new();
     for n in 0..8 {

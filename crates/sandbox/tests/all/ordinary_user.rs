@@ -10,7 +10,7 @@ use crate::support::{config, program_in};
 
 /// Runs every other test of this program again as nobody, where this one runs as root.
 #[tokio::test]
-async fn everything_holds_for_an_ordinary_user_too() -> anyhow::Result<()> {
+async fn all_tests_pass_for_an_ordinary_user_too() -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         // Then the others have just been run as one.
         return Ok(());

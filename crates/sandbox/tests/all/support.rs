@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use casement_sandbox::{Host, HostConfig, Sandbox, Spec};
+pub(crate) use casement_test_support::{try_until as until, within};
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -92,22 +93,6 @@ pub(crate) fn program_in(dir: &Path) -> anyhow::Result<PathBuf> {
     let copied = Command::new("cp").args([&std::env::current_exe()?, &program]).status()?;
     ensure!(copied.success(), "cp: {copied}");
     Ok(program)
-}
-
-pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> anyhow::Result<T> {
-    tokio::time::timeout(limit, what).await.context("took too long")
-}
-
-/// Waits until something is so.
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        if Instant::now() > deadline {
-            bail!("not within a minute: {what}");
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(())
 }
 
 /// The pids of every process that is not a zombie and passes `test` on its `/proc` directory.

@@ -101,7 +101,7 @@ fn open(vault: &str, password: &str) -> OpenProvider {
 }
 
 #[tokio::test]
-async fn logins_of_a_file_are_found_with_their_groups_and_without_what_was_thrown_away() {
+async fn logins_of_a_file_are_listed_with_their_groups_and_without_the_recycle_bin() {
     let file = File::new();
     let (store, provider) = (file.store(), open("team", PASSWORD));
     let vault = ProviderVault { id: "team".to_owned(), name: "team".to_owned() };
@@ -132,7 +132,7 @@ async fn logins_of_a_file_are_found_with_their_groups_and_without_what_was_throw
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_opened_is_a_fault_in_words() {
+async fn a_file_that_cannot_be_opened_is_a_fault_with_a_reason() {
     let file = File::new();
     let store = file.store();
     let fault = async |vault: &str, password: &str| store.vaults(&open(vault, password)).await.unwrap_err();
@@ -185,7 +185,7 @@ fn altered(whole: &[u8], name: u8, value: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_file_that_asks_for_all_memory_gets_none_and_the_next_one_is_opened() {
+async fn a_file_that_demands_too_much_memory_is_refused_and_the_next_one_opens() {
     let file = File::new();
     let (store, provider) = (file.store(), open("team", PASSWORD));
     let whole = newer();
@@ -200,7 +200,7 @@ async fn a_file_that_asks_for_all_memory_gets_none_and_the_next_one_is_opened() 
 }
 
 #[tokio::test]
-async fn a_reader_that_is_not_there_or_says_something_else_is_a_fault() {
+async fn a_missing_or_misbehaving_reader_process_is_a_fault() {
     let file = File::new();
     for (program, word) in
         [("/nonexistent/reader", ""), ("/bin/echo", "s3cr3t"), ("/bin/false", ""), ("/bin/cat", "/dev/zero")]

@@ -45,7 +45,7 @@ pub(crate) struct Server {
     /// What is answered in place of any list of items.
     list: Mutex<Option<Vec<u8>>>,
     /// What was asked, as paths.
-    asked: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
 }
 
 /// A login item, as the documentation has it.
@@ -74,7 +74,7 @@ impl Server {
             vaults: Mutex::new(vec![(long_id('v', 1), "Team".to_owned(), items)]),
             mood: Mutex::new(Mood::Well),
             list: Mutex::default(),
-            asked: Mutex::default(),
+            requests: Mutex::default(),
         })
     }
 
@@ -88,8 +88,8 @@ impl Server {
     }
 
     /// What was asked since the last look.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock())
+    pub(crate) fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.requests.lock())
     }
 
     fn answer(&self, path: &str) -> (u16, Value) {
@@ -138,7 +138,7 @@ impl Web for Net {
         let server = server.unwrap_or_else(|| panic!("nobody may be asked at {url}"));
         assert!(url.query().is_none() && url.fragment().is_none());
         let path = url.path().strip_prefix(server.base.path().trim_end_matches('/')).unwrap().to_owned();
-        server.asked.lock().push(path.clone());
+        server.requests.lock().push(path.clone());
         // Others come in between.
         tokio::task::yield_now().await;
         let mood = server.mood.lock().clone();
@@ -188,7 +188,7 @@ pub(crate) fn open(n: u32, server: &Server, ttl_seconds: i64) -> OpenProvider {
 }
 
 /// The n-th provider as it is kept.
-pub(crate) fn kept(n: u32, server: &Server) -> CredentialProvider {
+pub(crate) fn stored_provider(n: u32, server: &Server) -> CredentialProvider {
     CredentialProvider {
         id: provider_id(n),
         organization: organization_id(),

@@ -1,12 +1,12 @@
 //! Loading a page, and calling the API on a session, while everything is captured and while nothing is.
 
+use casement_test_support::program::{Cdp, Options, Pages, Server, Session};
 use serde_json::json;
 
 use super::{CATEGORIES, capturing};
 use crate::client::Client;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Cdp, Options, Pages, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUNDS: usize = 40;

@@ -5,9 +5,9 @@ mod pages;
 mod readers;
 mod storing;
 
+use casement_test_support::program::{Pages, Server, Session};
 use serde_json::{Value, json};
 
-use crate::support::{Pages, Server, Session};
 use crate::table::Table;
 
 /// All that can be captured.

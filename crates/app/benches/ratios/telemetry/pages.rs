@@ -1,5 +1,6 @@
 //! Reading a page of events: of a session that has a hundred, and of one that has a million.
 
+use casement_test_support::program::{Options, Server, Session};
 use serde_json::Value;
 
 use super::capturing;
@@ -8,7 +9,6 @@ use crate::commits::Commits;
 use crate::machine::quiet;
 use crate::progress;
 use crate::samples::Samples;
-use crate::support::{Options, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const FEW: u64 = 100;

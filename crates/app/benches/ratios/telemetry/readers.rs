@@ -5,16 +5,16 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use casement_test_support::program::{Cdp, Options, Server, Session};
 
 use super::{a_page, capturing};
 use crate::machine::{cpu_ms, open_files, pss_kib, quiet, server_pid};
-use crate::support::{Cdp, Options, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const READERS: usize = 1_000;
 /// How long they wait to see what waiting costs: longer than they are told nothing.
 const STILL: Duration = Duration::from_secs(20);
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// What one of them may take of the server's memory, in KiB, and all together of the processor, in ms per second.
 const MOST_MEMORY: f64 = 40.0;
 const MOST_WORK: f64 = 20.0;
@@ -45,9 +45,9 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
 
     let began = Instant::now();
     cdp.evaluate(&page, "console.log('to all'), 0")?;
-    until_told(&mut first)?;
+    until_first_event(&mut first)?;
     let soonest = began.elapsed();
-    readers.iter_mut().try_for_each(until_told)?;
+    readers.iter_mut().try_for_each(until_first_event)?;
     let row = Row::new(format!("a line of the console is with all {wanted} after"), ms(millis(began.elapsed())));
     table.add(row.beside(format!("with the first one, {}", ms(millis(soonest)))));
     Ok(())
@@ -67,7 +67,7 @@ fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
 /// A stream that is open.
 fn follow(server: &Server, session: &Session) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(server.address())?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let (id, key, host) = (session.id(), server.key(), server.address());
     write!(
         stream,
@@ -80,7 +80,7 @@ fn follow(server: &Server, session: &Session) -> anyhow::Result<TcpStream> {
 }
 
 /// Waits for the first event.
-fn until_told(stream: &mut TcpStream) -> anyhow::Result<()> {
+fn until_first_event(stream: &mut TcpStream) -> anyhow::Result<()> {
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     while !text.windows(b"\nid: ".len()).any(|found| found == b"\nid: ") {
         let read = stream.read(&mut part)?;

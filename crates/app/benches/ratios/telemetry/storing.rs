@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Cdp, Options, Server, Session, until};
 
 use super::{a_page, capturing};
 use crate::machine::quiet;
-use crate::support::{Cdp, Options, Server, Session, until};
 use crate::table::{Limit, Row, Table};
 
 const SESSIONS: usize = 2;
 /// Lines that each page says at once: fewer than an agent keeps.
 const LINES: u64 = 10_000;
 const ROUNDS: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// For a capture to have its time for a burst again: it may take a third of the time, and one second at once.
 const RESTED: Duration = Duration::from_secs(4);
 
@@ -46,9 +46,7 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
             speaker.cdp.evaluate(&speaker.page, &say)?;
         }
         for speaker in &speakers {
-            until("every line is stored", PATIENCE, || {
-                (newest(&server, speaker).ok()? >= round * LINES).then_some(())
-            })?;
+            until("every line is stored", TIMEOUT, || (newest(&server, speaker).ok()? >= round * LINES).then_some(()))?;
         }
         let stored = metric(&server, "casement_telemetry_events_total")?;
         let whole = SESSIONS as u64 * LINES;
