@@ -1,4 +1,4 @@
-//! Taking a ready browser from a pool, and how fast the pool fills again.
+//! Leases of ready browsers of a pool, and the time until the pool is full again.
 
 use std::sync::Barrier;
 use std::thread;
@@ -19,7 +19,7 @@ const SIZE: usize = 10;
 /// Rounds of as many acquires as the pool holds; commits are measured before each.
 const ROUNDS: usize = 10;
 const COMMITS: usize = 50;
-/// Rounds of callers that come at the same time.
+/// The rounds of concurrent callers.
 const CONCURRENT_ROUNDS: usize = 5;
 const CONCURRENT_CALLERS: usize = 8;
 
@@ -89,7 +89,7 @@ fn at_once(server: &Server, found: &mut Found) -> anyhow::Result<()> {
     give_back(server, &sessions, found)
 }
 
-/// Gives all of them back, and waits until the pool is whole.
+/// Releases all of them, and waits until the pool is full.
 fn give_back(server: &Server, sessions: &[Session], found: &mut Found) -> anyhow::Result<()> {
     let began = Instant::now();
     for session in sessions {

@@ -1,4 +1,4 @@
-//! Invocations of trivial actions, against starting the interpreter cold with the same imports; and fifty callers at once.
+//! Invocations of trivial actions, against a cold start of the interpreter with the same imports; and fifty concurrent callers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use crate::machine::quiet;
 use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
-/// Calls of each program, one by one, with a process loaded behind each.
+/// The number of sequential calls of each app, each with a loaded process.
 const CALLS: usize = 30;
 const COLD: usize = 10;
-/// Callers at once, and how many invocations there may be.
+/// The number of concurrent callers, and the limit of invocations.
 const CALLERS: u32 = 50;
 const LIMIT: u32 = 20;
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -31,7 +31,7 @@ const NODE: &str = "import Kernel from '@onkernel/sdk';\n\nconst kernel = new Ke
     const app = kernel.app('bench-node');\n\napp.action('trivial', async (context, payload) => payload);\n";
 const PACKAGE: &str = r#"{"type":"module","dependencies":{"@onkernel/sdk":"0.78.0"}}"#;
 
-/// Notes, with every change of an invocation, how many had not ended just then.
+/// Records the number of running invocations at every change of one.
 const TRACE: &str = "CREATE TABLE trace (unfinished bigint NOT NULL);
     CREATE FUNCTION trace_invocations() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         INSERT INTO trace SELECT count(*) FROM invocations WHERE finished_at IS NULL; RETURN NULL;
@@ -73,7 +73,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings the program and waits until it runs.
+/// Deploys the app and waits until it runs.
 fn deploy(server: &Server, program: &Program) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
     for (path, text) in program.files {
@@ -102,7 +102,7 @@ fn body(program: &Program, payload: &str) -> Value {
     json!({ "app_name": program.app, "version": "latest", "action_name": "trivial", "payload": payload })
 }
 
-/// One call after the other, each once a loaded process waits again and the machine is at rest.
+/// Measures sequential calls, each once a loaded process waits again and the machine is idle.
 fn alone(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result<()> {
     let mut client = Client::of(server)?;
     let invocation = body(program, "[1]");
@@ -125,7 +125,7 @@ fn alone(server: &Server, program: &Program, table: &mut Table) -> anyhow::Resul
     Ok(())
 }
 
-/// Starts the interpreter on the very files that were built, to the end of its imports.
+/// Measures a start of the interpreter with the built files, to the end of its imports.
 fn cold_start(server: &Server, program: &Program) -> anyhow::Result<Box<dyn Fn() -> anyhow::Result<()>>> {
     let artifacts = server.data_dir().join("apps/artifacts");
     let mut built = fs::read_dir(artifacts)?.flatten().map(|entry| entry.path());
@@ -151,7 +151,7 @@ fn site_packages(built: &Path) -> anyhow::Result<PathBuf> {
     found.next().context("no packages were installed")
 }
 
-/// Everybody at once, under a limit that is smaller; who is refused comes again.
+/// Measures concurrent callers with a smaller limit; refused calls are repeated.
 fn many(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result<()> {
     let database = Commits::beside(server)?;
     database.ask(TRACE)?;
@@ -175,7 +175,7 @@ fn many(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
-/// Calls until it is not refused for the limit; whether the result was this caller's own.
+/// Calls until it is not refused for the limit. Returns whether the result was this caller's own.
 fn insist(server: &Server, program: &Program, caller: u32) -> anyhow::Result<bool> {
     let payload = format!("[{caller}]");
     let invocation = body(program, &payload);

@@ -1,4 +1,4 @@
-//! Pictures and the clipboard of a session through the API, against what the browser itself takes, asked straight.
+//! Screenshots and the clipboard of a session through the API, against direct calls of the browser.
 
 use anyhow::ensure;
 use casement_test_support::png_size;
@@ -13,7 +13,7 @@ use crate::table::{Row, Table, ms};
 
 const PICTURES: usize = 60;
 const TEXTS: usize = 200;
-/// Text on a slope of colours: neither the easiest picture nor the hardest.
+/// Text on a colour gradient: a screenshot of medium difficulty.
 const PAGE: &str = "document.body.style.background = 'linear-gradient(45deg, #fed, #def)';
     document.body.innerHTML = '<p>Lorem ipsum dolor sit <b>amet</b>, consectetur adipiscing elit. '.repeat(200);
     document.title = 'a picture'; 1";
@@ -53,11 +53,11 @@ fn pictures(client: &mut Client, straight: &mut Way, base: &str, how: &str, tabl
     Ok(())
 }
 
-/// A text there and back, against a page that does the same by itself.
+/// Measures a text there and back, against a page that does the same by itself.
 fn clipboard(client: &mut Client, straight: &mut Way, base: &str, how: &str, table: &mut Table) -> anyhow::Result<()> {
     let (mut ours, mut direct) = (Samples::default(), Samples::default());
     let (write, read) = (format!("{base}/clipboard/write"), format!("{base}/clipboard/read"));
-    // The first one opens the page that does it.
+    // The first call opens the page that does it.
     client.call("POST", &write, Some(&json!({ "text": "first" })))?.expect(204)?;
     for number in 0..TEXTS {
         let text = format!("text {number}");
@@ -66,7 +66,7 @@ fn clipboard(client: &mut Client, straight: &mut Way, base: &str, how: &str, tab
             client.call("POST", &read, Some(&json!({})))
         })?;
         ensure!(answer.expect(200)?.json()? == json!({ "text": text }), "another text came back");
-        // Two questions to a page are the least that it can cost.
+        // Two evaluations on a page are the minimum cost.
         direct.time(|| straight.evaluate("1").and_then(|_| straight.evaluate("2")))?;
     }
     let (ours, direct) = (ours.p50(), direct.p50());

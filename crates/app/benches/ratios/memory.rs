@@ -1,4 +1,4 @@
-//! What an idle session and the server take.
+//! The memory of an idle session and of the server.
 
 use casement_test_support::program::{Options, Server};
 

@@ -1,4 +1,4 @@
-//! What a profile costs: loading one of ten megabytes into a new session, and saving it at the session's end.
+//! The cost of a profile: loading ten megabytes into a new session, and saving them at its end.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUNDS: usize = 15;
-/// One of each shape is in reserve.
+/// One spare of each shape.
 const SHAPES: usize = 2;
 const TO_FILL: Duration = Duration::from_secs(60);
-/// What a profile may add to the creation of a session, in milliseconds.
+/// The time that a profile may add to the creation of a session, in milliseconds.
 const MOST: f64 = 500.0;
 
-/// Fills a database with what nothing can pack any smaller.
+/// Fills a database with incompressible data.
 const FILL: &str = "(async () => {
     const open = indexedDB.open('bench', 1);
     open.onupgradeneeded = () => open.result.createObjectStore('store');
@@ -49,7 +49,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     until("a full reserve", TO_FILL, || (ready() >= SHAPES).then_some(()))?;
     let (mut without, mut with, mut saving) = (Samples::default(), Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
-        // Until the reserve is full again, too: filling it is work.
+        // Until the spares are complete again, too, because their starts use the processor.
         quiet();
         let plain = without.time(|| client.create())?;
         first_answer(&plain)?;

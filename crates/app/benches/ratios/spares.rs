@@ -1,4 +1,4 @@
-//! Creating a session on demand when the node has a warm browser in reserve.
+//! Creates on demand with a spare.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::machine::quiet;
 use crate::samples::Samples;
 use crate::table::{Row, Table, ms};
 
-/// One of each shape is in reserve, and another one is begun the moment that one is taken.
+/// One spare of each shape; another one is started as soon as one is taken.
 const SHAPES: usize = 2;
 const ROUNDS: usize = 30;
 const COMMITS: usize = 20;
-/// For a reserve that is filled one browser after the other.
+/// Until the spares are complete, started one after the other.
 const TO_FILL: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {

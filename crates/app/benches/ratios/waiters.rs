@@ -1,4 +1,4 @@
-//! Thousands of callers in the line of a pool that has nothing to give.
+//! Thousands of callers in the wait queue of a pool without a free browser.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
 const POOL: &str = "bench";
-/// One browser, so that the moments of the hand-overs tell their order.
+/// One browser, so that the times of the leases show their order.
 const SIZE: usize = 1;
 const WAITERS: usize = 10_000;
-/// How many enter one after the other, and so have an order that must be kept.
+/// The number of callers that enter one after the other, and so have an order.
 const ORDERED: usize = 30;
-/// How many of the others come at the same time.
+/// The number of the others that enter concurrently.
 const BATCH: usize = 100;
-/// How long the line stands still to see what waiting costs.
+/// The time without leases in which the cost of waiting is measured.
 const STILL: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(60);
 const IN_LINE: &str = "SELECT count(*) FROM pool_waiters WHERE outcome IS NULL";
 
-/// What a caller in line was told.
+/// The response to a waiting caller.
 struct Response {
     caller: usize,
     at: Instant,
@@ -43,7 +43,7 @@ struct Response {
     answer: anyhow::Result<Answer>,
 }
 
-/// The callers: each a connection of its own.
+/// The callers, each with a connection of its own.
 struct Callers {
     runtime: Runtime,
     address: SocketAddr,
@@ -100,7 +100,7 @@ fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
     Ok((cpu_ms(pid)? - before) as f64 / STILL.as_secs_f64())
 }
 
-/// Browsers come back one by one: who gets them, and how soon after it was decided.
+/// Measures releases one by one: which caller gets the browser, and how soon after the decision.
 fn hand_overs(server: &Server, callers: &Callers, leased: Vec<Session>, table: &mut Table) -> anyhow::Result<()> {
     for session in &leased {
         server.release(POOL, session)?;
@@ -127,7 +127,7 @@ fn hand_overs(server: &Server, callers: &Callers, leased: Vec<Session>, table: &
     Ok(())
 }
 
-/// The pool is deleted: everybody in its line is told.
+/// Measures the deletion of the pool: every waiting caller gets a response.
 fn everybody(server: &Server, callers: &Callers, wanted: usize, table: &mut Table) -> anyhow::Result<()> {
     let began = Instant::now();
     let deleted = server.send("DELETE", &format!("/browser_pools/{POOL}"), Some(&json!({ "force": true })))?;
@@ -136,7 +136,7 @@ fn everybody(server: &Server, callers: &Callers, wanted: usize, table: &mut Tabl
     for _ in ORDERED..wanted {
         let one = callers.responses.recv_timeout(TIMEOUT).context("not everybody was told")?;
         let status = one.answer?.status;
-        // One more may have had a browser before the pool went away.
+        // One more may have had a browser before the deletion.
         if status != 200 {
             responses.add(one.at - began);
         }
@@ -160,7 +160,7 @@ impl Callers {
         Ok(Self { runtime, address: server.address(), request: request.into(), sender, responses, count: 0 })
     }
 
-    /// So many more come at once; returns when all of them are in line.
+    /// Starts concurrent callers. Returns when all of them are in the queue.
     fn enter(&mut self, more: usize, database: &Commits) -> anyhow::Result<()> {
         for caller in self.count..self.count + more {
             let (address, request, sender) = (self.address, Arc::clone(&self.request), self.sender.clone());
@@ -182,14 +182,14 @@ impl Callers {
     }
 }
 
-/// One caller, from connecting to the answer's last byte.
+/// One caller, from the connect to the last byte of the response.
 async fn wait(address: SocketAddr, request: &[u8]) -> anyhow::Result<Answer> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request).await?;
     let mut bytes = Vec::new();
     loop {
         ensure!(stream.read_buf(&mut bytes).await? > 0, "the connection was closed");
-        // Not whole is an error like another here, and rare: answers are small.
+        // An incomplete response is an error like another here, and rare: responses are small.
         if let Ok(answer) = Answer::read(&bytes, false) {
             return Ok(answer);
         }

@@ -1,4 +1,4 @@
-//! The apps of `docs/examples`, from folder to result with the commands for people.
+//! The apps of `docs/examples`, deployed and run with the commands of the program.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use casement_test_support::png_size;
 use casement_test_support::program::{Clients, Server, Shared, repository};
 use serde_json::{Value, json};
 
-/// Runs the program against a server, as a person would.
+/// Runs a command of the program against a server.
 fn casement(server: &Server, words: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
     command.args(words).env("KERNEL_BASE_URL", server.url()).env("KERNEL_API_KEY", server.key());
@@ -20,7 +20,7 @@ fn printed(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Deploys an example, has it look at a page, and shows what it wrote. Gives the deployment.
+/// Deploys an example and invokes it on a page. Returns the deployment.
 fn from_folder_to_result(folder: &str, app: &str) -> anyhow::Result<String> {
     let Shared { server, pages } = Shared::get();
     let place = repository().join("docs/examples").join(folder);

@@ -1,4 +1,4 @@
-//! Deployments and invocations, with the public Python client and a program that is written for it.
+//! Deployments and invocations, with the public Python client and an app for it.
 
 use std::io::{BufRead as _, BufReader};
 use std::thread;
@@ -39,10 +39,10 @@ fn every_call_of_the_python_client_for_apps_works() -> anyhow::Result<()> {
     });
     assert_eq!(run.json()?, saw);
 
-    // What a program of a deployment calls, is told from what people call.
+    // Calls of a deployment are recorded as calls of apps.
     let called = "select count(*) from audit_records where service = 'apps' and path = '/browsers'";
     until("its call is recorded", LONG, || (count(&server, called).ok()? > 0).then_some(()))?;
-    // Of deployments that have ended, no key opens anything, and no secret is kept.
+    // Ended deployments have no valid key and no stored secret.
     let left = "select count(*) from api_keys where for_deployment and deleted_at is null";
     assert_eq!(count(&server, left)?, 0);
     assert_eq!(count(&server, "select count(*) from deployment_secrets")?, 0);
@@ -114,7 +114,7 @@ fn an_invocation_ends_at_its_timeout_by_its_caller_or_with_its_deployment() -> a
     })
 }
 
-/// Whether a process is one of the programs of a place.
+/// Returns whether a process is an app of a place.
 fn is_of(process: &Process, place: &Place<'_>) -> bool {
     let mark = format!("MARK={}", place.project());
     let environment = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
@@ -141,7 +141,7 @@ fn a_patch_ends_the_process_and_only_failed_ends_the_browsers_of_the_invocation(
 
         place.send("PATCH", &format!("/invocations/{id}"), &json!({ "status": status }))?.expect(200)?;
 
-        // Its deadline is fifteen minutes away.
+        // Its timeout is fifteen minutes.
         until("its process is gone", LONG, || (!server.processes().iter().any(browses)).then_some(()))?;
         until("so are its browsers that go with it", LONG, || (browsers().ok()?.len() == remaining).then_some(()))?;
         place.request("DELETE", &format!("/invocations/{id}/browsers")).send(server.address())?.expect(204)?;
@@ -181,7 +181,7 @@ fn a_deleted_build_ends_with_its_processes() -> anyhow::Result<()> {
     let count = || server.processes().iter().filter(|process| is_of(process, &place)).count();
     until("its program is loaded", LONG, || (count() > 0).then_some(()))?;
     place.request("DELETE", &format!("/deployments/{building}")).send(server.address())?.expect(204)?;
-    // Before the time that loading may take.
+    // Before the load timeout.
     let began = Instant::now();
     until("no process of it is left", LONG, || (count() == 0).then_some(()))?;
     assert!(began.elapsed() < Duration::from_secs(50), "only its time has ended it: {:?}", began.elapsed());

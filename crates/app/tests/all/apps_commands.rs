@@ -1,4 +1,4 @@
-//! The commands for people who deploy programs, beside what `app_examples` shows of them.
+//! The commands for apps, besides those that `app_examples` uses.
 
 use std::process::{Command, Output};
 
@@ -49,7 +49,7 @@ fn deploy_uploads_the_folder_the_variables_and_the_version() -> anyhow::Result<(
     assert!(!other.status.success(), "there is no such version: {stderr}");
 
     server.delete(&format!("/deployments/{deployment}"))?.expect(204)?;
-    // Of an app, its latest deployment; its stream is at its end now.
+    // The latest deployment of an app; its stream has ended.
     let (log, printed, stderr) = casement(server, &["logs", "spoken"])?;
     assert!(log.status.success(), "{stderr}");
     assert!(

@@ -1,4 +1,4 @@
-//! What programs may reach: the public internet and Casement, and nothing else of this machine or its network.
+//! The destinations of apps: the public internet and Casement, and nothing else of this machine or its network.
 
 use std::net::TcpListener;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::programs::{Place, node, python};
 
-/// What the proxy of the sandbox answers to `CONNECT`, and to a request for a whole address; whether a place is reached past it.
+/// The responses of the sandbox's proxy to `CONNECT` and to a plain request, and whether a destination is reached without the proxy.
 const PYTHON: &str = "
 import socket
 import kernel

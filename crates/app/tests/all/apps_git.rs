@@ -29,10 +29,10 @@ def echo(context, payload):
     return payload
 ";
 
-/// What runs wherever it is run: it leaves a mark in what is deployed, and in what is said.
+/// A script that leaves a mark in the deployed files and in the log.
 const HOOK: &str = "#!/bin/sh\necho the hook ran >&2\ntouch /tmp/the-hook-ran the-hook-ran\n";
 
-/// A Git server on the loopback. Below `private` it wants the token.
+/// A Git server on loopback. Repositories below `private` need the token.
 struct GitServer {
     origin: String,
     root: TempDir,
@@ -54,7 +54,7 @@ impl GitServer {
         Ok(Self { origin, root })
     }
 
-    /// Makes a repository with the program, hooks and what else may run; the commit.
+    /// Creates a repository with the app, hooks and other executable files. Returns the commit.
     fn repository(&self, name: &str) -> anyhow::Result<String> {
         let folder = self.root.path().join(name);
         fs::create_dir_all(&folder)?;
@@ -134,7 +134,7 @@ fn serve(stream: TcpStream, root: &Path) -> anyhow::Result<()> {
     backend.arg("http-backend").envs(variables).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut running = backend.spawn()?;
     let mut input = running.stdin.take().context("no input")?;
-    // What it does not read it does not need.
+    // Unread input is not needed.
     let writing = thread::spawn(move || input.write_all(&body).ok());
     let answered = running.wait_with_output()?.stdout;
     writing.join().ok();
@@ -178,7 +178,7 @@ fn public_and_private_git_sources_run_and_the_token_is_stored_nowhere() -> anyho
     }
     assert_eq!(checksums[0], checksums[1], "the same commit is the same archive");
 
-    // Without its token, or with another one, the private one is not there.
+    // Without its token, or with another one, the private repository is not found.
     for token in [None, Some("another-token")] {
         let source = git.source("private/shop", token).to_string();
         let parts = [("source", source.as_bytes()), ("version", b"refused".as_slice())];
@@ -189,7 +189,7 @@ fn public_and_private_git_sources_run_and_the_token_is_stored_nowhere() -> anyho
         assert!(!failed.to_string().contains("another-token"), "{failed}");
     }
 
-    // As the public client sends it.
+    // In the form of the public client.
     let script = r#"
 import json, os, sys
 import kernel

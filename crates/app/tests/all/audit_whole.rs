@@ -1,5 +1,5 @@
-//! The audit log leaves nothing out: not what was under way when the server was killed, and nothing before the moment at which an export
-//! says that it ends.
+//! The audit log is complete: it has the calls that were running when the server was killed, and all calls before the end that an export
+//! states.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 use super::host::{count, sql};
 
 const SOON: Duration = Duration::from_secs(60);
-/// How often the server is killed, unless this variable says so.
+/// The number of kills, unless this variable sets it.
 const KILLS: u32 = 5;
 const KILLS_VARIABLE: &str = "CASEMENT_TEST_KILLS";
 
-/// Callers that do the same again and again, each call with an identifier of its own, and what was answered.
+/// Clients that repeat a call, each time with a new identifier, and the responses.
 struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<Mutex<Vec<String>>>,
@@ -39,7 +39,7 @@ impl Load {
                 while !stop.load(Ordering::Relaxed) {
                     let name = format!("call-{round}-{}", number.fetch_add(1, Ordering::Relaxed));
                     let request = call(&name).bearer(&key).header("X-Request-Id", &name);
-                    // Without an answer it was under way when the server died.
+                    // A call without a response was running when the server died.
                     if request.send(address).is_ok_and(|answer| answer.status < 300) {
                         answered.lock().push(name);
                     }
@@ -97,7 +97,7 @@ fn a_change_made_before_a_kill_has_its_audit_record() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The request identifiers of the records that an export has, and where it ends.
+/// Returns the request identifiers of an export's records, and its end.
 fn export(server: &Server, start: &str) -> anyhow::Result<(Vec<String>, String)> {
     let path = format!("/audit-logs/export/chunk?start={start}&end=2099-01-01&format=jsonl&search=/browsers");
     let answer = server.get(&path)?.expect(200)?;

@@ -66,7 +66,7 @@ fn a_pool_whose_browsers_are_killed_repeatedly_fills_again_each_time() -> anyhow
     delete_pool(server, "mortal")
 }
 
-/// Waits for an idle browser of a pool besides those that were killed: the last of them stands there until its death is noticed.
+/// Waits for an idle browser of a pool besides the killed ones: the last of them is listed until its death is noticed.
 fn filled_anew(server: &Server, pool: &str, killed: &[String]) -> anyhow::Result<String> {
     until("the pool has filled again", 5 * SOON, || {
         idle_browsers(server, pool).ok()?.into_iter().find(|id| !killed.contains(id))
@@ -90,7 +90,7 @@ fn a_session_outlives_its_gpu_process() -> anyhow::Result<()> {
         server.signal(&first, Signal::KILL)?;
 
         assert_eq!(client.evaluate(&page, "window.mark")?, 42, "the same page answers on the same connection");
-        // Before that the browser may not have noticed, and a picture would be asked of the dead one.
+        // Until then the browser may request the screenshot from the dead process.
         until("another GPU process has taken its place", SOON, || {
             gpu_process(server, &browser).filter(|now| now.pid != first.pid)
         })?;
@@ -103,12 +103,12 @@ fn a_session_outlives_its_gpu_process() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The process that draws for all pages of a browser.
+/// Returns the GPU process of a browser.
 fn gpu_process(server: &Server, browser: &str) -> Option<Process> {
     chromium(server, browser).ok()?.into_iter().find(|process| kind(process) == Some("gpu-process"))
 }
 
-/// What a page shows, as Chromium hands it out.
+/// Returns a screenshot of a page.
 fn picture(client: &mut Cdp, page: &str) -> anyhow::Result<String> {
     let taken = client.call_in(Some(page), "Page.captureScreenshot", &json!({}))?;
     Ok(taken["data"].as_str().context("no picture")?.to_owned())

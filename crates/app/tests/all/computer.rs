@@ -1,4 +1,4 @@
-//! Computer control with the public client: what it is answered, and what the page saw.
+//! Computer control with the public client: its responses, and the events that the page saw.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
         "session": ["NotFoundError", "not_found", []],
     });
     assert_eq!(run.json()?, saw);
-    // What the last calls did comes to the page in its own time.
+    // The effects of the last calls reach the page later.
     let clicked = |cdp: &mut Cdp| Some(cdp.evaluate(&page, "seen.length && tracked.size >= 7").ok()? == json!(true));
     until("the page has been clicked", SOON, || clicked(&mut cdp)?.then_some(()))?;
     let seen =

@@ -1,4 +1,4 @@
-//! Credential providers: with the public Python client; behind the wall; whatever a store answers.
+//! Credential providers: with the public Python client, behind the egress rules, and with every response of a store.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::connect_server::{ConnectServer, TOKEN};
 use super::host::sql;
 
 pub(super) const PATH: &str = "/org/credential_providers";
-/// What opens a database of [`keepass`].
+/// The password of a database of [`keepass`].
 pub(super) const FILE_PASSWORD: &str = "s3cr3t of the file";
 
 #[test]
@@ -105,7 +105,7 @@ fn each_fault_of_a_provider_is_reported_and_no_other_address_gets_its_token() ->
     Ok(())
 }
 
-/// A KeePass database, made by others' program, of one entry with these values.
+/// Creates a KeePass database of one entry with these values, with KeePassXC.
 pub(super) fn keepass(folder: &Path, values: &[(&str, &str)]) -> anyhow::Result<PathBuf> {
     let (xml, file) = (folder.join("export.xml"), folder.join("team.kdbx"));
     let values: String =

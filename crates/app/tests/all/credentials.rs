@@ -1,4 +1,4 @@
-//! Credentials, with the public Python client; and that what is sealed stands nowhere in clear.
+//! Credentials, with the public Python client. Sealed values are nowhere in clear text.
 
 use casement_test_support::program::{Clients, Options, Server};
 use serde_json::json;

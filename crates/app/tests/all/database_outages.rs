@@ -19,7 +19,7 @@ use super::host::{chromium, sandboxes};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// The database is away, the browser is not.
+/// Asserts that the database is unreachable and the browser is not.
 fn assert_unavailable(server: &Server, client: &mut Cdp, page: &str) -> anyhow::Result<()> {
     let sum = client.evaluate(page, "6 * 7")?;
     assert_eq!(sum, 42, "CDP goes on");
@@ -51,7 +51,7 @@ fn the_private_postgresql_restarts_after_a_kill_while_cdp_traffic_continues() ->
     let pid = || fs::read_to_string(&pid_file).ok()?.lines().next()?.parse::<i32>().ok();
     let old = pid().context("no postmaster")?;
 
-    // Whoever holds this file keeps the cluster from being started, so the outage lasts as long as the test wants.
+    // The lock on this file prevents a start of the cluster, so the test decides how long the outage lasts.
     let held = File::options().write(true).open(server.data_dir().join("postgres.lock"))?;
     flock(&held, FlockOperation::LockExclusive)?;
     let process = server.processes().into_iter().find(|process| process.pid == old);
@@ -68,7 +68,7 @@ fn the_private_postgresql_restarts_after_a_kill_while_cdp_traffic_continues() ->
     server.delete(&format!("/browsers/{}", other.id()))?.expect(204).map(drop)
 }
 
-/// What is stored now needs room.
+/// Creates a pool that needs disk space.
 fn large_pool(server: &Server, name: &str) -> anyhow::Result<Answer> {
     let noise = |n: u64| Ulid::from_parts(n, u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
     let noise: Vec<String> = (0..8000_u64).map(|n| format!("https://{}.example/", noise(n))).collect();
@@ -82,7 +82,7 @@ fn large_pool(server: &Server, name: &str) -> anyhow::Result<Answer> {
 fn sessions_continue_while_the_given_database_is_slow_full_or_unreachable() -> anyhow::Result<()> {
     let open = Permissions::from_mode(0o711);
     let place = tempfile::Builder::new().prefix("casement-e2e-pg-").permissions(open).tempdir_in("/tmp")?;
-    // Who is not root cannot have a disk of its own.
+    // Only root can mount a disk.
     let disk = geteuid().is_root().then(|| SmallDisk::mount(place.path().join("disk"))).transpose()?;
     let data_dir = disk.as_ref().map_or(place.path(), |disk| disk.path()).join("postgres");
     let runtime = Runtime::new()?;
@@ -107,7 +107,7 @@ fn sessions_continue_while_the_given_database_is_slow_full_or_unreachable() -> a
     });
     let dead = dead.context("no browser of that width")?;
 
-    // A call that asks three times takes half of what it may take, so that a busy machine may add to it.
+    // A call with three queries takes half of its timeout, so that a busy machine has a reserve.
     way.be_slow(Duration::from_millis(300));
     server.get("/browsers")?.expect(200)?;
     let named = json!({ "name": "in slow times" });
@@ -124,7 +124,7 @@ fn sessions_continue_while_the_given_database_is_slow_full_or_unreachable() -> a
         assert_eq!(refusal, (503, true, json!("unavailable")), "{}", refused.text());
         assert_eq!(client.evaluate(&page, "6 * 7")?, 42, "CDP goes on");
         fs::remove_file(filler)?;
-        // Each time another one: of what was not answered in time, nobody knows whether it was stored.
+        // Each time another name: a pool whose create timed out may be stored.
         let mut tried = 0;
         until("there is room again", SOON, || {
             tried += 1;

@@ -1,4 +1,4 @@
-//! How what happened in a session is kept: numbered, paged, followed, and never lost without a word.
+//! Telemetry events of a session: numbered, paged, followed, and never lost without a report.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -25,7 +25,7 @@ fn page(server: &Server, session: &Session, query: &str) -> anyhow::Result<Answe
     server.get(&format!("/browsers/{}/telemetry/events?{query}", session.id()))
 }
 
-/// All events since an hour ago, page by page.
+/// Returns all events of the last hour, page by page.
 fn events(server: &Server, session: &Session) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     let mut query = "since=1h&limit=100".to_owned();
@@ -43,7 +43,7 @@ fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().map(|one| &one["event"]).filter(|event| event["type"] == kind).collect()
 }
 
-/// Every number from 1 on is an event's, or one that was dropped and told of.
+/// Asserts that every number from 1 on is that of an event, or of one that was reported as dropped.
 fn assert_without_a_gap(events: &[Value]) -> anyhow::Result<()> {
     let mut next = 1;
     for one in events {
@@ -88,7 +88,7 @@ fn calls_and_connections_are_events_that_can_be_read_after_the_session_ended() -
     Ok(())
 }
 
-/// How the connections of a session began and ended, as pairs of the source's word and the reason; nothing for a beginning.
+/// Returns the connection events of a session as pairs of source and reason. A connect has no reason.
 fn connections(events: &[Value]) -> Vec<(String, Option<String>)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let all = events.iter().map(|one| &one["event"]).filter(|event| event["category"] == "connection");
@@ -99,7 +99,7 @@ fn connections(events: &[Value]) -> Vec<(String, Option<String>)> {
     .collect()
 }
 
-/// A BiDi connection whose session is made, by four messages.
+/// Opens a BiDi connection with a session, by four messages.
 fn bidi(session: &Session) -> anyhow::Result<Cdp> {
     let mut client = Cdp::connect(session.text("webdriver_ws_url"))?;
     client.call("session.new", &json!({ "capabilities": {} }))?;
@@ -115,7 +115,7 @@ fn webdriver_connections_are_events_with_a_source_and_classic_commands_are_calls
     let script = "crates/app/tests/scripts/puppeteer_drive.mjs";
     let arguments = [session.text("webdriver_ws_url"), "webDriverBiDi", &pages.url("")];
     Clients::find()?.run(server, script, &arguments)?;
-    // The next client does not come before it is told that this one has gone.
+    // The next client connects only after the disconnect of this one is reported.
     until("the first connection has ended", SOON, || {
         let found = events(server, &session).ok()?;
         (of_type(&found, "cdp_disconnect").len() == 1).then_some(())
@@ -123,7 +123,7 @@ fn webdriver_connections_are_events_with_a_source_and_classic_commands_are_calls
     let wd = format!("{}/wd", session.text("base_url"));
     let arguments = [&wd, session.token(), &pages.url("")];
     Clients::find()?.run(server, "crates/app/tests/scripts/selenium_drive.py", &arguments)?;
-    // BiDi alone; then a classic session and a BiDi socket of its own.
+    // First BiDi alone, then a classic session and a BiDi socket of its own.
     let expected = 3;
     let found = until("every connection has begun and ended", SOON, || {
         let found = events(server, &session).ok()?;
@@ -176,7 +176,7 @@ fn every_connection_to_a_crashed_browser_has_an_event_of_its_loss() -> anyhow::R
     let _bidi = bidi(&session)?;
     let wd = format!("/vm/{}/wd/session?jwt={}", session.id(), session.token());
     server.post(&wd, &json!({ "capabilities": {} }))?.expect(200)?;
-    // The answer never comes.
+    // The response never arrives.
     drop(Cdp::connect(session.text("cdp_ws_url"))?.call("Browser.crash", &json!({})));
     let found = until("every end is told", SOON, || {
         let found = events(server, &session).ok()?;
@@ -288,7 +288,7 @@ impl Follower {
         Ok(Self(reader))
     }
 
-    /// The next event; nothing at the end.
+    /// Returns the next event, or `None` at the end.
     fn next(&mut self) -> anyhow::Result<Option<Value>> {
         let mut line = String::new();
         loop {
@@ -351,7 +351,7 @@ fn events_have_no_gap_after_the_server_is_killed_during_a_burst() -> anyhow::Res
     let tab = client.page()?;
     let mut dones = 0;
     until("a last line is stored", Duration::from_secs(180), || {
-        // While the capture has no time for this page, a line is counted and not read.
+        // While the capture is overloaded by this page, lines are only counted.
         let done = "if (n >= 5000) { dones++; console.log('done') } dones";
         dones = client.evaluate(&tab, done).ok()?.as_u64()?;
         let newest = page(&server, &session, "order=desc&limit=1").ok()?.json().ok()?;

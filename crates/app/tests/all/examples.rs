@@ -1,4 +1,4 @@
-//! The examples for readers, as they stand in `docs/examples` and in the README: each does what it says.
+//! The examples of `docs/examples` and of the README work.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use casement_test_support::png_size;
 use casement_test_support::program::{Clients, Options, Server, Shared, repository, until};
 use serde_json::json;
 
-/// What a headless browser of the pool shows unless it was asked for another size.
+/// The default viewport of a headless browser.
 const WHOLE: Option<(u32, u32)> = Some((1920, 1080));
-/// For a browser of a pool to come up, on a busy machine.
+/// Until a browser of a pool has started, on a busy machine.
 const A_START: Duration = Duration::from_secs(300);
 
 #[test]
@@ -95,7 +95,7 @@ fn the_extensions_example_prints_the_title_that_an_extension_wrote() -> anyhow::
     let run = Clients::find()?.run(server, "docs/examples/extensions.py", &[&pages.url("/form")])?;
 
     let mut words: Vec<&str> = run.stdout.trim_end().split(' ').collect();
-    // Which of two extensions a page meets first is Chromium's choice.
+    // Chromium chooses the order of two extensions.
     words[2..].sort_unstable();
     assert_eq!(words, ["A", "form", "kept", "loaded"]);
     Ok(())
@@ -111,7 +111,7 @@ fn the_profiles_example_is_logged_in_the_second_time() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a page of `docs` needs to be there, and what its lines print.
+/// A page of `docs`, what its commands need, and what they print.
 struct Lines {
     page: &'static str,
     before: &'static str,
@@ -149,7 +149,7 @@ fn the_shell_commands_of_every_session_page_work() -> anyhow::Result<()> {
     let session = server.create(&json!({ "headless": true }))?;
     for Lines { page, before, prints } in PAGES {
         let lines = block(&format!("docs/{page}.md"), "```sh\n")?;
-        // What is refused must not look like an answer.
+        // A refusal must not look like a success.
         let text = format!(
             "set -e\ncurl() {{ command curl --silent --show-error --fail-with-body \"$@\"; }}\n\
              KEY={} SESSION={}\n{}\n{lines}",
@@ -207,7 +207,7 @@ fn the_playwright_lines_of_the_readme_take_a_screenshot() -> anyhow::Result<()> 
 
 #[test]
 fn the_example_printed_at_start_works_and_the_start_shows_how_its_pools_fill() -> anyhow::Result<()> {
-    // Its own: what it says of its pools begins with its start.
+    // A server of its own: the output about pools begins with its start.
     let mut server = Server::start(Options { default_pool: true, ..Options::default() })?;
 
     the_printed_example_takes_a_picture(&server)?;
@@ -215,7 +215,7 @@ fn the_example_printed_at_start_works_and_the_start_shows_how_its_pools_fill() -
     let lines = [0, 1, 2].map(|ready| format!("pool default: {ready} of 2 browsers ready"));
     until_printed(&server, &lines[2])?;
     let output = filling(&server);
-    // Each once and in this order; two browsers may come up at once.
+    // Each once and in this order; two browsers may start at once.
     assert_eq!(output, lines.into_iter().filter(|line| output.contains(line)).collect::<Vec<_>>());
     assert!(server.output_lines()[0].starts_with("casement ready http://"), "{:?}", server.output_lines());
 
@@ -243,7 +243,7 @@ fn the_example_printed_without_a_default_pool_takes_a_screenshot() -> anyhow::Re
     Ok(())
 }
 
-/// Copies it from what the server has said, as a person does.
+/// Copies the example from the output of the server.
 fn the_printed_example_takes_a_picture(server: &Server) -> anyhow::Result<()> {
     let example = until("an example on standard output", A_START, || {
         let output = server.output_lines();
@@ -257,7 +257,7 @@ fn the_printed_example_takes_a_picture(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the server has said of how its pools fill.
+/// Returns the output lines about the filling of pools.
 fn filling(server: &Server) -> Vec<String> {
     server.output_lines().into_iter().filter(|line| line.starts_with("pool ")).collect()
 }
@@ -267,7 +267,7 @@ fn until_printed(server: &Server, line: &str) -> anyhow::Result<()> {
         .with_context(|| format!("it has said {:?}", server.output_lines()))
 }
 
-/// The lines of the README ask once for a browser, and say what 204 means.
+/// Waits for a free browser: the commands of the README request one only once, and explain 204.
 fn until_one_is_free() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     until("a browser of the default pool", A_START, || {
@@ -276,12 +276,12 @@ fn until_one_is_free() -> anyhow::Result<()> {
     })
 }
 
-/// The block of the README that begins so, with this test's server, directory and page in place of the usual ones.
+/// Returns the block of the README that begins with a text, with the server, directory and page of this test.
 fn readme(beginning: &str) -> anyhow::Result<String> {
     block("README.md", beginning)
 }
 
-/// The same of any file.
+/// Returns such a block of any file.
 fn block(file: &str, beginning: &str) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(repository().join(file))?;
     let start = text.find(beginning).with_context(|| format!("{file} has no block {beginning:?}"))?;

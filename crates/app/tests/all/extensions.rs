@@ -1,4 +1,4 @@
-//! Extensions: with the public client, from a store, from strangers, and while the server dies.
+//! Extensions: with the public client, from the web store, hostile ones, and while the server dies.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -72,7 +72,7 @@ fn every_call_of_the_python_client_for_extensions_works_with_a_display() -> anyh
 
 const MANIFEST: &str = r#"'{"manifest_version":3,"name":"x","version":"1"}'"#;
 
-/// A form as the public client sends it: the texts first.
+/// Returns a form in the format of the public client: the texts first.
 pub(super) fn form(path: &str, texts: &[(&str, &str)], files: &[(&str, &[u8])]) -> Request {
     let mut body = Vec::new();
     for (name, text) in texts {
@@ -168,7 +168,7 @@ fn hostile_archives_are_refused_before_anything_is_stored() -> anyhow::Result<()
     let stored: Vec<_> =
         stored.map(|entry| entry.file_name()).filter(|name| !folders.iter().any(|folder| name == folder)).collect();
     ensure!(stored.is_empty(), "only the folders of what is kept are there: {stored:?}");
-    // The session did not notice.
+    // The session is unaffected.
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     assert_eq!(cdp.evaluate(&page, "6 * 7")?, 42);
@@ -176,7 +176,7 @@ fn hostile_archives_are_refused_before_anything_is_stored() -> anyhow::Result<()
     Ok(())
 }
 
-/// A store that leads on, as the real one does, and then gives out one packed extension.
+/// A web store that redirects, like the real one, and then serves one packed extension.
 fn store(packed: Vec<u8>) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -239,7 +239,7 @@ fn a_store_extension_is_a_zip_and_comes_only_from_allowed_destinations() -> anyh
         ensure!(!refused.text().contains("169.254"), "{}", refused.text());
     }
     drop(server);
-    // The server goes through the same wall as its sessions.
+    // The server's own requests obey the same egress rules as its sessions.
     let walled = Server::start(Options { flags, ..Options::default() })?;
     let refused = ask(&walled, "abcdefghijklmnopabcdefghijklmnop")?.expect(502)?;
     assert_eq!(refused.json()?["code"], "upstream_error");
@@ -254,12 +254,12 @@ fn marking(word: &str) -> anyhow::Result<Vec<u8>> {
     ))
 }
 
-/// Waits until the session shows a fresh page: its browser may just go, and come again.
+/// Waits until the session opens a new page: its browser may just restart.
 fn until_shown(session: &Session, url: &str) -> anyhow::Result<()> {
     until("the session shows a page", SOON, || look(session, url).ok()).map(drop)
 }
 
-/// Waits until a fresh page of the session bears the mark: an extension's script may come a moment after the page is whole.
+/// Waits until a new page of the session has the mark: the script of an extension may run a moment after the page is complete.
 fn until_marked(session: &Session, url: &str, word: &str) -> anyhow::Result<()> {
     let (mut cdp, page) = until("the session shows a page", SOON, || look(session, url).ok())?;
     until("the page bears the mark", SOON, || {
@@ -268,7 +268,7 @@ fn until_marked(session: &Session, url: &str, word: &str) -> anyhow::Result<()> 
     })
 }
 
-/// A fresh page of the session that is whole.
+/// Opens a new page of the session and waits until it is complete.
 fn look(session: &Session, url: &str) -> anyhow::Result<(Cdp, String)> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let target = cdp.call("Target.createTarget", &json!({ "url": url }))?;
@@ -299,7 +299,7 @@ fn a_session_outlives_a_server_that_is_killed_during_its_browser_restart() -> an
         let answered = loading.join().map_err(|_| anyhow::anyhow!("the caller died"))?;
         println!("killed after {wait} ms: {answered:?}");
         server.restart()?;
-        // Whether it was loaded depends on the moment. That the browser is there, whole, does not.
+        // Whether the extension was loaded depends on the moment of the kill. The browser works in any case.
         until_shown(&session, &pages.url("/form"))?;
         assert_eq!(
             server.get(&format!("/browsers/{}", session.id()))?.expect(200)?.json()?["session_id"],

@@ -42,7 +42,7 @@ fn no_path_leads_out_of_the_session_or_into_its_kernel() -> anyhow::Result<()> {
             assert_eq!(answer.status, status, "{operation} {path}: {}", answer.text());
         }
         let answer = files.get(&format!("read_file?path={path}"))?;
-        // A socket is no directory, and may not be read either.
+        // A socket is no directory, and cannot be read either.
         let expected = if path.ends_with(".sock") { 403 } else { status };
         assert_eq!(answer.status, expected, "read_file {path}: {}", answer.text());
     }
@@ -51,7 +51,7 @@ fn no_path_leads_out_of_the_session_or_into_its_kernel() -> anyhow::Result<()> {
         let answer = files.get(&format!("list_files?path={path}"))?;
         assert!(matches!(answer.status, 400 | 404), "{}", answer.text());
     }
-    // What is there is the session's own root.
+    // The root is that of the session.
     let mine = files.names("/")?;
     assert!(mine.contains(&"proc".to_owned()) && !mine.iter().any(|name| name == "root" || name == "work"), "{mine:?}");
     let secret = files.get("read_file?path=/etc/shadow")?;
@@ -125,19 +125,19 @@ fn a_full_disk_is_an_error_of_its_session_and_affects_no_other() -> anyhow::Resu
     assert!(refused.text().contains("quota"), "{}", refused.text());
     assert_eq!(refused.header("x-should-retry"), Some("false"));
     assert!(!full.names("/tmp")?.iter().any(|name| name == "large" || name.starts_with(".casement")));
-    // What was refused has given its space back, and what was there is whole.
+    // The refused file has released its space, and earlier files are intact.
     full.write("/tmp/fits%20too", &vec![2; 20 << 20])?.expect(204)?;
     assert_eq!(full.get("read_file?path=/tmp/fits")?.expect(200)?.body, vec![1; 30 << 20]);
     let unzipped = full.unzip("/tmp/x/y", &zip_of("z.writestr('x', bytes(40000000))")?)?;
     assert_eq!(unzipped.status, 429, "{}", unzipped.text());
     assert!(!full.names("/tmp")?.contains(&"x".to_owned()));
-    // The browser of that session still works, and others do not notice.
+    // The browser of that session still works, and others are unaffected.
     for session in [&full, &other] {
         let shot = format!("/browsers/{}/computer/screenshot", session.session.id());
         Request::new("POST", &shot).bearer(server.key()).json(&json!({})).send(server.address())?.expect(200)?;
     }
     other.write("/tmp/large", &vec![1; 50 << 20])?.expect(204)?;
-    // Files without bytes take memory of their session alone: it ends with the reason, and nobody else notices.
+    // Empty files take memory of their session alone: it ends with the reason, and others are unaffected.
     let endless =
         "import os\nos.mkdir(\"/tmp/n\"); os.chdir(\"/tmp/n\")\nn = 0\nwhile True:\n  os.mknod(str(n)); n += 1";
     drop(full.run(&format!("python3 -c '{endless}'")));
@@ -149,7 +149,7 @@ fn a_full_disk_is_an_error_of_its_session_and_affects_no_other() -> anyhow::Resu
     Ok(())
 }
 
-/// Puts links to what is inside and links that lead out in each other's place, at once and without a pause, and counts.
+/// Swaps links to the inside with links to the outside, atomically and without a pause, and counts.
 const EXCHANGE: &str = "
 import ctypes, mmap, struct, time
 exchange = ctypes.CDLL(None).renameat2
@@ -179,7 +179,7 @@ fn links_that_are_swapped_during_requests_never_lead_out() -> anyhow::Result<()>
     let first = until("links are exchanged", SOON, || swaps().ok().filter(|count| *count > 0))?;
     let began = Instant::now();
     let (inside, refused) = (AtomicU32::new(0), AtomicU32::new(0));
-    // For some time, and on a busy machine for as long as it takes to have tried often.
+    // For some time, and on a busy machine until there were enough attempts.
     let goes_on = || {
         let few = [&inside, &refused].iter().any(|count| count.load(Ordering::Relaxed) <= 100);
         began.elapsed() < Duration::from_secs(if few { 200 } else { 15 })
@@ -218,11 +218,11 @@ fn links_that_are_swapped_during_requests_never_lead_out() -> anyhow::Result<()>
         workers.into_iter().try_for_each(|worker| worker.join().expect("a worker"))
     })?;
     let (inside, refused) = (inside.into_inner(), refused.into_inner());
-    // It is cleared for a moment whenever it is written anew.
+    // The counter is empty for a moment whenever it is rewritten.
     let swaps = (0..10).filter_map(|_| swaps().ok()).max().context("no count")?.saturating_sub(first);
     println!("{inside} inside, {refused} refused, {swaps} swaps");
     assert!(inside > 100 && refused > 100);
-    // Both pairs, all the time between a check and what comes of it.
+    // Both pairs were swapped all the time, also between a check and its use.
     assert!(swaps > 10_000, "{swaps} swaps while {} calls were made", inside + refused);
     files.end()
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 pub(super) const SOON: Duration = Duration::from_secs(180);
 
-/// Downloads a file by itself, without asking.
+/// A page that downloads a file without a click.
 const DOWNLOADS: &str = "<!doctype html><a id=a download='from the page.txt' href='data:text/plain,downloaded'>x</a>\
     <input type=file id=f multiple><script>a.click()</script>";
 
@@ -89,7 +89,7 @@ fn every_call_of_the_python_client_for_files_works_without_a_display() -> anyhow
     every_call_works(true)
 }
 
-/// A session of its own, and calls about its files.
+/// A session with the calls about its files.
 pub(super) struct Files<'a> {
     pub(super) server: &'a Server,
     pub(super) session: Session,
@@ -146,7 +146,7 @@ impl<'a> Files<'a> {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// Does something in the session's machine.
+    /// Runs a shell script in the session.
     pub(super) fn run(&self, script: &str) -> anyhow::Result<()> {
         let path = format!("/browsers/{}/process/exec", self.session.id());
         let body = json!({ "command": "sh", "args": ["-c", script], "timeout_sec": 280 });
@@ -189,7 +189,7 @@ fn incomplete_uploads_leave_nothing_behind_and_too_large_ones_are_refused() -> a
     let mut answer = Vec::new();
     request.start(server.address())?.take(10_000).read_to_end(&mut answer)?;
     assert_eq!(Answer::read(&answer, false)?.status, 413);
-    // A pair without its half, the other way round, and a file before its path.
+    // An incomplete pair, the other way round, and a file before its path.
     for form in [
         "--b\r\nContent-Disposition: form-data; name=\"files[][dest_path]\"\r\n\r\n/tmp/up/y\r\n--b--\r\n",
         "--b\r\nContent-Disposition: form-data; name=\"files[][file]\"\r\n\r\nx\r\n--b--\r\n",
@@ -230,7 +230,7 @@ fn an_uploaded_file_can_be_given_to_a_page() -> anyhow::Result<()> {
     files.end()
 }
 
-/// A script runs where the file is, so that Playwright finds it by its path.
+/// A script runs inside the sandbox, so Playwright finds the file by its path.
 #[test]
 fn a_script_gives_a_page_an_uploaded_file_by_its_path() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -248,7 +248,7 @@ fn a_script_gives_a_page_an_uploaded_file_by_its_path() -> anyhow::Result<()> {
     files.end()
 }
 
-/// What is listed is whole: until then a download has another name.
+/// A listed download is complete: until then it has another name.
 #[test]
 fn a_download_gets_its_name_when_it_is_complete() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -274,7 +274,7 @@ fn a_download_gets_its_name_when_it_is_complete() -> anyhow::Result<()> {
     files.end()
 }
 
-/// Who cannot read as fast as a directory changes is told that changes are missing, in the stream and afterwards.
+/// A reader that is slower than the changes of a directory learns that changes are missing, in the stream and afterwards.
 #[test]
 fn a_watch_that_lost_changes_ends_with_the_reason() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
@@ -284,7 +284,7 @@ fn a_watch_that_lost_changes_ends_with_the_reason() -> anyhow::Result<()> {
     let watch = server.post(&path, &json!({ "path": "/tmp/busy" }))?.expect(201)?.json()?;
     let events = format!("watch/{}/events", watch["watch_id"].as_str().context("no watch")?);
     let mut stream = files.request("GET", &events).start(server.address())?;
-    // The answer has begun; nothing more of it is read for now.
+    // The response has begun; the test reads no more of it for now.
     let mut begin = [0; 12];
     stream.read_exact(&mut begin)?;
     assert_eq!(&begin, b"HTTP/1.1 200");
@@ -297,7 +297,7 @@ fn a_watch_that_lost_changes_ends_with_the_reason() -> anyhow::Result<()> {
         let read = stream.read(&mut buffer)?;
         ensure!(read > 0, "it broke off");
         text.extend_from_slice(&buffer[..read]);
-        // The end is enough.
+        // Only the end is needed.
         text.drain(..text.len().saturating_sub(4096));
     }
     let text = String::from_utf8_lossy(&text);
@@ -327,7 +327,7 @@ fn files_keep_their_times_and_a_read_announces_its_length() -> anyhow::Result<()
     let read = files.get("read_file?path=/tmp/z/d/e/f")?.expect(200)?;
     assert_eq!((read.text(), read.header("content-length")), ("hi".to_owned(), Some("2")));
 
-    // What cannot be moved is named: the place it comes from, or the one it goes to.
+    // The error of a move names the path that is not allowed: the source or the destination.
     for (from, to, named) in [("/tmp/z/d/e/f", "/usr/f", "/usr/f"), ("/usr/bin/env", "/tmp/env", "/usr/bin/env")] {
         let refused = files.put("move", &json!({ "src_path": from, "dest_path": to }))?;
         assert_eq!(refused.status, 403, "{}", refused.text());

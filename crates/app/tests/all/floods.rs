@@ -1,4 +1,4 @@
-//! Callers that send too much, or never read what they asked for.
+//! Clients that send too much, or never read their responses.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,7 +23,7 @@ fn a_megabyte_of_headers_is_refused_and_affects_no_other_client() -> anyhow::Res
     }
     for request in [one, many] {
         let mut answer = Vec::new();
-        // It may be cut off while it still sends.
+        // The server may close the connection while the test still sends.
         if let Ok(mut stream) = request.start(server.address()) {
             drop(stream.read_to_end(&mut answer));
         }
@@ -34,7 +34,7 @@ fn a_megabyte_of_headers_is_refused_and_affects_no_other_client() -> anyhow::Res
     Ok(())
 }
 
-/// A masked text frame of a client.
+/// Returns a masked text frame of a client.
 fn frame(text: &str) -> Vec<u8> {
     let length = u16::try_from(text.len()).unwrap();
     // The mask of zeros leaves the text as it is.
@@ -45,7 +45,7 @@ fn frame(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The memory of the server's process alone, in MiB.
+/// Returns the memory of the server process, in MiB.
 fn resident(server: &Server) -> anyhow::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", server_process(server)?.pid))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -81,7 +81,7 @@ fn a_client_that_stops_reading_is_disconnected_and_costs_no_memory() -> anyhow::
         let mut other = Cdp::connect(session.text("cdp_ws_url")).ok()?;
         assert!(other.call("Browser.getVersion", &json!({})).is_ok(), "others are served");
         drop(other);
-        // That one is counted until the server has noticed that it is gone.
+        // The session is in use until the server notices the disconnect.
         let alone = || (metric(&server, open).ok()?? == 0.0).then_some(());
         until("nobody is connected", Duration::from_secs(2), alone).ok()
     })?;

@@ -1,4 +1,4 @@
-//! Clients that are gone without a word.
+//! Clients that vanish without closing their connections.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! A person at the page of a login, in a browser of the person's own: with a keyboard, with a screen reader, and on a phone; and how the page
-//! ends.
+//! A person at the hosted login page, in a browser of their own: with a keyboard, with a screen reader, and on a phone; and the end of
+//! the page.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::host::sql;
 use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site, uuid};
 use super::login_ways::LOCKED;
 
-/// Kept to be looked at, in the folder that cargo gives tests for such things.
+/// Stores a screenshot for people in the temporary folder that cargo provides for tests.
 const PICTURES: [&str; 6] =
     ["asked.png", "refused.png", "browser.png", "done.png", "phone-choice.png", "phone-code.png"];
 
-/// Where a code may be sent.
+/// A page to choose where a code is sent.
 const CHOOSE: &str = "<!doctype html><html lang=en><title>Two-step verification - Shop</title><h1>Where should we send the code?</h1>\
     <button onclick=\"location='code'\">Text a code to *** 42</button><button onclick=\"location='code'\">Email a code to a***@shop.test</button>";
 
-/// Takes the code.
+/// A page for the code.
 const CODE: &str = "<!doctype html><html lang=en><title>Two-step verification - Shop</title><h1>Enter the code</h1>\
     <p>We texted a code to the number ending in 42.</p><form id=f><label>Code <input name=code inputmode=numeric autocomplete=one-time-code></label>\
     <button>Verify</button></form><script>f.onsubmit = () => { if (f.code.value === '731946') { document.cookie = 'in=phone; max-age=9999; path=/';\
@@ -83,7 +83,7 @@ fn a_person_logs_in_at_the_hosted_page_with_a_keyboard_and_on_a_phone() -> anyho
     Ok(())
 }
 
-/// What a screen reader finds where the form is, and how far one gets with the Tab key.
+/// The accessibility tree of the form, and the elements that the Tab key reaches.
 const FORM: &str = "- status: The site asks for the following. What you type goes to its page.\n- text: User name\n- textbox \"User name\"\n\
     - text: Password\n- textbox \"Password\"\n- button \"Show Password\": Show\n- button \"Continue\"\n";
 const REST: &str = "- region \"The browser of the login\":\n  - button \"Show the browser\"\n- paragraph: This page expires in some minutes.";
@@ -101,7 +101,7 @@ fn the_hosted_page_shows_its_end_and_announces_every_change_to_screen_readers() 
 
     let run = std::thread::scope(|scope| {
         let expires = scope.spawn(|| {
-            // As long as the script may take to start its browser and to come there.
+            // As long as the script may take to start its browser and open the page.
             until("open and asking", Duration::from_secs(600), || {
                 (expiring.get().ok()?["health_check_interval"] == 301).then_some(())
             })?;
@@ -158,7 +158,7 @@ fn the_hosted_page_shows_its_end_and_announces_every_change_to_screen_readers() 
     Ok(())
 }
 
-/// Then a factor is chosen, and its code asked for.
+/// Then a factor is chosen, and its code requested.
 fn put_steps(site: &Site<'_>) {
     site.put("login", &phone_login());
     site.put("choose", CHOOSE);

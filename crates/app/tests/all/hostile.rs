@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::host::{browser_of, chromium, count, sql, uuid};
 
-/// Every operation of the API's own description that needs a key: method and path with its names in braces.
+/// Returns every operation of the API description that needs a key: the method, and the path with names in braces.
 pub(super) fn operations(server: &Server) -> anyhow::Result<Vec<(String, String)>> {
     let document = Request::new("GET", "/openapi.json").send(server.address())?.expect(200)?.json()?;
     let mut found = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn operations(server: &Server) -> anyhow::Result<Vec<(String, String)
     Ok(found)
 }
 
-/// The path with an identifier in place of its name.
+/// Returns the path with an identifier in place of a name in braces.
 pub(super) fn filled(path: &str, id: &str) -> String {
     match (path.find('{'), path.find('}')) {
         (Some(from), Some(to)) => format!("{}{id}{}", &path[..from], &path[to + 1..]),
@@ -38,7 +38,7 @@ pub(super) fn filled(path: &str, id: &str) -> String {
     }
 }
 
-/// A new key of this server, for one project or for all.
+/// Creates a key of this server, for one project or for all.
 fn key(server: &Server, flags: &[&str]) -> anyhow::Result<String> {
     let output = server.command(&[&["keys", "create", "--name", "a test's"], flags].concat()).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -89,7 +89,7 @@ fn every_operation_refuses_a_request_without_a_valid_key() -> anyhow::Result<()>
     Ok(())
 }
 
-/// An answer without what differs between any two: the identifier that was asked for, the request's own, the time.
+/// Returns a response without its varying parts: the requested identifier, the request id, the time.
 pub(super) fn comparable(answer: &Answer, id: &str) -> (u16, String, Vec<(String, String)>) {
     let mut headers = answer.headers.clone();
     headers.retain(|(name, _)| name != "x-request-id" && name != "date");
@@ -99,7 +99,7 @@ pub(super) fn comparable(answer: &Answer, id: &str) -> (u16, String, Vec<(String
 
 #[test]
 fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result<()> {
-    // Its own: it counts all pools that there are.
+    // A server of its own: the test counts all pools.
     let server = &Server::start(Options { default_pool: true, ..Options::default() })?;
     let organization = sql(server, "select id from organizations")?;
     sql(
@@ -116,7 +116,7 @@ fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result
     let rows = || sql(server, "select count(*), min(size), max(size) from browser_pools where deleted_at is null");
     let before = (rows()?, server.get(&format!("/browsers/{}", session.id()))?.json()?["name"].clone());
 
-    // The routes with a last day answer by the clock, and what they say holds the id: they are tried with a clock of their own.
+    // Routes with an end date answer by the clock, and their responses contain the id: tests with a set clock cover them.
     let is_compared = |path: &str| path.contains('{') && !path.starts_with("/projects/");
     for (method, path) in operations(server)?.into_iter().filter(|(_, path)| is_compared(path)) {
         let (there, not_there) = match path.starts_with("/browsers") {
@@ -132,7 +132,7 @@ fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result
                 Request::new(&method, &filled(&path, id)).bearer(&stranger).json(&body).send(server.address())
             };
             let (found, unknown) = (ask(there)?, ask(not_there)?);
-            // What is the organization's is none of a project's business at all.
+            // A project's key has no access to resources of the organization.
             let refusal = if path.starts_with("/org/") { 403 } else { 404 };
             assert_eq!(found.status, refusal, "{method} {path} {there}: {}", found.text());
             assert_eq!(comparable(&found, there), comparable(&unknown, not_there), "{method} {path} {there}");
@@ -156,7 +156,7 @@ fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
-/// The routes into a session that a token opens, with how each is asked.
+/// Returns a request for each route that a session token opens.
 pub(super) fn direct(id: &str, token: &str) -> Vec<Request> {
     let socket = |path: String| {
         Request::new("GET", &path)
@@ -176,7 +176,7 @@ pub(super) fn direct(id: &str, token: &str) -> Vec<Request> {
     ]
 }
 
-/// What the description lists of what can be done inside a session, under the address that a token opens.
+/// Returns a request for each operation inside a session, at the address that a token opens.
 fn inside(server: &Server, id: &str, token: &str) -> anyhow::Result<Vec<Request>> {
     let mut found = vec![Request::new("GET", &format!("/vm/{id}/curl/raw?jwt={token}&url=http://127.0.0.1/"))];
     for (method, path) in operations(server)? {
@@ -190,7 +190,7 @@ fn inside(server: &Server, id: &str, token: &str) -> anyhow::Result<Vec<Request>
     Ok(found)
 }
 
-/// The answer to a request that asks for an upgrade: the connection stays open behind a refusal.
+/// Returns the response to an upgrade request: the connection stays open after a refusal.
 fn answer(request: &Request, server: &Server) -> anyhow::Result<Answer> {
     let mut stream = request.start(server.address())?;
     let mut bytes = Vec::new();
@@ -198,7 +198,7 @@ fn answer(request: &Request, server: &Server) -> anyhow::Result<Answer> {
     loop {
         let read = stream.read(&mut chunk)?;
         bytes.extend_from_slice(&chunk[..read]);
-        // Until its announced length is there it is none.
+        // The response is complete only with its announced length.
         if let Ok(answer) = Answer::read(&bytes, false) {
             return Ok(answer);
         }
@@ -233,7 +233,7 @@ fn a_token_opens_only_its_own_session_and_nothing_after_its_end() -> anyhow::Res
     let mut open = Cdp::connect(one.text("cdp_ws_url"))?;
     server.delete(&format!("/browsers/{}", one.id()))?.expect(204)?;
     assert_eq!(open.until_closed()?, Some((4000, "deleted".to_owned())));
-    // What was recorded or noted outlives its session, and is read with its token.
+    // Recordings and telemetry outlive their session, and its token opens them.
     let ended = |request: &Request| !["/replays", "/telemetry/"].iter().any(|part| request.path.contains(part));
     let tried = direct(one.id(), token).into_iter().chain(inside(server, one.id(), token)?.into_iter().filter(ended));
     for request in tried {
@@ -245,7 +245,7 @@ fn a_token_opens_only_its_own_session_and_nothing_after_its_end() -> anyhow::Res
 
 #[test]
 fn a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
-    // Its own: it counts all sessions that there are.
+    // A server of its own: the test counts all sessions.
     let server = &Server::start(Options::default())?;
     let address = server.address();
     let session = server.headless()?;
@@ -261,7 +261,7 @@ fn a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
             assert_eq!((answer.status, &answer.json()?["code"]), (400, &json!("bad_request")), "{host:?}");
         }
     }
-    // A browser that was told to come here by a page sends the page's origin along.
+    // A browser sends the origin of the page that makes it connect.
     for origin in ["http://attacker.test", "null", "https://127.0.0.1.attacker.test"] {
         for mut request in direct(session.id(), "x") {
             request.path = request.path.split('?').next().unwrap_or_default().to_owned();
@@ -305,7 +305,7 @@ fn a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
     server.delete(&format!("/browsers/{id}"))?.expect(204).map(drop)
 }
 
-/// Where the server and its sandboxes listen in this machine's own network namespace.
+/// Returns the addresses where the server and its sandboxes listen in this machine's network namespace.
 fn listeners(server: &Server) -> anyhow::Result<Vec<SocketAddr>> {
     let own = fs::metadata("/proc/self/ns/net")?.ino();
     let mut found = Vec::new();
@@ -336,7 +336,7 @@ fn listeners(server: &Server) -> anyhow::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// The browser's own arguments, as the kernel has them.
+/// Returns the arguments of the browser from the kernel.
 fn arguments(server: &Server, session: &Session) -> anyhow::Result<Vec<String>> {
     let browser = browser_of(server, session)?;
     Ok(chromium(server, &browser)?.remove(0).argv)
@@ -393,7 +393,7 @@ fn no_secret_is_in_the_log_or_in_the_database() -> anyhow::Result<()> {
     Request::new("GET", "/browsers").bearer(&format!("{other_key}x")).send(server.address())?.expect(401)?;
     server.get("/no/such/route")?.expect(404)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
-    // Its line comes behind the answer.
+    // The log line comes after the response.
     let log = until("the log tells of what was asked", Duration::from_secs(60), || {
         let log = server.log();
         log.contains(&format!("/vm/{}/cdp", session.id())).then_some(log)

@@ -12,7 +12,7 @@ use casement_test_support::program::{Options, Process, Server};
 
 use super::files::Files;
 
-/// Memory of the server and of a session's agent, in MiB.
+/// Returns the memory of the server and of a session's agent, in MiB.
 fn memory(server: &Server) -> anyhow::Result<(u64, u64)> {
     let resident = |pid: i32| -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -26,7 +26,7 @@ fn memory(server: &Server) -> anyhow::Result<(u64, u64)> {
     Ok((own >> 10, agent.max().context("no agent")? >> 10))
 }
 
-/// The most memory that server and agent have while `work` is done, in MiB.
+/// Returns the maximum memory of server and agent during `work`, in MiB.
 fn most_memory(server: &Server, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<(u64, u64)> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -49,7 +49,7 @@ fn most_memory(server: &Server, work: impl FnOnce() -> anyhow::Result<()>) -> an
     })
 }
 
-/// A request whose body is `before`, `zeros` zeros and `after`, sent as it is made.
+/// Streams a request whose body is `before`, `zeros` zeros and `after`.
 fn stream_in(files: &Files, request: Request, before: &str, zeros: u64, after: &str) -> anyhow::Result<Answer> {
     let length = before.len() as u64 + zeros + after.len() as u64;
     let mut stream = request.header("content-length", &length.to_string()).start(files.server.address())?;

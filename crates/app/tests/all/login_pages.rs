@@ -19,14 +19,14 @@ use super::host::sql;
 use super::login_site::{Connection, SOON, uuid};
 use casement_test_support::login_pages::{Login, Origins, given, logins, response};
 
-/// How many log in at a time.
+/// The number of concurrent logins.
 const AT_A_TIME: usize = 4;
 /// Names the only pages to log in at, by a part of their names; set, if only to nothing: without a display, too.
 const ONLY: &str = "CASEMENT_TEST_LOGIN";
 /// What a flow tells where that is not what is understood, one thing after the other: what was given before a captcha is kept.
 const OTHERWISE: [(&str, &str); 1] = [("captcha-beside-the-form", "fields(email password) > elsewhere > SUCCESS")];
 
-/// What only a person has in these logins.
+/// The steps that only a person can do.
 const ALONE: [&str; 5] = ["totp", "code", "sms", "elsewhere", "FAILED"];
 
 /// What a flow tells of a login, by what is to be understood of it.
@@ -64,25 +64,25 @@ fn expected_step(part: &str) -> Option<String> {
     })
 }
 
-/// Of how many boxes a field is, which is of the page alone.
+/// Returns whether a word is the number of boxes of a field, which only the page shows.
 fn is_count(word: &str) -> bool {
     word.strip_prefix('x').is_some_and(|count| count.parse::<u8>().is_ok())
 }
 
-/// Somebody who logs in by what the interface says that it waits for.
+/// A person who logs in by the fields that the API requests.
 struct Person<'a> {
     connection: Connection<'a>,
     login: &'a Login,
-    /// What was told so far.
+    /// The steps so far.
     steps: Vec<String>,
     wronged: bool,
     chosen: bool,
-    /// What was done elsewhere last.
+    /// The last external action.
     elsewhere: Value,
 }
 
 impl Person<'_> {
-    /// Goes on until it is over, or more than is `wanted` would be told.
+    /// Continues until the end, or until there are more steps than `wanted`.
     fn log_in(&mut self, wanted: usize) -> anyhow::Result<()> {
         self.connection.login()?;
         loop {
@@ -121,7 +121,7 @@ impl Person<'_> {
         };
         let taken = self.connection.server.post(&self.connection.path("/submit"), &answer)?;
         if taken.status == 409 {
-            // The page has moved on meanwhile.
+            // The page has changed meanwhile.
             return Ok(());
         }
         ensure!(taken.status == 202, "{answer}: {taken:?}");
@@ -139,7 +139,7 @@ impl Person<'_> {
         }
     }
 
-    /// What a person does on a telephone, in a mail, or in the live view.
+    /// Does what a person does on a phone, in a mail, or in the live view.
     fn act_elsewhere(&mut self, now: &Value) -> anyhow::Result<()> {
         let session = now["browser_session_id"].as_str().context("no session")?;
         let mut cdp = Cdp::connect_with_key(self.connection.server, session)?;
@@ -168,21 +168,21 @@ fn what(now: &Value, field: &Value) -> String {
     }
 }
 
-/// The choice that says this.
+/// Returns the choice with this text.
 fn choice_of(now: &Value, wanted: &str) -> Option<String> {
     let says =
         |choice: &&Value| format!("{} {}", text(&choice["label"]), text(&choice["description"])).contains(wanted);
     all(&now["choices"]).find(says).map(|choice| text(&choice["id"]))
 }
 
-/// What is asked for, as `wanted` has it.
+/// Returns the requested fields in the format of `wanted`.
 fn request_step(now: &Value) -> String {
     let fields: Vec<_> = all(&now["fields"]).map(|field| what(now, field)).collect();
     let reason = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
     if fields.is_empty() { format!("choices{reason}") } else { format!("fields({}){reason}", fields.join(" ")) }
 }
 
-/// How it ended, as `wanted` has it.
+/// Returns the end in the format of `wanted`.
 fn over(now: &Value) -> String {
     let reason = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
     match now["error_code"].as_str() {
@@ -199,13 +199,13 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// How a login ended.
+/// The end of a login.
 struct Ended {
     name: String,
     steps: String,
     wanted: String,
     took: Duration,
-    /// Its connection, if it could log in again without anybody.
+    /// Its connection, if it can log in again automatically.
     can_reauth: Option<String>,
 }
 
@@ -235,7 +235,7 @@ fn log_in(server: &Server, origins: &Origins, login: &Login) -> Ended {
     Ended { name: login.name.clone(), steps, wanted: wanted.join(" > "), took, can_reauth }
 }
 
-/// Logs in at all of them, some at a time.
+/// Logs in at all pages, some at a time.
 fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
     let next = AtomicUsize::new(0);
     let some = || {
@@ -252,7 +252,7 @@ fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow
     })
 }
 
-/// Says how many ended right, and how long it took to be logged in; all must.
+/// Prints the number of right logins and their times. All must be right.
 fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
     let right = ended.iter().filter(|one| one.steps == one.wanted).count();
     let mut took: Vec<_> = ended.iter().filter(|one| one.wanted.ends_with("SUCCESS")).map(|one| one.took).collect();
@@ -288,7 +288,7 @@ fn log_in_again(server: &Server, ended: &[&Ended]) -> anyhow::Result<Vec<Ended>>
     Ok(all)
 }
 
-/// The end of a connection's login by itself.
+/// Returns the end of a connection's automatic login.
 fn again(server: &Server, id: &str) -> anyhow::Result<Value> {
     let path = format!("/auth/connections/{id}/timeline?type=reauth");
     until("logged in by itself", SOON, || {
@@ -302,7 +302,7 @@ fn serve(listener: TcpListener, logins: &Arc<Vec<Login>>, origins: &Origins) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let (logins, origins) = (Arc::clone(&logins), origins.clone());
-            // One that breaks off is the browser's business.
+            // The browser may break off a connection.
             thread::spawn(move || drop(answer(stream, &logins, &origins)));
         }
     });
@@ -327,7 +327,7 @@ fn login_flows_end_as_expected_at_every_page_of_the_collection() -> anyhow::Resu
     files.extend(logins("products")?);
     files.retain(|login| only.as_ref().is_ok_and(|only| login.name.contains(only)) || only.is_err());
     let files = Arc::new(files);
-    // The site's own host, one where its logins may go, and one where they may not.
+    // The host of the site, an allowed one for its logins, and a forbidden one.
     let (shop, evil) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.2:0")?);
     let (address, elsewhere) = (shop.local_addr()?, evil.local_addr()?);
     let origins = Origins {
@@ -346,7 +346,7 @@ fn login_flows_end_as_expected_at_every_page_of_the_collection() -> anyhow::Resu
         bail!("only {} pages", ended.len());
     }
 
-    // Each takes a look and a login: only when they are asked for.
+    // Each takes a health check and a login: only on request.
     if only.is_err() {
         return Ok(());
     }

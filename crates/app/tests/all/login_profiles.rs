@@ -1,4 +1,4 @@
-//! Logins and looks beside each other: of one connection, of one profile, and beside a session that uses it.
+//! Concurrent logins and health checks: of one connection, of one profile, and with a session that uses it.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::host::sql;
 use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, ann, uuid};
 
-/// How many begin a login at the same moment.
+/// The number of concurrent starts.
 const AT_ONCE: usize = 8;
 
 #[test]
@@ -38,7 +38,7 @@ fn concurrent_starts_of_a_login_start_one() -> anyhow::Result<()> {
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
-/// Living sessions that have the profile.
+/// Returns the number of running sessions with the profile.
 fn sessions_of(server: &Server, profile: &str) -> anyhow::Result<u64> {
     let of_it = "SELECT count(*) FROM sessions s JOIN profiles p ON p.id = s.profile_id";
     Ok(sql(server, &format!("{of_it} WHERE p.name = '{profile}' AND s.state <> 'ended'"))?.parse()?)
@@ -69,7 +69,7 @@ fn two_logins_of_one_profile_at_once_leave_it_logged_in_to_both_sites() -> anyho
         connection.submit(&ann(PASSWORD))?;
     }
     for connection in [&one, &two] {
-        // What was given once is not asked for again.
+        // Stored values are not requested again.
         let over = connection
             .until("over or asked again", |now| now["flow_status"] == "SUCCESS" || now["website_error"].is_string())?;
         assert_eq!(over["status"], "AUTHENTICATED", "{over}");
@@ -83,20 +83,20 @@ fn two_logins_of_one_profile_at_once_leave_it_logged_in_to_both_sites() -> anyho
     Ok(())
 }
 
-/// A session that saves what it changes of the profile.
+/// Creates a session that saves its changes of the profile.
 fn saving(server: &Server, profile: &str) -> anyhow::Result<Session> {
     let profile = json!({ "name": profile, "save_changes": true });
     server.create(&json!({ "headless": true, "timeout_seconds": 600, "profile": profile }))
 }
 
-/// How the looks ended that have, the latest first.
+/// Returns the results of the finished health checks, the latest first.
 fn looks(connection: &Connection<'_>) -> anyhow::Result<Vec<String>> {
     let timeline = connection.server.get(&connection.path("/timeline?type=health_check"))?.expect(200)?.json()?;
     let looks = timeline.as_array().into_iter().flatten().map(|one| one["status"].as_str().unwrap_or_default());
     Ok(looks.filter(|status| *status != "IN_PROGRESS").map(str::to_owned).collect())
 }
 
-/// Has it looked at now.
+/// Makes the health check due now.
 fn due(connection: &Connection<'_>) -> anyhow::Result<()> {
     let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours'";
     sql(connection.server, &format!("{due} WHERE id = {}", uuid(&connection.id)?)).map(drop)
@@ -139,7 +139,7 @@ fn a_health_check_waits_for_sessions_of_its_profile_and_overwrites_no_save() -> 
     drop(client);
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
-    // Now it is looked; and somebody comes and goes before that is over.
+    // The health check runs now, and a session begins and ends meanwhile.
     let comes_and_goes = |before: usize| -> anyhow::Result<String> {
         until("the look", SOON, || (requests() > before).then_some(()))?;
         let session = saving(server, &used.profile)?;
@@ -159,7 +159,7 @@ fn a_health_check_waits_for_sessions_of_its_profile_and_overwrites_no_save() -> 
         if over == failed {
             break version;
         }
-        // On a busy machine that may take longer than a look waits for its page: once more.
+        // On a busy machine this may exceed the timeout of the health check: once more.
         ensure!(over < 5, "no look waits for as long as somebody comes and goes");
         failed = over;
         used.until_closed()?;

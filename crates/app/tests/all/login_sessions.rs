@@ -1,4 +1,4 @@
-//! What the browser of a login is told: by which proxy it goes, and whether it is recorded.
+//! The settings of a login's browser: its proxy and its recording.
 
 use anyhow::Context as _;
 use casement_test_support::program::{Options, Pages, Server, until};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::login_site::{Connection, PASSWORD, SOON, Site, ann};
 use super::proxies::{closed_port, exit};
 
-/// The end of the latest login in the timeline.
+/// Returns the end of the latest login in the timeline.
 fn latest(connection: &Connection<'_>) -> anyhow::Result<Value> {
     let timeline = connection.server.get(&connection.path("/timeline?limit=1"))?.expect(200)?.json()?;
     Ok(timeline[0].clone())
@@ -51,7 +51,7 @@ fn a_login_uses_the_proxy_and_the_recording_of_its_connection() -> anyhow::Resul
     })?;
     assert_eq!(stored.body.get(4..8), Some(&b"ftyp"[..]), "it is a film");
 
-    // A login may say otherwise: this one goes where nobody leads it on, and leaves no film.
+    // A login may override the connection: this one has a proxy that does not answer, and no recording.
     for address in [url("login"), url("login").replace("http:", "https:")] {
         server.send("PATCH", &connection.path(""), Some(&json!({ "login_url": address })))?.expect(200)?;
         let other = json!({ "proxy": { "name": "down" }, "record_session": false });

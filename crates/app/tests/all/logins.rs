@@ -1,4 +1,4 @@
-//! Logins: a person's, one by itself, looks whether they hold; and whatever is killed or deleted in between.
+//! Logins of a person, automatic logins, health checks; and kills and deletions in between.
 
 use std::time::Duration;
 
@@ -39,12 +39,12 @@ fn after_a_persons_login_sessions_are_logged_in_and_logins_are_automatic() -> an
     connection.until_closed()?;
     assert_eq!(connection.seen(&site)?, "Your orders - Shop");
 
-    // What was typed is kept, sealed; what was wrong is not.
+    // The accepted values are stored, sealed; the rejected ones are not.
     let name = done["credential"]["name"].as_str().context("no credential")?;
     let stored = server.get(&format!("/credentials/{}", name.replace(' ', "%20")))?.expect(200)?.json()?;
     assert_eq!(stored["value_keys"], json!(["password", "username"]));
 
-    // Logged out at the site, it logs in by itself.
+    // Logged out at the site, it logs in automatically.
     site.put("home", &HOME.replace("in=ann", "in=ann2"));
     site.put("login", &LOGIN.replace("in=ann", "in=ann2"));
     assert_eq!(connection.login()?["flow_type"], "REAUTH");
@@ -61,7 +61,7 @@ fn after_a_persons_login_sessions_are_logged_in_and_logins_are_automatic() -> an
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
-/// Neither what was typed stands anywhere in clear, nor what was refused.
+/// Asserts that neither the accepted nor the rejected values are stored in clear text.
 fn secrets_are_nowhere(server: &Server) -> anyhow::Result<()> {
     let tables =
         sql(server, "SELECT string_agg(quote_ident(tablename), ' ') FROM pg_tables WHERE schemaname = 'public'")?;
@@ -109,7 +109,7 @@ fn a_login_opens_only_allowed_destinations() -> anyhow::Result<()> {
         connection.login()?;
         let over = connection.until_over("FAILED")?;
         let entries = over["error_code"].as_str().unwrap_or_default();
-        // What is not allowed is refused by either of the two walls.
+        // Either of the two checks refuses a forbidden destination.
         assert!(entries == code || entries == "domain_not_allowed", "{name}: {over}");
         connection.until_closed()?;
         server.delete(&connection.path(""))?.expect(204)?;
@@ -166,7 +166,7 @@ fn a_page_that_never_loads_ends_the_login_and_an_endless_one_does_not() -> anyho
 fn a_slow_site_gets_time_and_no_second_submission() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-slow");
-    // Longer than anything else that is loaded holds up a page.
+    // Longer than other resources delay a page.
     pages.put_late(&site.path("slow"), Duration::from_secs(15), "ok");
     let slow =
         "f.onsubmit = async event => {\n    event.preventDefault();\n    await fetch('slow', { method: 'POST' });";
@@ -176,14 +176,14 @@ fn a_slow_site_gets_time_and_no_second_submission() -> anyhow::Result<()> {
     let connection = Connection::new(server, &site, &json!({ "credential": { "name": "slow" } }))?;
     connection.login()?;
     let over = connection.until_over("SUCCESS")?;
-    // Nobody was asked, or it would seem that somebody answered in the live view.
+    // No person was asked, or it would look like an answer in the live view.
     assert_eq!(over["can_reauth_reason"], "requirements_satisfiable", "{over}");
     assert_eq!(pages.requests().iter().filter(|request| *request == "POST /shop-slow/slow").count(), 1);
     connection.until_closed()?;
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
-/// A code in six boxes, which takes one.
+/// A code in six boxes, only one of which is accepted.
 const BOXES: &str = "<!doctype html><html lang=en><title>Verification - Shop</title><h1>Enter the verification code</h1>\
     <form id=f><input maxlength=1 aria-label='Digit 1'><input maxlength=1 aria-label='Digit 2'><input maxlength=1 aria-label='Digit 3'>\
     <input maxlength=1 aria-label='Digit 4'><input maxlength=1 aria-label='Digit 5'><input maxlength=1 aria-label='Digit 6'>\
@@ -206,7 +206,7 @@ fn values_that_a_page_rejects_are_requested_again() -> anyhow::Result<()> {
     connection.until_closed()?;
     server.delete(&connection.path(""))?.expect(204)?;
 
-    // Something lies over the button.
+    // An element covers the button.
     let site = Site::new(pages, "shop-covered");
     let over = "<div style='position:relative'><button type=submit>Sign in</button>\
         <div style='position:absolute;inset:0'></div></div>";
@@ -272,7 +272,7 @@ fn deleting_a_connection_ends_its_login_and_saves_nothing() -> anyhow::Result<()
     Ok(())
 }
 
-/// A profile's versions cannot be stored while this trigger is on.
+/// A trigger that prevents new versions of profiles.
 const UNSAVED: &str = "CREATE FUNCTION unsaved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$; \
      CREATE TRIGGER unsaved BEFORE INSERT ON profile_versions FOR EACH ROW EXECUTE FUNCTION unsaved(); \
      ALTER TABLE profile_versions DISABLE TRIGGER unsaved";
@@ -316,7 +316,7 @@ fn a_login_continues_at_its_step_after_the_server_is_killed() -> anyhow::Result<
             now["flow_status"] == "SUCCESS" || now["flow_step"] == "AWAITING_INPUT"
         })?;
         if over["flow_status"] != "SUCCESS" {
-            // What was typed when the server was killed did not reach the page.
+            // The value that was typed during the kill did not reach the page.
             connection.submit(&ann(PASSWORD))?;
             connection.until_over("SUCCESS")?;
         }
@@ -362,7 +362,7 @@ fn a_health_check_detects_a_logout_and_logs_in_again() -> anyhow::Result<()> {
     assert!(connection.get()?["last_auth_check_at"].is_string());
     connection.until_closed()?;
 
-    // The site forgets.
+    // The site logs the user out.
     site.put("home", &HOME.replace("in=ann", "in=ann2"));
     site.put("login", &LOGIN.replace("in=ann", "in=ann2"));
     sql(server, &due)?;
@@ -371,7 +371,7 @@ fn a_health_check_detects_a_logout_and_logs_in_again() -> anyhow::Result<()> {
     assert_eq!(connection.get()?["status"], "AUTHENTICATED");
     connection.until_closed()?;
 
-    // The site forgets, and takes the password no more.
+    // The site logs the user out, and rejects the password.
     site.put("home", &HOME.replace("in=ann", "in=ann3"));
     site.put("login", &LOGIN.replace("in=ann", "in=ann3").replace("hunter2-so-secret", "another"));
     sql(server, &due)?;

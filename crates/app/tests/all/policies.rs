@@ -1,4 +1,4 @@
-//! What the browser keeps of what is typed, and what of itself it shows to whoever sits before it.
+//! What the browser stores of typed values, and which of its own pages a person can open.
 
 use anyhow::{Context as _, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::login_site::{Connection, Site};
 
-/// The policies that a session's browser was started with.
+/// Returns the policies of a session's browser.
 fn in_force(server: &Server, session: &Session) -> anyhow::Result<Value> {
     let read = json!({ "command": "sh", "args": ["-c", "cat /etc/*/policies/managed/*.json /etc/opt/*/policies/managed/*.json 2>/dev/null"] });
     let ran = server.post(&format!("/browsers/{}/process/exec", session.id()), &read)?.expect(200)?.json()?;

@@ -1,4 +1,4 @@
-//! Pools under callers that come together, wait, give up and break things.
+//! Pools with concurrent, waiting, disconnecting and disruptive callers.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::host::{browser_of, chromium, count, id_of, idle_browsers, kind, metric, sandboxes, sql};
 
 const SOON: Duration = Duration::from_secs(120);
-/// What an acquire may wait for a browser, in seconds: there may be many before it, and each takes a start of Chromium.
+/// The timeout of an acquire in seconds: many may be ahead of it, and each takes a start of Chromium.
 const LONG: u64 = 400;
 
 /// A pool of headless browsers that is deleted at the end of its test.
@@ -43,7 +43,7 @@ impl<'a> Pool<'a> {
         format!("/browser_pools/{}{rest}", self.name)
     }
 
-    /// One acquire, as it is answered.
+    /// Sends one acquire and returns its response.
     fn acquire(&self, seconds: u64) -> anyhow::Result<Answer> {
         let mut stream = self.ask(seconds).start(self.server.address())?;
         stream.set_read_timeout(Some(Duration::from_secs(seconds) + SOON))?;
@@ -52,7 +52,7 @@ impl<'a> Pool<'a> {
         Answer::read(&bytes, false)
     }
 
-    /// An acquire that nobody waits for yet.
+    /// Returns an acquire that is not sent yet.
     fn ask(&self, seconds: u64) -> Request {
         let body = json!({ "acquire_timeout_seconds": seconds });
         Request::new("POST", &self.path("/acquire")).bearer(self.server.key()).json(&body)
@@ -115,7 +115,7 @@ fn waiters_are_served_in_order_of_arrival_and_a_newcomer_does_not_overtake() -> 
             ensure!(!line.iter().all(thread::ScopedJoinHandle::is_finished), "the line broke up");
             let newcomer = pool.acquire(0)?.status;
             let after = served.lock().len();
-            // Only while somebody waited for certain: the line may have come to its end meanwhile.
+            // Only while a caller certainly waited: the queue may be empty meanwhile.
             ensure!(newcomer == 204 || after >= WAITERS - 2, "a newcomer overtook: {newcomer}");
         }
         line.into_iter().try_for_each(|waiter| waiter.join().unwrap())
@@ -131,7 +131,7 @@ fn a_caller_that_disconnects_leaves_the_queue_at_once_and_costs_no_browser() -> 
     let server = pool.server;
     let held = session(&pool.acquire(LONG)?)?;
     let gauge = format!("casement_pool_waiters{{pool=\"{}\"}}", pool.id);
-    // What keeps the lease from being idle.
+    // The connection that keeps the lease in use.
     let open = Cdp::connect(held.text("cdp_ws_url"))?;
     for way in ["closed", "half closed"] {
         let waiter = pool.ask(LONG).start(server.address())?;
@@ -146,8 +146,8 @@ fn a_caller_that_disconnects_leaves_the_queue_at_once_and_costs_no_browser() -> 
     }
     until("the gauge shows that nobody waits", SOON, || (metric(server, &gauge).ok()?? == 0.0).then_some(()))?;
 
-    // Around the moment of its turn. Once the answer is written nobody knows that it was not read: then the lease ends
-    // by being idle.
+    // Around the moment of its turn. A written response may be unread, which the server cannot know: then the lease ends
+    // by its idle timeout.
     let mut held = (held, open);
     for pause in [0, 300, 500, 900] {
         let waiter = pool.ask(LONG).start(server.address())?;
@@ -175,7 +175,7 @@ fn a_wait_ends_with_204_at_its_timeout_or_just_before_the_client_gives_up() -> a
     assert!(status == 204 && took < SOON, "{status} after {took:?}");
     let (status, took) = timed(pool.ask(1))?;
     assert!(status == 204 && took.as_secs_f64() >= 0.9 && took < SOON, "{status} after {took:?}");
-    // On a busy machine it may come too late, but not every time.
+    // On a busy machine it may be too late, but not every time.
     let in_time = (0..15).find_map(|_| match timed(pool.ask(60).header("X-Stainless-Read-Timeout", "4")) {
         Ok((204, took)) if took >= Duration::from_secs(4) => None,
         answered => Some(answered),
@@ -202,7 +202,7 @@ fn deleting_flushing_or_resizing_a_pool_ends_its_browsers() -> anyhow::Result<()
     // At this size and rate it grows by one every ten seconds.
     server.send("PATCH", &pool.path(""), Some(&json!({ "size": 6 })))?.expect(200)?;
     let (idle, leased) = until("it fills again", SOON, || pool.counts().ok().filter(|(idle, _)| *idle > 0))?;
-    // Several that were slow to start may be there at once.
+    // Several slow starts may finish at once.
     let at_its_rate = began.elapsed() >= Duration::from_secs(10) * u32::try_from(idle)?;
     assert!(leased == 1 && at_its_rate, "{idle} idle and {leased} leased after {:?}", began.elapsed());
     assert!(!idle_browsers(server, pool.name)?.contains(&flushed[0]));
@@ -241,7 +241,7 @@ fn a_released_browser_is_never_leased_again() -> anyhow::Result<()> {
     assert_eq!(wrong.status, 404, "another session is not this pool's to take back: {}", wrong.text());
     server.delete(&format!("/browsers/{}", other.id()))?.expect(204)?;
 
-    // `reuse` asks for what cannot be done safely, so it changes nothing.
+    // `reuse` cannot be done safely, so it changes nothing.
     let body = json!({ "session_id": old.id(), "reuse": true });
     server.post(&pool.path("/release"), &body)?.expect(204)?;
     assert!(!sandboxes(server)?.contains(&browser), "the release was answered before the sandbox was gone");
@@ -289,7 +289,7 @@ fn a_browser_that_partly_hangs_since_its_last_probe_is_not_leased() -> anyhow::R
         let mut stopped = chromium(server, &next)?;
         stopped.retain(|process| is(process, word) && (kind(process).is_some() != word.contains("debugging")));
         assert!(!stopped.is_empty(), "{word}");
-        // Its answer is written, and the server has looked which browser comes next.
+        // Its response is written, and the server has chosen the next browser.
         let before = session(&pool.acquire(LONG)?)?;
         for process in &stopped {
             server.signal(process, Signal::STOP)?;
@@ -309,7 +309,7 @@ fn a_lease_after_a_discard_gets_a_browser_that_was_started_afterwards() -> anyho
     let pool = Pool::new(&Shared::get().server, "renewed", 3)?;
     let server = pool.server;
     for (round, flushed) in [(1, false), (2, true), (3, false)] {
-        // At first nothing has come up yet, later some have.
+        // At first no browser has started, later some have.
         if round > 1 {
             until("some are there", SOON, || (pool.counts().ok()?.0 > 0).then_some(()))?;
         }
@@ -331,7 +331,7 @@ fn a_lease_after_a_discard_gets_a_browser_that_was_started_afterwards() -> anyho
     pool.delete()
 }
 
-/// Writes a program that the sandboxes find before the system's own.
+/// Writes a program that the sandboxes find before that of the system.
 fn put_program(dir: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let new = dir.join(format!("{name}.new"));
     let mut file = std::fs::File::create(&new)?;
@@ -368,7 +368,7 @@ fn a_pool_that_cannot_fill_backs_off_reports_why_and_fills_once_it_can() -> anyh
     let mut seen = 0.0;
     let less_often = until("four starts have failed, tried less and less often", 2 * SOON, || {
         let now = metric(&server, &failed).ok()??;
-        // On a busy machine one is seen late, or two at once: then the pause after the next one tells.
+        // On a busy machine one is seen late, or two at once: then the pause after the next one counts.
         if now > seen {
             at.push(Instant::now());
             seen = now;

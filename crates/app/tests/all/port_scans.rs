@@ -1,4 +1,4 @@
-//! What a page or a program in a session learns of the ports of this machine: nothing.
+//! A page or a program in a session learns nothing about the ports of this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Seek as _, Write as _};
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::isolation::{Place, SOON, Visit, first_process, place, shown};
 
-/// How a page has an address asked for, besides by a fetch, a socket or going there.
+/// The ways in which a page can request an address, besides fetch, sockets and navigation.
 const WAYS: [(&str, &str); 9] = [
     ("image", "new Image().src = url"),
     ("favicon", "document.head.append(Object.assign(document.createElement('link'), { rel: 'icon', href: url }))"),
@@ -29,7 +29,7 @@ const WAYS: [(&str, &str); 9] = [
         "void navigator.serviceWorker.register('/messenger.js').then(async () => \
          (await navigator.serviceWorker.ready).active.postMessage(url))",
     ),
-    // Where it leads may take the place of the page, so it comes last.
+    // It may replace the page, so it is last.
     ("download", "Object.assign(document.createElement('a'), { href: '/away?' + url, download: 'x' }).click()"),
 ];
 
@@ -46,9 +46,9 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
     let inside = [9222, 9515, 3128];
     let known = [open_port, server_port, 5432, 1024, 60_000];
     visit.client.open(&page, &site.url("/"))?;
-    // As many as are quick to ask for; the next test asks for all of them, without a browser around it.
+    // A quick selection; the next test requests all of them, without a browser.
     let mut ports: BTreeSet<u16> = (1..=1024).chain((1025..=65_000).step_by(61)).chain(inside).chain(known).collect();
-    // The page's own origin answers it, by design.
+    // The page's own origin is allowed.
     ports.remove(&site.address.port());
     let mut verdicts: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
     for part in ports.into_iter().collect::<Vec<_>>().chunks(256) {
@@ -60,7 +60,7 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
     let refused = verdicts.remove("opaque").context("no port was asked for at all")?;
     let blocked: BTreeSet<u16> = verdicts.remove("TypeError").unwrap_or_default();
     assert!(verdicts.is_empty(), "{:?}", verdicts.keys());
-    // Ports that Chromium itself never asks, such as those of mail: a fixed list, whatever listens there.
+    // Ports that Chromium itself blocks, such as those of mail: a fixed list.
     assert!(blocked.len() < 100, "{blocked:?}");
     for port in inside.into_iter().chain(known) {
         assert!(refused.contains(&port), "{port} is answered differently");
@@ -100,7 +100,7 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
     }
     assert_eq!(sockets, BTreeSet::from(["1006".to_owned()]), "WebSockets");
     for (way, script) in WAYS {
-        // What it may reach comes second, so that the other was asked for when it arrives.
+        // The allowed address comes second, so the other was requested before it arrives.
         let control = format!("/way?{}", way.replace(' ', "-"));
         let go = |url: String| format!("(url => {{ {script} }})('{url}')");
         for url in [format!("http://127.0.0.1:{open_port}/"), site.url(&control)] {
@@ -108,7 +108,7 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
         }
         let requested = || site.was_requested(&control).then_some(());
         if until(way, Duration::from_secs(5), requested).is_err() {
-            // Of two downloads that a page begins by itself, Chromium may hold back the second one.
+            // Chromium may hold back the second download of a page without a click.
             visit.client.open(&page, &site.url("/"))?;
             visit.client.evaluate(&page, &go(site.url(&control)))?;
             until(way, SOON, requested)?;
@@ -120,7 +120,7 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
-/// What comes back for all these bytes on one connection to the session's way out.
+/// Returns the response to these bytes on one connection to the session's egress.
 fn through_the_way_out(process: &Process, requests: &[u8]) -> anyhow::Result<String> {
     let mut sent = tempfile::tempfile()?;
     sent.write_all(requests)?;

@@ -1,4 +1,4 @@
-//! Programs, logs and requests of sessions: with the public client, and with what nobody should start.
+//! Processes, logs and requests of sessions: with the public client, and with harmful programs.
 
 use std::net::TcpStream;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::host::{resident, server_process};
 
 const SOON: Duration = Duration::from_secs(300);
-/// What the server may take for what passes through it, in MiB.
+/// The memory that the server may take for data in transit, in MiB.
 const MOST_MEMORY: u64 = 24;
 
 static WITH_LOOPBACK: OnceLock<Server> = OnceLock::new();
@@ -117,7 +117,7 @@ fn exec(server: &Server, session: &Session, line: &str, seconds: u32) -> anyhow:
     Ok((answer.status, answer.json()?))
 }
 
-/// A program that takes all memory takes its session with it, and its caller is told so: it must not be sent again.
+/// A program that takes all memory ends its session, and its caller learns it: the call must not be repeated.
 #[test]
 fn a_program_that_takes_all_memory_gets_the_end_of_its_session_as_response() -> anyhow::Result<()> {
     let server = Server::start(Options { flags: vec!["--session-memory".into(), "400".into()], ..Options::default() })?;
@@ -139,7 +139,7 @@ fn a_program_that_takes_all_memory_gets_the_end_of_its_session_as_response() -> 
     })
 }
 
-/// A session that is given everything a fork bomb can take goes on, and so do its neighbours.
+/// A session with a fork bomb continues, and so do its neighbours.
 #[test]
 fn a_session_survives_fork_bombs_threads_and_open_files() -> anyhow::Result<()> {
     let server = &Shared::get().server;
@@ -188,18 +188,18 @@ fn a_caller_that_disconnects_ends_its_program() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// 10^6 lines to somebody who asked for them and never reads: the program ends, and the server holds next to nothing.
+/// 10^6 lines to a client that never reads: the program ends, and the server buffers little.
 #[test]
 fn a_million_lines_to_a_stalled_reader_take_bounded_memory() -> anyhow::Result<()> {
     use std::io::Write as _;
 
-    // One of its own, so that its memory tells of this alone.
+    // A server of its own, so that its memory shows only this test.
     let server = &Server::start(Options::default())?;
     let session = session(server)?;
     let base = format!("/browsers/{}/process", session.id());
     let pid = server_process(server)?.pid;
     let before = resident(pid)?;
-    // 100 MB of them.
+    // 100 MB in all.
     let lines = json!({ "command": "seq -f %099.0f 1000000" });
     let spawned = server.post(&format!("{base}/spawn"), &lines)?.json()?;
     let id = spawned["process_id"].as_str().context("no process_id")?;
@@ -215,7 +215,7 @@ fn a_million_lines_to_a_stalled_reader_take_bounded_memory() -> anyhow::Result<(
         (status["state"] == "exited").then_some(status)
     })?;
     assert_eq!(ended["exit_code"], 0);
-    // Whoever comes later gets the end of it, and learns what is missing.
+    // A later reader gets the end, and learns what is missing.
     let request = Request::new("GET", &format!("{base}/{id}/stdout/stream")).bearer(server.key());
     let answer = request.send(server.address())?;
     let text = String::from_utf8(answer.body.clone())?;

@@ -1,4 +1,4 @@
-//! Profiles: a login made in one session is there in the next, whatever dies in between.
+//! Profiles: a login of one session is there in the next, whatever dies in between.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use super::host::{browser_of, sandbox, sql};
 
 const SOON: Duration = Duration::from_secs(300);
 
-/// Makes everything that a page can keep, and tells what of it is there.
+/// A page that creates all kinds of stored state, and reports which are present.
 const SITE: &str = r"<!doctype html><title>A site</title><script>
 const done = request => new Promise((good, bad) => { request.onsuccess = () => good(request.result); request.onerror = bad; });
 const database = () => {
@@ -64,7 +64,7 @@ fn put_site(pages: &Pages) {
     pages.put_as("/profiles/worker.js", "Content-Type: text/javascript", WORKER);
 }
 
-/// The shared server, whose browsers find the site.
+/// Returns the shared server, whose browsers reach the site.
 fn shared() -> &'static Shared {
     static SITE_IS_THERE: Once = Once::new();
     let shared = Shared::get();
@@ -99,7 +99,7 @@ fn log_in(session: &Session, pages: &Pages, what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the session knows of a login.
+/// Returns the state that the session has.
 fn seen(session: &Session, pages: &Pages) -> anyhow::Result<Value> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
@@ -111,7 +111,7 @@ fn seen(session: &Session, pages: &Pages) -> anyhow::Result<Value> {
     Ok(seen)
 }
 
-/// Everything of a login as `what`.
+/// Returns the whole state of a login as `what`.
 fn whole(what: &str) -> Value {
     json!({
         "cookie": format!("stays={what}"), "stored": what, "indexed": what, "worker": "the worker",
@@ -129,7 +129,7 @@ fn a_login_is_there_in_the_next_session(headless: bool) -> anyhow::Result<()> {
     for headless in [true, false] {
         let session = with(server, &name, headless, false)?;
         assert_eq!(seen(&session, pages)?, whole("ann"), "then headless {headless}");
-        // What is not to be saved is not.
+        // A session without `save_changes` saves nothing.
         let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = cdp.page()?;
         cdp.evaluate(&page, "make('bob')")?;
@@ -201,7 +201,7 @@ fn the_last_to_end_of_two_sessions_with_one_profile_wins() -> anyhow::Result<()>
     let next = with(server, "two", true, false)?;
     assert_eq!(seen(&next, pages)?, whole("ann"));
     end(server, &next)?;
-    // What it took the place of without having seen it is told, after the session's end.
+    // The replaced version that it never loaded is reported after the end of the session.
     let profile = server.get("/profiles/two")?.json()?["id"].clone();
     let reported = until("it is told", SOON, || {
         let events = server.get(&format!("{path}/telemetry/events?category=system")).ok()?.json().ok()?;
@@ -217,7 +217,7 @@ fn the_last_to_end_of_two_sessions_with_one_profile_wins() -> anyhow::Result<()>
     Ok(())
 }
 
-/// What a program of others makes of a profile's download: the names in it, and what SQLite reads of its cookies.
+/// Returns the names in a profile's download, read by tar, and its cookies, read by SQLite.
 fn read_by_others(download: &[u8]) -> anyhow::Result<Value> {
     const SCRIPT: &str = r"
 import io, json, sqlite3, sys, tarfile, tempfile
@@ -285,7 +285,7 @@ fn a_server_killed_during_a_save_finishes_it_or_keeps_the_old_version() -> anyho
     new_profile(&server, "survivor")?;
     let session = with(&server, "survivor", true, true)?;
     log_in(&session, &pages, "ann")?;
-    // Large enough that saving it takes its time.
+    // Large enough for a slow save.
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.evaluate(&page, "fill(8)")?;
@@ -319,7 +319,7 @@ fn a_server_killed_during_a_save_finishes_it_or_keeps_the_old_version() -> anyho
         server.kill()?;
         drop(ending.join().expect("it does not panic"));
         server.restart()?;
-        // The server that was killed may have said that the session ended, or not; this one knows.
+        // The killed server may have stored the end of the session or not; this one has.
         let status = server.get(&path)?.status;
         assert_eq!(status, 404, "{moment}");
         until(&format!("what was left is saved, killed when {moment}"), SOON, || {

@@ -1,5 +1,5 @@
-//! Small programs to deploy. They bring as much of the client's framework as they need, so nothing is installed and they are built in
-//! seconds. What they wait for is a profile of their project: whoever makes it lets them go on.
+//! Small apps to deploy. They include the part of the client's framework that they need, so nothing is installed and they are built in
+//! seconds. They wait for a profile of their project: the test creates it to let them continue.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::host::{sql, uuid};
 
-/// Longer than anything of a program takes on a busy machine.
+/// Longer than any step of an app on a busy machine.
 pub(super) const LONG: Duration = Duration::from_secs(120);
 
-/// As much of the framework as that needs, the same as in the runner's own tests.
+/// The part of the framework that the app needs, as in the tests of `crates/runner`.
 const FRAMEWORK: &str = include_str!("../../../runner/tests/all/apps/kernel.py");
 const SDK: &str = include_str!("../../../runner/tests/all/apps/sdk.js");
 
@@ -87,12 +87,12 @@ def die_when_alone(context):
     os._exit(3)
 ";
 
-/// A program in Python of one file, with the framework that it needs.
+/// Returns the files of a Python app with the framework.
 pub(super) const fn python(main: &str) -> [(&str, &str); 2] {
     [("main.py", main), ("kernel.py", FRAMEWORK)]
 }
 
-/// The same for Node, installed from beside it.
+/// Returns the files of a Node app with the framework as a local package.
 pub(super) const fn node(main: &str) -> [(&str, &str); 4] {
     [
         ("main.cjs", main),
@@ -112,20 +112,20 @@ pub(super) fn write_files(folder: &Path, files: &[(&str, &str)]) -> anyhow::Resu
     Ok(())
 }
 
-/// A project of a server, in which a test is alone with its programs.
+/// A project for the apps of one test.
 pub(super) struct Place<'a> {
     server: &'a Server,
     project: String,
 }
 
 impl<'a> Place<'a> {
-    /// A new one.
+    /// Creates the project.
     pub(super) fn new(server: &'a Server, name: &str) -> anyhow::Result<Self> {
         let made = server.post("/org/projects", &json!({ "name": name }))?.expect(201)?.json()?;
         Ok(Self::of(server, made["id"].as_str().context("no id")?))
     }
 
-    /// One that is there.
+    /// Returns the default project.
     pub(super) fn of(server: &'a Server, project: &str) -> Self {
         Self { server, project: project.to_owned() }
     }
@@ -146,12 +146,12 @@ impl<'a> Place<'a> {
         self.request("GET", path).send(self.server.address())?.expect(200)?.json()
     }
 
-    /// Brings the shop; its id.
+    /// Deploys the shop. Returns the deployment.
     pub(super) fn bring(&self, version: &str, variables: &Value) -> anyhow::Result<String> {
         self.bring_files(&python(SHOP), "main.py", version, variables)
     }
 
-    /// Brings a program of these files; its id.
+    /// Deploys an app of these files. Returns the deployment.
     pub(super) fn bring_files(
         &self,
         files: &[(&str, &str)],
@@ -164,7 +164,7 @@ impl<'a> Place<'a> {
         self.bring_folder(folder.path(), entrypoint, version, variables)
     }
 
-    /// Brings a program that is this folder; its id.
+    /// Deploys an app of this folder. Returns the deployment.
     pub(super) fn bring_folder(
         &self,
         folder: &Path,
@@ -184,7 +184,7 @@ impl<'a> Place<'a> {
         Ok(made["id"].as_str().context("no id")?.to_owned())
     }
 
-    /// The request that brings a deployment of these parts.
+    /// Returns the request for a deployment of these parts.
     pub(super) fn form(&self, parts: &[(&str, &[u8])]) -> Request {
         let part = |&(name, content): &(&str, &[u8])| {
             let head = format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
@@ -205,19 +205,19 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Brings the shop and waits until it runs; its id. Its processes have the project in a variable `MARK`.
+    /// Deploys the shop and waits until it runs. Returns the deployment. Its processes have the project in a variable `MARK`.
     pub(super) fn running(&self, version: &str) -> anyhow::Result<String> {
         let deployment = self.bring(version, &json!({ "MARK": self.project }))?;
         self.until_running(&deployment)?;
         Ok(deployment)
     }
 
-    /// Asks for an action of the shop.
+    /// Invokes an action of the shop.
     pub(super) fn invoke(&self, version: &str, action: &str, more: &Value) -> anyhow::Result<Answer> {
         self.send("POST", "/invocations", &invocation(version, action, more))
     }
 
-    /// Has an action begin for which nobody waits, and waits until it says that it has begun; its id.
+    /// Starts an asynchronous invocation and waits until it runs. Returns its id.
     pub(super) fn begun(&self, version: &str, action: &str, payload: Option<&str>) -> anyhow::Result<String> {
         let mut more = json!({ "async": true });
         if let Some(payload) = payload {
@@ -231,12 +231,12 @@ impl<'a> Place<'a> {
         Ok(id.to_owned())
     }
 
-    /// Waits until an invocation has ended, and reads it.
+    /// Waits until an invocation has ended, and returns it.
     pub(super) fn end(&self, invocation: &str) -> anyhow::Result<Value> {
         self.until_status(&format!("/invocations/{invocation}"), &["succeeded", "failed"])
     }
 
-    /// Lets go on what waits for this.
+    /// Lets apps continue that wait for this name.
     pub(super) fn allow(&self, name: &str) -> anyhow::Result<()> {
         self.send("POST", "/profiles", &json!({ "name": name }))?.expect(201).map(drop)
     }
@@ -249,7 +249,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The body that asks for an action of the shop.
+/// Returns the body that invokes an action of the shop.
 pub(super) fn invocation(version: &str, action: &str, more: &Value) -> Value {
     let mut body = json!({ "app_name": "shop", "version": version, "action_name": action });
     let more = more.as_object().cloned().unwrap_or_default();
@@ -257,7 +257,7 @@ pub(super) fn invocation(version: &str, action: &str, more: &Value) -> Value {
     body
 }
 
-/// What a build or a call has written so far.
+/// Returns the log of a build or an invocation so far.
 pub(super) fn lines(server: &Server, subject: &str) -> anyhow::Result<Vec<String>> {
     let rows = format!("select message from app_lines where subject_id = '{}' order by number", uuid(subject)?);
     Ok(sql(server, &rows)?.lines().map(str::to_owned).collect())

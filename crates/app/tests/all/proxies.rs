@@ -1,4 +1,4 @@
-//! Sessions that go through a proxy: with the public client, after a restart of the server, and what nobody may read.
+//! Sessions with a proxy: with the public client, after a restart of the server, and the secrecy of passwords.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,17 +20,17 @@ use super::internet::{Holder, certificate};
 
 const SOON: Duration = Duration::from_secs(90);
 const PASSWORD: &str = "hunter2-at-the-exit";
-/// The operator's, which stands in a server's environment, where the other must not stand in anyone's.
+/// The operator's password, which is in the environment of the server; the other must be in no environment.
 const GATEWAY_PASSWORD: &str = "hunter3-at-the-gateway";
 
-/// A server whose browsers may reach loopback, where these tests have their proxies.
+/// Starts a server whose browsers may reach loopback, where these tests have their proxies.
 fn server() -> anyhow::Result<Server> {
     Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], ..Options::default() })
 }
 
 static SHARED: OnceLock<Server> = OnceLock::new();
 
-/// One such server for the tests that do not restart it and do not list its proxies.
+/// Returns one such server for the tests that neither restart it nor list its proxies.
 fn shared() -> &'static Server {
     SHARED.get_or_init(|| server().unwrap())
 }
@@ -74,7 +74,7 @@ fn every_call_of_the_python_client_for_proxies_works_and_pages_use_them() -> any
     Ok(())
 }
 
-/// A proxy that takes any password and leads everywhere to the pages, and says what it was asked for and by whom.
+/// Starts a proxy that accepts any password, leads every request to the pages, and records the request heads.
 pub(super) fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<String>>>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (address, to, requests) = (listener.local_addr()?, pages.allow(), Arc::<Mutex<Vec<String>>>::default());
@@ -82,14 +82,14 @@ pub(super) fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<S
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let (to, heads) = (to.clone(), heads.clone());
-            // One that breaks off is the browser's business.
+            // The browser may break off a connection.
             thread::spawn(move || drop(lead(client, &to, &heads)));
         }
     });
     Ok((address, requests))
 }
 
-/// A port of this machine at which nobody listens, and which nobody else gets as long as this lives.
+/// Reserves a port of this machine at which nothing listens.
 pub(super) fn closed_port() -> anyhow::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.bind("127.0.0.1:0".parse()?)?;
@@ -185,7 +185,7 @@ fn a_session_keeps_its_proxy_over_a_restart_and_the_password_is_nowhere() -> any
     })?;
     assert!(!reported.contains(PASSWORD) && !reported.contains(encoded), "{reported}");
     let dump = dump(&server)?;
-    // Bytes stand there in hexadecimal digits.
+    // The dump has bytes in hexadecimal digits.
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert!(dump.contains("only-there.example"), "the events are in it");
     assert!(![PASSWORD, encoded, &hex(PASSWORD), &hex(encoded)].iter().any(|text| dump.contains(text)));
@@ -200,8 +200,8 @@ fn a_session_keeps_its_proxy_over_a_restart_and_the_password_is_nowhere() -> any
     Ok(())
 }
 
-/// Answers over TLS, on connections that stay open, with the letter that a proxy has put before the connection, or `-`. Its page has a
-/// picture of its own: a browser would ask for one whenever it has time.
+/// A TLS site with persistent connections that answers with the letter that a proxy has put before the connection, or `-`. Its page has a
+/// favicon of its own, because a browser would request one at any time.
 const SITE: &str = r#"
 import socket, ssl, sys, threading
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -227,7 +227,7 @@ while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 "#;
 
-/// A proxy whose tunnels all lead to `site`, each with that letter before it.
+/// Starts a proxy whose tunnels all lead to `site`, each preceded by a letter.
 fn marking(letter: u8, site: SocketAddr) -> anyhow::Result<SocketAddr> {
     let tunnel = move |client: TcpStream| -> std::io::Result<()> {
         let (mut reader, mut head) = (BufReader::new(client.try_clone()?), String::new());
@@ -250,7 +250,7 @@ fn marking(letter: u8, site: SocketAddr) -> anyhow::Result<SocketAddr> {
     standing(move |client| drop(tunnel(client)))
 }
 
-/// Serves whoever comes, each in a thread of its own.
+/// Serves each connection in a thread of its own.
 fn standing(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -283,7 +283,7 @@ fn no_request_after_a_change_of_the_proxy_uses_the_old_one() -> anyhow::Result<(
     let page = cdp.page()?;
     cdp.call_in(Some(&page), "Security.setIgnoreCertificateErrors", &json!({ "ignore": true }))?;
     cdp.open(&page, &format!("https://{site}/page"))?;
-    // By which proxy each of twenty requests came, six at a time on connections that stay open.
+    // The proxy of each of twenty requests, six at a time on persistent connections.
     let one = "fetch('/').then(answer => answer.text())";
     let many = format!("Promise.all([...Array(20)].map(() => {one})).then(all => all.join(''))");
     let mut came_by = || cdp.evaluate(&page, &many);
@@ -300,17 +300,17 @@ fn no_request_after_a_change_of_the_proxy_uses_the_old_one() -> anyhow::Result<(
     server.delete(&path)?.expect(204).map(drop)
 }
 
-/// The kind of a failure, where it is met, and what is said of it.
+/// The kind of a failure, the address of the proxy, and the message.
 type Failing = (&'static str, SocketAddr, &'static str);
 
-/// Proxies that fail, each in a way of its own; nobody listens at the first one as long as what comes with them lives.
+/// Starts proxies that fail in different ways. Nothing listens at the first one while the returned socket exists.
 fn failing() -> anyhow::Result<([Failing; 6], TcpSocket)> {
     const DENIED: &[u8] = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n";
     let unused = closed_port()?;
     let answering = |answer: &'static [u8]| {
         standing(move |mut client| drop(client.read(&mut [0; 4096]).and_then(|_| client.write_all(answer))))
     };
-    // What was sent and is not read makes the end of a connection a reset.
+    // Unread bytes turn the end of a connection into a reset.
     let resetting = standing(|mut client| drop(client.read(&mut [0; 1])))?;
     let silent = standing(|mut client| drop(client.read_to_end(&mut Vec::new())))?;
     let kinds = [
@@ -343,7 +343,7 @@ fn each_https_proxy_failure_is_in_the_response_the_telemetry_and_the_check() -> 
         let url = format!("https://{kind}.example/");
         for scheme in ["https", "http"] {
             let call = json!({ "url": url.replace("https", scheme) });
-            // Of a plain request nobody but its sender knows how long the answer may take.
+            // A plain request has no timeout of its own.
             if (kind, scheme) == ("timeout", "http") {
                 continue;
             }

@@ -16,7 +16,7 @@ fn saw(session: &Session) -> anyhow::Result<Value> {
     }))
 }
 
-/// The client has gone; another one finds the browser and the page as they were left.
+/// The client has disconnected; another one finds the browser and the page unchanged.
 fn still_there(server: &Server, session: &Session) -> anyhow::Result<()> {
     let mut later = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = later.page()?;
@@ -24,7 +24,7 @@ fn still_there(server: &Server, session: &Session) -> anyhow::Result<()> {
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
-/// Over the address that stands in that field of the session.
+/// Connects to the address in that field of the session.
 fn puppeteer_drives(headless: bool, field: &str, protocol: &str) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;

@@ -1,4 +1,4 @@
-//! The public Python client, unmodified but for its base URL.
+//! The public Python client, unmodified except for its base URL.
 
 use casement_test_support::program::{Clients, Shared};
 use serde_json::json;

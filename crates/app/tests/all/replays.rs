@@ -1,4 +1,4 @@
-//! Recordings, with the public client, in a person's browser, and while the server dies.
+//! Recordings: with the public client, in a person's browser, and while the server dies.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(300);
 
-/// Width, height and seconds of a film, and how many of its pictures (five a second) are green in the middle of the lower half.
+/// Returns the width, height and seconds of a video, and the number of its frames (five a second) that are green in the lower half.
 fn video(path: &Path) -> anyhow::Result<(u64, u64, f64, usize)> {
     let probe = Command::new("ffprobe")
         .args(["-v", "error", "-of", "json", "-show_entries", "stream=codec_name,width,height:format=duration"])
@@ -56,7 +56,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     assert_eq!(run.json()?, saw);
     let (width, height, seconds, green) = video(&run.dir.path().join("film.mp4"))?;
     assert_eq!((width, height), (800, 600), "the size of its first part");
-    // However long all the calls in between took.
+    // Independent of the time of the calls in between.
     ensure!((3.0..300.0).contains(&seconds), "{seconds} s");
     ensure!(green >= 12, "green in {green} pictures of {seconds} s");
     let (width, height, ..) = video(&run.dir.path().join("last.mp4"))?;
@@ -78,7 +78,7 @@ fn every_call_of_the_python_client_for_recordings_works_with_a_display() -> anyh
 fn the_recording_example_saves_a_video() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
 
-    // On a busy machine the page takes longer to come than the example waits.
+    // On a busy machine the page takes longer to load than the example waits.
     let example = std::fs::read_to_string(repository().join("docs/examples/recording.py"))?;
     let longer = example.replace("time.sleep(3)", "time.sleep(15)");
     ensure!(longer != example, "it waits otherwise");
@@ -96,7 +96,7 @@ fn start(server: &Server, session: &Session) -> anyhow::Result<Value> {
     server.post(&format!("/browsers/{}/replays", session.id()), &body)?.expect(201)?.json()
 }
 
-/// A session that shows the green page, and nothing else any more.
+/// Creates a session that shows only the green page.
 fn green(server: &Server, pages: &Pages) -> anyhow::Result<Session> {
     let body = json!({ "headless": true, "timeout_seconds": 900, "start_url": pages.url("/green") });
     let session = server.create(&body)?;
@@ -126,7 +126,7 @@ fn a_stopped_recording_plays_in_a_browser() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The only recording of an ended session, once it is known how that ended.
+/// Returns the only recording of an ended session, once it is completed or failed.
 fn settled(server: &Server, list: &str) -> anyhow::Result<Value> {
     until("the recording is kept or failed", SOON, || {
         let listed = server.get(list).ok()?.json().ok()?;
@@ -160,7 +160,7 @@ fn a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed() -> an
     assert_eq!(settled(&server, &list)?["status"], "finished");
     downloaded(&server, &which)?;
 
-    // Somewhere between the end of the session and its film's last byte.
+    // Between the end of the session and the last byte of its video.
     let (session, list, which) = begin(&server)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     server.kill()?;
@@ -172,13 +172,13 @@ fn a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed() -> an
     }
     until("its sandbox is gone", SOON, || super::host::sandboxes(&server).ok()?.is_empty().then_some(()))?;
 
-    // Its machine is lost while nobody looks.
+    // Its sandbox dies while the server is down.
     let (session, list, which) = begin(&server)?;
     let browser = super::host::browser_of(&server, &session)?;
     let place = super::host::sandbox(&server, &browser);
     server.kill()?;
     for process in casement_test_support::program::processes_of(&place) {
-        // The first may take all others with it.
+        // The first may end all others.
         drop(server.signal(&process, rustix::process::Signal::KILL));
     }
     until("nothing runs inside", SOON, || {
@@ -200,7 +200,7 @@ fn a_recording_continues_while_the_server_is_down() -> anyhow::Result<()> {
     let replay = start(&server, &session)?;
     let which = format!("/browsers/{}/replays/{}", session.id(), replay["replay_id"].as_str().context("no id")?);
     server.kill()?;
-    // Long enough for the film that is asked for, also of a machine that has little time for it.
+    // Long enough for the video, even on a busy machine.
     thread::sleep(Duration::from_secs(6));
     server.restart()?;
     server.post(&format!("{which}/stop"), &json!({}))?.expect(204)?;
@@ -213,7 +213,7 @@ fn a_recording_continues_while_the_server_is_down() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A page on which every picture is another, and none can be compressed.
+/// A page whose frames all differ and cannot be compressed.
 const NOISE: &str = "<body style='margin:0'><canvas id=c width=800 height=600></canvas><script>\
     const canvas = c.getContext('2d'), picture = canvas.createImageData(800, 600);\
     setInterval(() => { const words = new Uint32Array(picture.data.buffer);\
@@ -246,7 +246,7 @@ fn a_recording_at_its_size_limit_stops_and_can_be_played() -> anyhow::Result<()>
     let path = dir.path().join("film.mp4");
     std::fs::write(&path, &answer.body)?;
     video(&path)?;
-    // The share is used up: the next one is refused, and the session goes on.
+    // The limit is reached: the next recording is refused, and the session continues.
     assert_eq!(server.post(&list, &json!({}))?.expect(429)?.json()?["code"], "limit_exceeded");
     assert_eq!(server.get(&format!("/browsers/{}", session.id()))?.status, 200);
     Ok(())
@@ -259,7 +259,7 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     let replay = start(server, &session)?;
     let list = format!("/browsers/{}/replays", session.id());
     let which = format!("{list}/{}", replay["replay_id"].as_str().context("no id")?);
-    // Until more than two seconds are written for certain: nothing tells of it before the end.
+    // Until more than two seconds are certainly written: nothing shows it before the end.
     thread::sleep(Duration::from_secs(20));
     let browser = super::host::browser_of(server, &session)?;
     let inside = casement_test_support::program::processes_of(&super::host::sandbox(server, &browser));
@@ -277,7 +277,7 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     std::fs::write(&path, &answer.body)?;
     ensure!(video(&path)?.2 >= 2.0, "less than what was written before");
 
-    // The browser dies, too, and the session with it: what was said and saved before stays.
+    // The browser dies, too, and the session with it: the report and the stored part stay.
     server.signal(&super::host::chromium(server, &browser)?[0], rustix::process::Signal::KILL)?;
     let path = format!("/browsers/{}", session.id());
     until("the session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::host::{resident, server_process};
 
-/// What the server may take for whatever scripts do, in MiB: less than one of the results that are refused.
+/// The memory that the server may take for scripts, in MiB: less than one of the refused results.
 const MOST_MEMORY: u64 = 48;
 
 #[test]
@@ -66,14 +66,14 @@ fn a_script_reaches_neither_the_server_nor_its_host() -> anyhow::Result<()> {
 
 #[test]
 fn a_script_that_breaks_its_process_affects_neither_session_nor_server() -> anyhow::Result<()> {
-    // One of its own, so that its memory tells of this alone.
+    // A server of its own, so that its memory shows only this test.
     let server = &Server::start(Options::default())?;
     let session = server.headless()?;
     let path = format!("/browsers/{}/playwright/execute", session.id());
     let within = |seconds: u64, code: &str| {
         server.post(&path, &json!({ "code": code, "timeout_sec": seconds }))?.expect(200)?.json()
     };
-    // What is well may take its time.
+    // A working script may be slow.
     let execute = |code: &str| within(110, code);
     assert_eq!(execute("return 'x'.repeat(9 << 20)")?["success"], true, "as long as a result may be");
     let pid = server_process(server)?.pid;

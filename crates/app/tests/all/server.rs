@@ -1,4 +1,4 @@
-//! The life of the program, as the harness relies on it.
+//! Start and stop of the program, on which the harness relies.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn sessions_and_their_addresses_outlive_a_server_that_is_stopped() -> anyhow::Re
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = client.page()?;
     assert_eq!(client.evaluate(&page, "document.title")?, "A form");
-    // What `Drop` asserts: with the server's end nothing of it is left.
+    // `Drop` asserts that nothing is left after the server's end.
     Ok(())
 }
 
@@ -80,7 +80,7 @@ fn a_browser_that_dies_ends_its_session_and_the_pool_starts_another() -> anyhow:
     server.post("/browser_pools", &json!({ "name": "one", "size": 1, "headless": true }))?.expect(201)?;
     let session = server.acquire("one")?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
-    // What is being started has the command line of its parent for a moment.
+    // A new process has the command line of its parent for a moment.
     let browsers = until("one browser", SOON, || {
         let browsers: Vec<_> = server.processes().into_iter().filter(|process| process.is_browser()).collect();
         (browsers.len() == 1).then_some(browsers)

@@ -31,16 +31,16 @@ fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() 
     client.call("Target.createTarget", &json!({ "url": pages.url("/green") }))?;
     server.until_available("kept", 1)?;
     let idle = idle_browsers(&server, "kept")?;
-    // Late, so that its time is not over before the server is back.
+    // Late, so that its timeout is not over before the server is back.
     let left_alone = server.create(&json!({ "headless": true, "timeout_seconds": 150 }))?;
     let created = Instant::now();
     let mut remaining = vec![browser_of(&server, &used)?, browser_of(&server, &left_alone)?, idle[0].clone()];
     remaining.sort_unstable();
 
-    // Long enough that a clock which begins anew would show.
+    // Long enough to notice an idle timeout that begins again.
     until("the idle clock has run on", SOON, || (created.elapsed() > Duration::from_secs(20)).then_some(()))?;
 
-    // A create and the filling of a pool are under way when the server dies: their browsers do not get on until then.
+    // A create and the filling of a pool are running when the server dies: their browsers are stopped until then.
     let known = sandboxes(&server)?;
     let mut held = Vec::new();
     create_pool(&server, "half", 2)?;
@@ -68,7 +68,7 @@ fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() 
     let before = sandboxes(&server)?;
     server.kill()?;
     for process in &held {
-        // One that has ended meanwhile needs it no more.
+        // A process that has ended meanwhile needs no signal.
         drop(server.signal(process, Signal::CONT));
     }
     let lost = create.join().unwrap();
@@ -118,7 +118,7 @@ fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() 
     Ok(())
 }
 
-/// Stops each browser that begins in another sandbox than these. A start takes longer than to see it, and none gets to its end then.
+/// Stops each browser that starts in another sandbox than these, before its start is complete.
 fn hold(server: &Server, known: &[String], held: &mut Vec<Process>) {
     for sandbox in sandboxes(server).unwrap_or_default().iter().filter(|id| !known.contains(id)) {
         let Some(browser) = chromium(server, sandbox).ok().and_then(|all| all.into_iter().next()) else { continue };
@@ -128,7 +128,7 @@ fn hold(server: &Server, known: &[String], held: &mut Vec<Process>) {
     }
 }
 
-/// Whether a browser is the one that the test asks for beside the pool's.
+/// Returns whether a browser is that of the create, not of the pool.
 fn is_of_the_create(browser: &Process) -> bool {
     browser.argv.join(" ").contains("--window-size=801,")
 }
@@ -219,35 +219,35 @@ fn a_reboot_ends_all_sessions_refills_the_pools_and_leaves_nothing_behind() -> a
     let page = client.page()?;
     client.open(&page, &pages.url("/green"))?;
     assert_eq!(client.evaluate(&page, "document.title")?, "Green");
-    // Made since, as none of the former ones is known any more.
+    // Created since, because none of the former ones is known any more.
     assert_eq!(known_browsers(&server)?, [browser.as_str()], "what the database claims is what there is");
     assert_eq!(sandboxes(&server)?, [browser]);
     Ok(())
 }
 
-/// Ends all that runs on the server's machine at once, as a loss of power does: the server, its database, its sandboxes. What lies in
-/// `/run` stays, as it does where only a container is started anew.
+/// Kills the server, its database and its sandboxes at once, as a loss of power does. Files in
+/// `/run` stay, as they do when only a container is restarted.
 fn lose_power(server: &mut Server) -> anyhow::Result<()> {
     server.kill()?;
     until("nothing runs any more", SOON, || {
         let running = server.processes();
         for process in &running {
-            // One that has ended meanwhile needs it no more.
+            // A process that has ended meanwhile needs no signal.
             drop(server.signal(process, Signal::KILL));
         }
         running.is_empty().then_some(())
     })
 }
 
-/// The browsers that the database knows of.
+/// Returns the browsers in the database.
 fn known_browsers(server: &Server) -> anyhow::Result<Vec<String>> {
     sql(server, "select id from browsers order by created_at")?.lines().map(id_of).collect()
 }
 
-/// Whether that process is still there, and not another with its number.
+/// Returns whether the process still runs, and not another with its pid.
 fn still_runs(process: &Process) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
     let line = String::from_utf8_lossy(&line);
-    // One that has ended and is waited for has no command line.
+    // A zombie has no command line.
     !line.is_empty() && process.argv.iter().all(|word| line.contains(word.as_str()))
 }

@@ -1,4 +1,4 @@
-//! A web site that leaves in a browser whatever a site can leave there, and looks what is still there.
+//! A web site that leaves all kinds of state in a browser, and reports which are still present.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// `plant()` leaves something of every kind; `look()` says of each kind whether it is there, `clipboard()` of that alone,
-/// since looking there needs a permission.
+/// `plant()` leaves state of every kind; `look()` reports each kind, `clipboard()` only the clipboard,
+/// because reading it needs a permission.
 const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>A site</title><script>
 async function plant() {
   document.cookie = 'canary=1; max-age=86400';
@@ -68,7 +68,7 @@ function socket(url) {
 }
 </script>"#;
 
-/// A service worker that asks for whatever it is told.
+/// A service worker that requests the addresses it receives.
 const MESSENGER: &str = "onmessage = event => event.waitUntil(fetch(event.data, { mode: 'no-cors' }).catch(() => {}));";
 
 /// Serves until the test program ends.
@@ -86,14 +86,14 @@ impl Site {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let noted = Arc::clone(&noted);
-                // One that breaks off is the browser's business.
+                // The browser may break off a connection.
                 thread::spawn(move || drop(serve(stream, &noted)));
             }
         });
         Ok(Self { address, requests })
     }
 
-    /// Whether somebody asked for this.
+    /// Returns whether there was a request for this target.
     pub(super) fn was_requested(&self, target: &str) -> bool {
         self.requests.lock().iter().any(|one| one == target)
     }
@@ -141,7 +141,7 @@ fn answer(target: &str, named: &dyn Fn(&str) -> String) -> (&'static str, String
             ("200 OK", cached.to_owned(), "canary".to_owned())
         }
         "/cookies" => ("200 OK", "Cache-Control: no-store\r\n".to_owned(), named("Cookie")),
-        // A challenge would be asked of a person, and waited for.
+        // A challenge would open a dialog and block.
         "/locked" if named("Authorization").is_empty() && query == "quietly" => {
             ("200 OK", "Cache-Control: no-store\r\n".to_owned(), "out".to_owned())
         }

@@ -1,4 +1,4 @@
-//! What pages and programs write is stored within budgets, and not at all on a disk that is nearly full.
+//! Telemetry and logs are stored within budgets, and not at all on a nearly full disk.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::bad_database::SmallDisk;
 use super::host::{sql, uuid};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// What a page says at once: a MiB.
+/// The size of one console line: a MiB.
 const FLOOD: &str = "for (let n = 0; n < 256; n++) console.log(String(n).padEnd(4096, 'x'))";
 
 fn options(flags: &[&str]) -> Options {
@@ -28,7 +28,7 @@ fn capturing(server: &Server) -> anyhow::Result<Session> {
     server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": telemetry }))
 }
 
-/// What is told of that was not stored, as limit and count.
+/// Returns the reported losses, as limit and count.
 fn dropped(server: &Server, session: &Session) -> anyhow::Result<Vec<(Option<String>, u64)>> {
     let path = format!("/browsers/{}/telemetry/events?since=1h&category=monitor&limit=100", session.id());
     let events = server.get(&path)?.expect(200)?.json()?;
@@ -47,7 +47,7 @@ fn stored(server: &Server, session: &Session) -> anyhow::Result<(u64, u64)> {
     ))
 }
 
-/// The session's page says so many MiB.
+/// Makes the session's page log this many MiB.
 fn say(session: &Session, mebibytes: usize) -> anyhow::Result<()> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;

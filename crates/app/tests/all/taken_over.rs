@@ -1,4 +1,4 @@
-//! Renderers and browsers that were taken over: what they can see and do.
+//! Compromised renderers and browsers: what they can see and do.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::host::{browser_of, chromium, kind, sandbox};
 use super::isolation::{Place, SOON, Visit, first_process, place, shown};
 
-/// A number of `/proc/<pid>/status`, as it stands there; none once the process has ended.
+/// Returns a field of `/proc/<pid>/status`, or `None` once the process has ended.
 fn status(process: &Process, field: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{}/status", process.pid)).ok()?;
     let of = |field| text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
@@ -29,7 +29,7 @@ fn chromiums_own_sandbox_is_on_and_no_process_has_a_capability() -> anyhow::Resu
         visit.client.open(&visit.page.clone(), &site.url("/"))?;
 
         let browser = browser_of(server, &session)?;
-        // One that is kept in reserve may have just begun.
+        // A spare renderer may have just started.
         let all = until("Chromium's own filter stands behind the sandbox's in every renderer", SOON, || {
             let all = chromium(server, &browser).ok()?;
             let renderers = all.iter().filter(|process| kind(process) == Some("renderer"));
@@ -40,7 +40,7 @@ fn chromiums_own_sandbox_is_on_and_no_process_has_a_capability() -> anyhow::Resu
         let namespace = |process: &Process| fs::read_link(format!("/proc/{}/ns/user", process.pid)).ok();
         let outermost = namespace(&all[0]);
         for process in all.iter().chain(&processes_of(&sandbox(server, &browser))) {
-            // Chromium's zygote makes namespaces of its own for what it starts, and may do in them as it likes.
+            // Chromium's zygote creates namespaces for its children, and has all capabilities in them.
             if namespace(process) == outermost || kind(process) == Some("renderer") {
                 let capabilities = status(process, "CapEff");
                 assert!(capabilities.is_none_or(|all| all == "0000000000000000"), "{:?}", process.argv);
@@ -55,7 +55,7 @@ fn chromiums_own_sandbox_is_on_and_no_process_has_a_capability() -> anyhow::Resu
     Ok(())
 }
 
-/// Runs a shell inside a session, as somebody who has taken over the whole browser.
+/// Runs a shell inside a session, like an attacker who controls the whole browser.
 fn inside(process: &Process, script: &str) -> anyhow::Result<String> {
     let target = process.pid.to_string();
     let own = ["--user", "--mount", "--pid", "--net", "--ipc", "--uts", "--setuid", "1000", "--setgid", "1000"];

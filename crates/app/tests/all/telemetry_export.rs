@@ -1,4 +1,4 @@
-//! What happened in a session, told to an OpenTelemetry collector.
+//! Events of a session, exported to an OpenTelemetry collector.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(120);
 
-/// A collector: it takes a request only if it bears the right header, and not the first one.
+/// A collector that accepts only requests with the right header, and not the first one.
 #[derive(Default)]
 struct Collector {
     requests: Mutex<u32>,
@@ -31,7 +31,7 @@ impl Collector {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let serving = serving.clone();
-                // One that breaks off tries again.
+                // The exporter repeats a request that breaks off.
                 thread::spawn(move || drop(serving.serve(stream)));
             }
         });
@@ -99,7 +99,7 @@ fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<(
     let session = server.create(&json!({ "headless": true, "telemetry": telemetry }))?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    // What a browser's first page says before it has come to its blank one may be lost; then it says so again.
+    // A line of the first page before its initial navigation may be lost; then it is repeated.
     let mut flag_values = Instant::now();
     cdp.evaluate(&page, "console.log('exported', 42)")?;
     let has_come = |kind: &str| collector.records().iter().any(|record| record.event_name == kind);
@@ -117,7 +117,7 @@ fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<(
     drop(cdp);
 
     let events = format!("{path}/telemetry/events?since=1h&limit=100");
-    // Each look at what is told is told itself, so it is waited for at the other end.
+    // Each read of the events is an event itself, so the test waits at the collector.
     until("the connection's end has come", SOON, || has_come("cdp_disconnect").then_some(()))?;
     let reported = until("the connection's end is told", SOON, || {
         let events = server.get(&events).ok()?.json().ok()?.as_array()?.clone();
@@ -126,7 +126,7 @@ fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<(
     let records = until("everything has arrived", SOON, || {
         Some(collector.records()).filter(|records| records.len() >= reported.len())
     })?;
-    // Reading is told, too, so that there may be more by now.
+    // Reads are events, too, so there may be more by now.
     assert_eq!(records.iter().map(seq).collect::<Vec<_>>(), (1..=records.len() as i64).collect::<Vec<_>>());
     for (record, reported) in records.iter().zip(&reported) {
         assert_eq!(record.event_name, reported["event"]["type"].as_str().unwrap());

@@ -1,4 +1,4 @@
-//! A page that says far more than anybody can keep, and one that takes more memory than it may.
+//! A page that logs more than can be stored, and one that exceeds the memory limit.
 
 use std::fs;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::host::{browser_of, resident, sandbox, server_process, sql, uuid};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(600);
-/// What the page says, so many times so many lines.
+/// The number of bursts, and of lines in each.
 const TURNS: u64 = 50;
 const LINES: u64 = 20_000;
-/// What the server and the agent may have more of memory afterwards, and the database of events, in MiB.
+/// The additional memory of server and agent afterwards, and the stored events, in MiB.
 const MOST_MEMORY: u64 = 64;
 const MOST_STORED: u64 = 512;
 
@@ -25,7 +25,7 @@ fn capturing(server: &Server, category: &str) -> anyhow::Result<Session> {
     server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": { "browser": browser } }))
 }
 
-/// All events of a category that are told, page by page.
+/// Returns all events of a category, page by page.
 fn events(server: &Server, session: &Session, category: &str) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     let mut query = "since=1h".to_owned();
@@ -60,7 +60,7 @@ fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyho
     for _ in 0..TURNS {
         cdp.evaluate(&page, &say)?;
     }
-    // While the capture has no time for this page, a line is counted and not read.
+    // While the capture is overloaded by this page, lines are only counted.
     let (id, mut written) = (uuid(session.id())?, TURNS * LINES);
     until("the end is heard", TEST_TIMEOUT, || {
         cdp.evaluate(&page, "console.log('the end')").ok()?;
@@ -71,7 +71,7 @@ fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyho
     })?;
     let after = processes.map(resident);
 
-    // Each line has a number, and so has each word of those that are lost.
+    // Each line has a number, and so has each report of lost ones.
     let stored = || -> anyhow::Result<(u64, u64)> {
         let lines = format!("select count(*) from telemetry_events where session_id = '{id}' and category = 'console'");
         let lost = events(&server, &session, "monitor")?;
@@ -105,7 +105,7 @@ fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyho
     Ok(())
 }
 
-/// How many of a kind are stored, and how many events are counted as lost.
+/// Returns the number of stored events of a type, and of events that are counted as lost.
 fn stored(server: &Server, session: &Session, kind: &str) -> anyhow::Result<(u64, u64)> {
     let id = uuid(session.id())?;
     let of = |what: &str, kind: &str| {
@@ -178,7 +178,7 @@ fn a_process_killed_for_memory_is_reported_where_the_kernel_logs_it() -> anyhow:
     let session = capturing(&server, "system")?;
     let place = sandbox(&server, &browser_of(&server, &session)?);
     let record: Value = serde_json::from_slice(&fs::read(place.join("state.json"))?)?;
-    // Where a control group bounds the memory, the kernel's log says whom it killed; elsewhere the agent does.
+    // With a control group the kernel log shows the killed process; without one the agent reports it.
     let known = record["memory"] == "None" || fs::File::open("/dev/kmsg").is_ok();
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;

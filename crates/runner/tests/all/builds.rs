@@ -83,15 +83,18 @@ async fn a_load_failure_has_a_reason() {
     // keeps it.
     let here = fixture.unpacked();
     assert_eq!(here.len(), 2);
-    let kept: Vec<String> = fixture.builder.kept().await.into_iter().map(|(name, _)| name).collect();
-    assert!(here.iter().all(|name| kept.contains(name)), "{here:?} {kept:?}");
+    let stored: Vec<String> = fixture.builder.kept().await.into_iter().map(|(name, _)| name).collect();
+    assert!(here.iter().all(|name| stored.contains(name)), "{here:?} {stored:?}");
     fixture.builder.discard(&here[0]).await;
     assert_eq!(fixture.unpacked(), here);
     fixture.restart();
     fixture.builder.discard(&here[0]).await;
     assert_eq!(fixture.unpacked(), here[1..]);
-    let kept = fixture.builder.kept().await;
-    assert!(kept.iter().all(|(name, _)| *name != here[0]) && kept.iter().any(|(name, _)| *name == here[1]), "{kept:?}");
+    let stored = fixture.builder.kept().await;
+    assert!(
+        stored.iter().all(|(name, _)| *name != here[0]) && stored.iter().any(|(name, _)| *name == here[1]),
+        "{stored:?}"
+    );
 }
 
 /// Prints that it is being loaded, and never finishes.

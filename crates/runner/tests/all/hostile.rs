@@ -21,8 +21,8 @@ async fn endless_output_is_truncated_and_the_call_continues() {
     let (fixture, runnable) = python(NOWHERE).await;
     let lines = Arc::new(RecordedLines::default());
     assert_eq!(run(&fixture, call(&runnable, "trials", "lines", None), &lines).await.unwrap(), json!("written"));
-    let kept: usize = lines.texts().iter().map(String::len).sum();
-    assert!((5 << 20..=Line::MAX_BYTES_IN_ALL as usize + Line::MAX_BYTES).contains(&kept), "{kept}");
+    let stored: usize = lines.texts().iter().map(String::len).sum();
+    assert!((5 << 20..=Line::MAX_BYTES_IN_ALL as usize + Line::MAX_BYTES).contains(&stored), "{stored}");
     let (taken, _) = keep(StoredLines::default(), &lines.lines(), &mut StorageRoom::unbounded());
     assert_eq!(taken.last().unwrap().text, "(more than 10 MiB; the rest is not kept)");
     let lines = Arc::new(RecordedLines::default());

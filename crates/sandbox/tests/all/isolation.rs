@@ -79,7 +79,7 @@ async fn the_host_user_is_never_root() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Such as those to the host of a virtual machine, which no network namespace holds.
+/// Such as sockets to the host of a virtual machine, which no network namespace confines.
 #[tokio::test]
 async fn only_sockets_of_the_sandboxs_own_network_exist() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -98,7 +98,7 @@ async fn only_sockets_of_the_sandboxs_own_network_exist() -> anyhow::Result<()> 
 " unless refused($ring, 1, "\0" x 128) && refused($other | $ring, 1, "\0" x 128);
         print "looked
 "'"#;
-    // Where calls have one ABI, the other is the same.
+    // Where system calls have one ABI, the other is the same.
     let numbers = if cfg!(target_arch = "x86_64") { ["41", "53", "0x40000000"] } else { ["198", "199", "0"] };
     let script = ["SOCKET", "PAIR", "OTHER"]
         .iter()
@@ -128,7 +128,7 @@ async fn no_socket_can_be_made_to_linger() -> anyhow::Result<()> {
         socket(S, AF_INET, SOCK_STREAM, 0);
         print "another level is refused\n" unless setsockopt(S, IPPROTO_TCP, $linger, "reno");
         print "looked\n"'"#;
-    // Those of the other ABI, too, where calls have two.
+    // Those of the other ABI, too, where system calls have two.
     let numbers = if cfg!(target_arch = "x86_64") { "54, 541, 0x40000000 | 54, 0x40000000 | 541" } else { "208" };
     assert_eq!(place.output("a", &script.replace("NUMBERS", numbers)).await?, "looked\n");
     Ok(())
@@ -147,7 +147,7 @@ async fn the_network_is_loopback_alone_and_not_that_of_the_host() -> anyhow::Res
     Ok(())
 }
 
-/// It has what its starter prepared, and no more say over it than over any other network.
+/// A sandbox has the network that its starter prepared, and no more rights over it than over any other network.
 #[tokio::test]
 async fn a_prepared_network_gives_no_capability_and_ends_completely() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -223,7 +223,7 @@ async fn the_environment_is_exactly_the_given_one() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Also where the starter itself inherited some: they are covered by `/dev/null`.
+/// Also where the starter itself inherited some: `/dev/null` covers them.
 #[tokio::test]
 async fn only_the_given_descriptors_are_open() -> anyhow::Result<()> {
     let place = Place::new()?;

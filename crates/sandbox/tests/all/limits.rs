@@ -1,4 +1,4 @@
-//! What one sandbox may use, and that it takes nothing from another.
+//! The limits of a sandbox, and that it takes nothing from another.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn a_fork_bomb_is_capped_and_does_not_hinder_a_second_sandbox() -> anyhow:
     Ok(())
 }
 
-/// Each spinner has a session of its own in the sense of the kernel, which without control groups makes it weigh as much as any other.
+/// Each spinner has a kernel session of its own, which without control groups gives it the same weight as any other.
 #[tokio::test]
 async fn a_sandbox_that_starts_many_programs_takes_no_processor_time_from_another() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -58,7 +58,7 @@ async fn a_sandbox_that_starts_many_programs_takes_no_processor_time_from_anothe
     Ok(())
 }
 
-/// What they have used, in hundredths of a second.
+/// Returns the processor time that they have used, in hundredths of a second.
 fn processor_ticks(pids: &[i32]) -> u64 {
     let texts = pids.iter().filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
     texts
@@ -152,7 +152,7 @@ async fn memory_is_that_of_the_whole_group() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fills a segment of System V and lets go of it.
+/// Fills a System V segment and detaches it.
 const SEGMENT: &str = "import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
@@ -188,7 +188,7 @@ async fn unmapped_memory_is_counted_from_outside_even_while_the_program_is_stopp
     // An ordinary user's server cannot look into the IPC namespaces of its sandboxes: segments are not counted there.
     let sees_segments = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self")?) == 0;
     for (id, wrapper, hides) in HIDDEN.into_iter().filter(|(_, _, hides)| sees_segments || *hides != SEGMENT) {
-        // Stopped once it has what it wants: nobody inside looks any more.
+        // Stopped once it has its memory: no process inside watches any more.
         let program = format!("{hides}\nimport os, signal\nos.kill(os.getpid(), signal.SIGSTOP)");
         let script = format!("printf '%s' \"$CODE\" > /home/casement/a.py; exec {wrapper} python3 /home/casement/a.py");
         let mut spec = place.script(id, &script);

@@ -1,5 +1,5 @@
-//! Where groups of version 2 are made, depending on the group that a server of an ordinary user is started in. Needs root and
-//! version 2 to be tried; passes elsewhere.
+//! The place of control groups of version 2, depending on the group that an ordinary user's server is started in. Needs root and
+//! version 2; passes elsewhere.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -15,11 +15,11 @@ use crate::support::{Place, groups, program_in};
 const UNPRIVILEGED_USER: u32 = 65534;
 const QUERY: &str = "CASEMENT_TEST_ASKED_FOR_LIMIT";
 
-/// A group for a test, ended by `Drop` with those below it.
+/// A group of a test. `Drop` removes it with those below it.
 struct Group(PathBuf);
 
 impl Group {
-    /// Beside the groups of sandboxes, so that it has a memory controller; `None` where this machine makes none.
+    /// Creates a group beside those of sandboxes, so that it has a memory controller; `None` where this machine has none.
     async fn new(name: &str) -> anyhow::Result<Option<Self>> {
         let place = Place::new()?;
         if !rustix::process::geteuid().is_root() || place.host.memory_limit() != MemoryLimit::CgroupV2 {
@@ -33,11 +33,11 @@ impl Group {
         Ok(Some(group))
     }
 
-    /// What limits sandboxes of a server that nobody starts in this group, or in one below it.
+    /// Returns what limits the sandboxes of a server that an unprivileged user starts in this group, or in one below it.
     fn limit_in(&self, below: &str) -> anyhow::Result<String> {
         let group = self.0.join(below);
         fs::create_dir_all(&group)?;
-        // The program of the tests may lie where nobody can go.
+        // The test program may be in a directory that other users cannot enter.
         let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir_in("/tmp")?;
         let program = program_in(dir.path())?;
         let enter = r#"echo $$ >"$0/cgroup.procs" && exec "$@""#;
@@ -82,7 +82,7 @@ fn removed(group: &Path) -> bool {
     fs::remove_dir(group).is_ok()
 }
 
-/// Gives a group to nobody as systemd gives one away.
+/// Delegates a group to an unprivileged user, like systemd.
 fn delegate(group: &Path) -> anyhow::Result<()> {
     chown(group, Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER))?;
     for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
@@ -91,7 +91,7 @@ fn delegate(group: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Not a test of its own: the others run it in other groups.
+/// The child process that the tests here run in other groups.
 #[test]
 fn limiting_group() -> anyhow::Result<()> {
     if std::env::var_os(QUERY).is_some() {

@@ -1,4 +1,4 @@
-//! Records that lie: pids that were given out anew, files that were cut short.
+//! Wrong records: reused pids, truncated files.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -8,10 +8,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Place, remains, until};
 
-/// Says to the child process of these tests that it shall have few descriptors.
+/// The variable that tells the child process of these tests to have few descriptors.
 const STARVED: &str = "CASEMENT_TEST_STARVED";
 
-/// Not a test of its own: what the child process of the next one does. Without its variable it does nothing.
+/// The child process of the next test. Without its variable it does nothing.
 #[tokio::test]
 async fn starved_process() -> anyhow::Result<()> {
     if std::env::var_os(STARVED).is_none() {
@@ -55,7 +55,7 @@ async fn a_lack_of_descriptors_makes_no_living_process_look_dead() -> anyhow::Re
 async fn a_process_with_a_reused_pid_is_not_touched() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut bystander = Command::new("/usr/bin/sleep").arg("1000").stdin(Stdio::null()).spawn()?;
-    // The kernel counts the time of a start in steps of 10 ms, in which no pid is given out twice.
+    // The kernel stores start times in steps of 10 ms, in which no pid is reused.
     let begun = Instant::now();
     until("another step has begun", || begun.elapsed() > Duration::from_millis(20)).await?;
     let sandbox = place.host.start(place.script("a", "exec sleep 1000")).await?;
@@ -68,7 +68,7 @@ async fn a_process_with_a_reused_pid_is_not_touched() -> anyhow::Result<()> {
     assert!(place.host.list().await?.iter().all(|found| !found.is_alive()));
     place.host.end("a").await?;
     assert_eq!(bystander.try_wait()?, None);
-    // The sandbox itself is found by other signs.
+    // The sandbox itself is found by other properties.
     assert!(!sandbox.is_alive());
     assert_eq!(remains(&sandbox.dir), Vec::<String>::new());
     bystander.kill()?;

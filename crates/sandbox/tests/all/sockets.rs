@@ -1,4 +1,4 @@
-//! How a sandbox and the host talk.
+//! The sockets between a sandbox and the host.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -60,7 +60,7 @@ async fn a_connection_to_an_ended_sandbox_is_refused() -> anyhow::Result<()> {
     spec.sockets = 1;
     let sandbox = place.host.start(spec).await?;
     within(Duration::from_secs(60), sandbox.exited()).await??;
-    // A process that another test was starting when the socket was made has it until it runs its own program.
+    // A process that another test starts at the moment inherits the socket until it executes its program.
     let refused = async {
         while sandbox.connect(0).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -69,7 +69,7 @@ async fn a_connection_to_an_ended_sandbox_is_refused() -> anyhow::Result<()> {
     within(Duration::from_secs(60), refused).await
 }
 
-/// A server that comes back makes its sockets anew; what is bound in is their directory.
+/// A restarted server creates its sockets again; the sandbox has their directory mounted.
 #[tokio::test]
 async fn the_egress_works_again_after_its_socket_was_recreated() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -94,7 +94,7 @@ async fn the_egress_works_again_after_its_socket_was_recreated() -> anyhow::Resu
     Ok(())
 }
 
-/// As root: the way out of one sandbox is closed to every other user of the host.
+/// As root: the egress of one sandbox is closed to every other user of the host.
 #[tokio::test]
 async fn another_user_cannot_use_the_egress_of_a_sandbox() -> anyhow::Result<()> {
     let place = Place::new()?;

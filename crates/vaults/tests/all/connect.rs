@@ -1,4 +1,4 @@
-//! What a Connect server answers: as documented, and anything else.
+//! The responses of a Connect server: documented and other ones.
 
 use casement_domain::credential_provider::{CredentialStore as _, OneTime, ProviderFault, ProviderItem, ProviderVault};
 use casement_domain::testing::NOON;
@@ -110,7 +110,7 @@ async fn an_unexpected_response_is_a_fault_that_repeats_none_of_it() {
         server.feels(Mood::Answers(status, body));
         let fault = stores(&[&server]).vaults(&provider).await.unwrap_err();
         if let (ProviderFault::BadAnswer(reason), ProviderFault::BadAnswer(words)) = (&fault, &expected) {
-            // Where serde stopped is its own affair.
+            // The position where serde stopped does not matter.
             let start = |text: &str| text.split(", at line").next().unwrap().to_owned();
             assert_eq!(start(reason), start(words), "{status}");
         } else {

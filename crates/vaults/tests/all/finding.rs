@@ -1,4 +1,4 @@
-//! The login of a site, wherever it is.
+//! The search for the login of a site in all providers.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::support::{Mood, Server, login, long_id, provider_id, stored_provider, stores, use_cases};
 
-/// All providers of the organization.
+/// Returns all providers of the organization.
 fn all() -> ProviderScope {
     ProviderScope { organization: organization_id(), project: None }
 }
@@ -21,7 +21,7 @@ struct World {
     providers: CredentialProviders,
 }
 
-/// Two providers that know one site both, and another each.
+/// Returns two providers that share one site and have another each.
 fn world() -> World {
     let first = Server::new(
         "https://one.test",
@@ -87,7 +87,7 @@ async fn a_failing_provider_does_not_stop_the_search() {
     let fails = world();
     fails.first.feels(Mood::Unreachable);
     assert_eq!(fails.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
-    // Nor does one whose list is remembered, and that fails only then.
+    // Neither does one with a cached list that fails later.
     let world = world();
     assert_ne!(world.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
     world.first.feels(Mood::Unreachable);

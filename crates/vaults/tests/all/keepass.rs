@@ -21,7 +21,7 @@ use super::support::{provider_id, reader};
 
 const PASSWORD: &str = "s3cr3t of the file";
 
-/// A file with a login at its root, two in groups, and one that was thrown away.
+/// A file with a login at its root, two in groups, and one in the recycle bin.
 const EXPORT: &str = r#"<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 <KeePassFile>
 <Meta><Generator>a test</Generator><RecycleBinEnabled>True</RecycleBinEnabled>
@@ -155,7 +155,7 @@ async fn a_file_that_cannot_be_opened_is_a_fault_with_a_reason() {
     }
 }
 
-/// A file of the newer format, whose password is stretched by Argon2.
+/// A file of the newer format, with the key derivation Argon2.
 fn newer() -> Vec<u8> {
     let mut config = DatabaseConfig::default();
     let KdfConfig::Argon2 { iterations, memory, .. } = &mut config.kdf_config else { panic!("another default") };
@@ -170,7 +170,7 @@ fn newer() -> Vec<u8> {
     bytes
 }
 
-/// The file with another number for how its password is stretched; its header is as sound as before.
+/// Returns the file with another number in its key derivation, and a valid header.
 fn altered(whole: &[u8], name: u8, value: &[u8]) -> Vec<u8> {
     let sum = |header: &[u8]| <[u8; 32]>::from(Sha256::digest(header));
     let end = (12..1000).find(|&end| sum(&whole[..end]) == whole[end..end + 32]).expect("a header and its sum");

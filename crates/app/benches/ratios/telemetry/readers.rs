@@ -1,4 +1,4 @@
-//! A thousand who follow a session in which nothing happens, and then something does.
+//! A thousand readers of a session's stream, first without events, then with one.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,10 +12,10 @@ use crate::machine::{cpu_ms, open_files, pss_kib, quiet, server_pid};
 use crate::table::{Limit, Row, Table, ms};
 
 const READERS: usize = 1_000;
-/// How long they wait to see what waiting costs: longer than they are told nothing.
+/// The idle time that is measured: longer than the keep-alive interval.
 const STILL: Duration = Duration::from_secs(20);
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What one of them may take of the server's memory, in KiB, and all together of the processor, in ms per second.
+/// The limits of the server's memory per reader, in KiB, and of the processor for all, in ms per second.
 const MOST_MEMORY: f64 = 40.0;
 const MOST_WORK: f64 = 20.0;
 
@@ -27,7 +27,7 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.open(&page, &pages.url("/plain"))?;
-    // What the first one brings about is not counted.
+    // The one-time cost of the first reader is not counted.
     let mut first = follow(&server, &session)?;
     quiet();
     let (memory, work) = (pss_kib(pid)?, cpu_while_still(pid)?);
@@ -64,7 +64,7 @@ fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
     Ok((cpu_ms(pid)? - before) as f64 / STILL.as_secs_f64())
 }
 
-/// A stream that is open.
+/// Opens a stream.
 fn follow(server: &Server, session: &Session) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(server.address())?;
     stream.set_read_timeout(Some(TIMEOUT))?;

@@ -1,4 +1,4 @@
-//! How many events a second go all the way: said by pages, told by the agents, stored durably, and to be read through the API.
+//! The events per second from end to end: logged by pages, reported by the agents, stored durably, and readable through the API.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::machine::quiet;
 use crate::table::{Limit, Row, Table};
 
 const SESSIONS: usize = 2;
-/// Lines that each page says at once: fewer than an agent keeps.
+/// The lines of each page's burst: fewer than an agent buffers.
 const LINES: u64 = 10_000;
 const ROUNDS: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// For a capture to have its time for a burst again: it may take a third of the time, and one second at once.
+/// The pause after which a capture may use its time for a burst again: a third of the time, and one second at once.
 const RESTED: Duration = Duration::from_secs(4);
 
 /// A session and the connection to its page.
@@ -62,7 +62,7 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The number of a session's last event.
+/// Returns the number of a session's last event.
 fn newest(server: &Server, speaker: &Speaker) -> anyhow::Result<u64> {
     let path = format!("/browsers/{}/telemetry/events?order=desc&limit=1", speaker.session.id());
     let found = server.get(&path)?.expect(200)?.json()?;
