@@ -4,6 +4,7 @@
 //! - [`cdp::Cdp`]: a DevTools client over a connection that the test has made.
 //! - [`archives`]: ZIP archives, and what Python makes.
 //! - [`login_pages`] and [`telemetry_site`]: web sites of the tests.
+//! - [`websocket`]: HTTP heads and WebSocket frames as bytes.
 //! - [`program`]: the built program with its clients, for the end-to-end tests and the benchmarks.
 
 pub mod archives;
@@ -12,6 +13,7 @@ pub mod login_pages;
 pub mod program;
 pub mod telemetry_site;
 mod wait;
+pub mod websocket;
 
 pub use self::wait::{NotInTime, try_until, try_until_async, until, within};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use casement_test_support::program::http::{Answer, Request};
 use casement_test_support::program::{Cdp, Options, Server, Shared, until};
+use casement_test_support::websocket::frame;
 use serde_json::json;
 
 use super::host::{metric, server_process};
@@ -35,14 +36,8 @@ fn a_megabyte_of_headers_is_refused_and_affects_no_other_client() -> anyhow::Res
 }
 
 /// Returns a masked text frame of a client.
-fn frame(text: &str) -> Vec<u8> {
-    let length = u16::try_from(text.len()).unwrap();
-    // The mask of zeros leaves the text as it is.
-    let mut bytes = vec![0x81, 0x80 | 126];
-    bytes.extend(length.to_be_bytes());
-    bytes.extend([0; 4]);
-    bytes.extend(text.as_bytes());
-    bytes
+fn text_frame(text: &str) -> Vec<u8> {
+    frame(true, 1, text.as_bytes(), Some([0; 4]))
 }
 
 /// Returns the memory of the server process, in MiB.
@@ -66,13 +61,13 @@ fn a_client_that_stops_reading_is_disconnected_and_costs_no_memory() -> anyhow::
     let target = target.context("no page")?["targetId"].clone();
     let attach =
         json!({ "id": 1, "method": "Target.attachToTarget", "params": { "targetId": target, "flatten": true } });
-    stalled.write_all(&frame(&attach.to_string()))?;
+    stalled.write_all(&text_frame(&attach.to_string()))?;
     let attached = read_until(&mut stalled, "\"sessionId\":\"")?;
     let (_, rest) = attached.split_once("\"sessionId\":\"").context("no session")?;
     let page = rest.split('"').next().context("no session")?;
     for id in 2..8 {
         let ask = json!({ "id": id, "sessionId": page, "method": "Runtime.evaluate", "params": large });
-        stalled.write_all(&frame(&ask.to_string()))?;
+        stalled.write_all(&text_frame(&ask.to_string()))?;
     }
 
     let mut most = 0;

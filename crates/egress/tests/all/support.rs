@@ -15,6 +15,7 @@ use std::{
 use async_trait::async_trait;
 use casement_egress::{Egress, EgressHandle, Limits, LookupPermit, Resolver, Rules};
 pub(crate) use casement_test_support::until;
+pub(crate) use casement_test_support::websocket::{header, read_head};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -165,20 +166,6 @@ async fn read_answer(stream: &mut BufReader<UnixStream>) -> Answer {
 /// Returns false once the peer has closed.
 pub(crate) async fn has_more(stream: &mut (impl AsyncBufReadExt + Unpin)) -> bool {
     stream.fill_buf().await.is_ok_and(|bytes| !bytes.is_empty())
-}
-
-/// Reads up to the empty line. The panic message contains what came instead of a head.
-pub(crate) async fn read_head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> String {
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        let read = stream.read_line(&mut head).await.unwrap();
-        assert!(read > 0, "the connection ended within a head: {head:?}");
-    }
-    head
-}
-
-pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines().filter_map(|line| line.split_once(": ")).find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v)
 }
 
 /// A server that counts its connections and hands each to the test's handler.
