@@ -172,7 +172,7 @@ async fn a_prepared_network_gives_no_capability_and_ends_completely() -> anyhow:
         address: Ipv4Addr::LOCALHOST.into(),
     });
     match place.host.start(spec).await {
-        Err(StartError::Refused { said, .. }) => assert_eq!(said, "no way"),
+        Err(StartError::Refused { output, .. }) => assert_eq!(output, "no way"),
         other => anyhow::bail!("{other:?}"),
     }
     Ok(())
