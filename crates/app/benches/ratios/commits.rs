@@ -15,7 +15,7 @@ use crate::samples::Samples;
 /// The committed statement: a row as long as that of a session.
 const SCRIPT: &str = "INSERT INTO bench_commits (content) VALUES (repeat('x', 300));\n";
 /// The commits of a run that are not counted: the connection is new, and the statement is prepared.
-const FIRST: usize = 5;
+const UNCOUNTED: usize = 5;
 /// The rate of commits: each comes alone, like a caller. Without a pause each would find the disk and the processor awake.
 const RATE: usize = 50;
 
@@ -39,7 +39,7 @@ impl Commits {
     pub(crate) fn run(&self, count: usize) -> anyhow::Result<Samples> {
         let mut pgbench = Command::new(self.programs.join("pgbench"));
         pgbench.args(["--no-vacuum", "--protocol=prepared", "--log", "--log-prefix=commit", "--file=commit.sql"]);
-        pgbench.arg(format!("--transactions={}", count + FIRST)).arg(format!("--rate={RATE}"));
+        pgbench.arg(format!("--transactions={}", count + UNCOUNTED)).arg(format!("--rate={RATE}"));
         pgbench.arg(&self.url).current_dir(&self.dir);
         let done = pgbench.output().context("cannot start pgbench")?;
         ensure!(done.status.success(), "pgbench: {}", String::from_utf8_lossy(&done.stderr));
@@ -49,7 +49,7 @@ impl Commits {
             if path.extension().is_some_and(|extension| extension == "sql") {
                 continue;
             }
-            for line in fs::read_to_string(&path)?.lines().skip(FIRST) {
+            for line in fs::read_to_string(&path)?.lines().skip(UNCOUNTED) {
                 samples.add_ms(took(line).with_context(|| format!("pgbench's log cannot be read: {line}"))?);
             }
             fs::remove_file(&path)?;

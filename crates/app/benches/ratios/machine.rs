@@ -13,9 +13,9 @@ use casement_test_support::program::processes_of;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The load at which a measurement may begin, and the timeout of the wait for it.
-const QUIET: f64 = 0.10;
-const QUIET_WITHIN: Duration = Duration::from_secs(15);
-const LOOK: Duration = Duration::from_millis(300);
+const MAX_LOAD: f64 = 0.10;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Raises the limit of open files: thousands of connections need as many descriptors.
 pub(crate) fn raise_open_files() {
@@ -58,13 +58,13 @@ pub(crate) fn describe() -> anyhow::Result<String> {
 pub(crate) fn quiet() {
     let began = Instant::now();
     let mut share = 1.0;
-    while share > QUIET {
-        if began.elapsed() > QUIET_WITHIN {
+    while share > MAX_LOAD {
+        if began.elapsed() > IDLE_TIMEOUT {
             crate::progress(&format!("the machine does not come to rest: {:.0} % busy", share * 100.0));
             return;
         }
         let (busy, whole) = ticks();
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
         let (later, later_whole) = ticks();
         share = (later - busy) as f64 / (later_whole - whole).max(1) as f64;
     }

@@ -26,7 +26,7 @@ use crate::table::{Limit, Row, Table, ms};
 const ROUND_TRIPS: usize = 4000;
 /// The messages of one run, and the number of them in flight.
 const PIPELINED: usize = 10_000;
-const UNDER_WAY: usize = 200;
+const IN_FLIGHT: usize = 200;
 const RUNS: usize = 9;
 const BIG: usize = 10_000_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let rate = |samples: &Samples| PIPELINED as f64 * 1000.0 / samples.p50();
     let (ours, plain, direct) = (rate(&took.ours), rate(&took.plain), rate(&took.direct));
     table.add(
-        Row::new(format!("CDP, {UNDER_WAY} messages under way, median of {RUNS}"), format!("{ours:.0}/s"))
+        Row::new(format!("CDP, {IN_FLIGHT} messages under way, median of {RUNS}"), format!("{ours:.0}/s"))
             .against(format!("plain relay, {plain:.0}/s"), ours / plain)
             .target("≥ ×1", ours / plain, Limit::Least(1.0)),
     );
@@ -266,11 +266,11 @@ impl Way {
 
     fn pipelined(&mut self) -> anyhow::Result<Duration> {
         let began = Instant::now();
-        for sent in 0..PIPELINED + UNDER_WAY {
+        for sent in 0..PIPELINED + IN_FLIGHT {
             if sent < PIPELINED {
                 self.send(json!({ "method": "Browser.getVersion" }))?;
             }
-            if sent >= UNDER_WAY {
+            if sent >= IN_FLIGHT {
                 self.answer()?;
             }
         }

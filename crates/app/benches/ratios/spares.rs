@@ -15,7 +15,7 @@ const SHAPES: usize = 2;
 const ROUNDS: usize = 30;
 const COMMITS: usize = 20;
 /// Until the spares are complete, started one after the other.
-const TO_FILL: Duration = Duration::from_secs(60);
+const FILL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let variables = vec![("CASEMENT_LOG".to_owned(), "info,casement::jobs::spares=debug".to_owned())];
@@ -24,7 +24,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let (mut commit, mut create, mut first) = (Samples::default(), Samples::default(), Samples::default());
     for round in 0..ROUNDS {
         let ready = || server.log().matches("a spare browser is ready").count();
-        until("a full reserve", TO_FILL, || (ready() >= SHAPES + round).then_some(()))?;
+        until("a full reserve", FILL_TIMEOUT, || (ready() >= SHAPES + round).then_some(()))?;
         quiet();
         commit.extend(&commits.run(COMMITS)?);
         let mut client = Client::of(&server)?;

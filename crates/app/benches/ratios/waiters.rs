@@ -31,7 +31,7 @@ const ORDERED: usize = 30;
 /// The number of the others that enter concurrently.
 const BATCH: usize = 100;
 /// The time without leases in which the cost of waiting is measured.
-const STILL: Duration = Duration::from_secs(10);
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(60);
 const IN_LINE: &str = "SELECT count(*) FROM pool_waiters WHERE outcome IS NULL";
 
@@ -96,8 +96,8 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
 /// Milliseconds of processor time per second.
 fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
     let before = cpu_ms(pid)?;
-    std::thread::sleep(STILL);
-    Ok((cpu_ms(pid)? - before) as f64 / STILL.as_secs_f64())
+    std::thread::sleep(IDLE_INTERVAL);
+    Ok((cpu_ms(pid)? - before) as f64 / IDLE_INTERVAL.as_secs_f64())
 }
 
 /// Measures releases one by one: which caller gets the browser, and how soon after the decision.
@@ -107,11 +107,11 @@ fn hand_overs(server: &Server, callers: &Callers, leased: Vec<Session>, table: &
     }
     let (mut order, mut delays) = (Vec::new(), Samples::default());
     while order.len() < ORDERED {
-        let responses = callers.responses.recv_timeout(TIMEOUT).context("nobody was woken")?;
-        let session = Session(responses.answer?.expect(200)?.json()?);
+        let response = callers.responses.recv_timeout(TIMEOUT).context("nobody was woken")?;
+        let session = Session(response.answer?.expect(200)?.json()?);
         let granted = OffsetDateTime::parse(session.text("created_at"), &Rfc3339)?;
-        delays.add_ms((responses.clock - granted).as_seconds_f64() * 1000.0);
-        order.push((granted, responses.caller));
+        delays.add_ms((response.clock - granted).as_seconds_f64() * 1000.0);
+        order.push((granted, response.caller));
         server.release(POOL, &session)?;
     }
     order.sort_unstable();
@@ -132,21 +132,21 @@ fn everybody(server: &Server, callers: &Callers, wanted: usize, table: &mut Tabl
     let began = Instant::now();
     let deleted = server.send("DELETE", &format!("/browser_pools/{POOL}"), Some(&json!({ "force": true })))?;
     deleted.expect(204)?;
-    let (mut responses, mut gone) = (Samples::default(), 0);
+    let (mut times, mut gone) = (Samples::default(), 0);
     for _ in ORDERED..wanted {
         let one = callers.responses.recv_timeout(TIMEOUT).context("not everybody was told")?;
         let status = one.answer?.status;
         // One more may have had a browser before the deletion.
         if status != 200 {
-            responses.add(one.at - began);
+            times.add(one.at - began);
         }
         gone += usize::from(status == 404);
     }
-    let what = format!("a pool with {} callers in line is deleted: the last is told after", responses.count());
-    table.add(Row::new(what, ms(responses.worst())));
-    table.add(Row::new("the same, half of them", ms(responses.p50())));
-    let rightly = format!("of them told that the pool is gone ({} before)", wanted - ORDERED - responses.count());
-    table.add(Row::new(rightly, gone.to_string()).target("all", gone as f64, Limit::Least(responses.count() as f64)));
+    let what = format!("a pool with {} callers in line is deleted: the last is told after", times.count());
+    table.add(Row::new(what, ms(times.worst())));
+    table.add(Row::new("the same, half of them", ms(times.p50())));
+    let rightly = format!("of them told that the pool is gone ({} before)", wanted - ORDERED - times.count());
+    table.add(Row::new(rightly, gone.to_string()).target("all", gone as f64, Limit::Least(times.count() as f64)));
     Ok(())
 }
 

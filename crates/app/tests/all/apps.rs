@@ -10,7 +10,7 @@ use casement_test_support::program::{Clients, Options, Process, Server, Shared, 
 use serde_json::{Value, json};
 
 use super::host::count;
-use super::programs::{LONG, Place, invocation};
+use super::programs::{Place, TEST_TIMEOUT, invocation};
 
 #[test]
 fn every_call_of_the_python_client_for_apps_works() -> anyhow::Result<()> {
@@ -41,12 +41,12 @@ fn every_call_of_the_python_client_for_apps_works() -> anyhow::Result<()> {
 
     // Calls of a deployment are recorded as calls of apps.
     let called = "select count(*) from audit_records where service = 'apps' and path = '/browsers'";
-    until("its call is recorded", LONG, || (count(&server, called).ok()? > 0).then_some(()))?;
+    until("its call is recorded", TEST_TIMEOUT, || (count(&server, called).ok()? > 0).then_some(()))?;
     // Ended deployments have no valid key and no stored secret.
     let left = "select count(*) from api_keys where for_deployment and deleted_at is null";
     assert_eq!(count(&server, left)?, 0);
     assert_eq!(count(&server, "select count(*) from deployment_secrets")?, 0);
-    until("its processes are gone", LONG, || {
+    until("its processes are gone", TEST_TIMEOUT, || {
         let left = server.processes().iter().filter(|one| one.argv.iter().any(|word| word == "inside")).count();
         (left == 0).then_some(())
     })
@@ -109,7 +109,7 @@ fn an_invocation_ends_at_its_timeout_by_its_caller_or_with_its_deployment() -> a
     let stopped = place.end(&stopped)?;
     assert_eq!((&stopped["status"], &stopped["status_reason"]), (&json!("failed"), &json!("deployment stopped")));
     assert_eq!(place.get(&path)?, patched, "what comes after the end changes nothing");
-    until("no process of its programs is left", LONG, || {
+    until("no process of its programs is left", TEST_TIMEOUT, || {
         (!server.processes().iter().any(|process| is_of(process, &place))).then_some(())
     })
 }
@@ -142,8 +142,10 @@ fn a_patch_ends_the_process_and_only_failed_ends_the_browsers_of_the_invocation(
         place.send("PATCH", &format!("/invocations/{id}"), &json!({ "status": status }))?.expect(200)?;
 
         // Its timeout is fifteen minutes.
-        until("its process is gone", LONG, || (!server.processes().iter().any(browses)).then_some(()))?;
-        until("so are its browsers that go with it", LONG, || (browsers().ok()?.len() == remaining).then_some(()))?;
+        until("its process is gone", TEST_TIMEOUT, || (!server.processes().iter().any(browses)).then_some(()))?;
+        until("so are its browsers that go with it", TEST_TIMEOUT, || {
+            (browsers().ok()?.len() == remaining).then_some(())
+        })?;
         place.request("DELETE", &format!("/invocations/{id}/browsers")).send(server.address())?.expect(204)?;
         assert_eq!(browsers()?.len(), 0);
     }
@@ -179,11 +181,11 @@ fn a_deleted_build_ends_with_its_processes() -> anyhow::Result<()> {
     let place = Place::new(server, "apps that are deleted")?;
     let building = place.bring("1", &json!({ "WAIT": "never", "MARK": place.project() }))?;
     let count = || server.processes().iter().filter(|process| is_of(process, &place)).count();
-    until("its program is loaded", LONG, || (count() > 0).then_some(()))?;
+    until("its program is loaded", TEST_TIMEOUT, || (count() > 0).then_some(()))?;
     place.request("DELETE", &format!("/deployments/{building}")).send(server.address())?.expect(204)?;
     // Before the load timeout.
     let began = Instant::now();
-    until("no process of it is left", LONG, || (count() == 0).then_some(()))?;
+    until("no process of it is left", TEST_TIMEOUT, || (count() == 0).then_some(()))?;
     assert!(began.elapsed() < Duration::from_secs(50), "only its time has ended it: {:?}", began.elapsed());
     let ended = place.get(&format!("/deployments/{building}"))?;
     assert_eq!((&ended["status"], &ended["status_reason"]), (&json!("stopped"), &json!("stopped by request")));

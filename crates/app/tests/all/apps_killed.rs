@@ -7,7 +7,7 @@ use casement_test_support::program::{Options, Server, until};
 use serde_json::json;
 
 use super::host::sql;
-use super::programs::{LONG, Place, lines};
+use super::programs::{Place, TEST_TIMEOUT, lines};
 
 /// Records every end of an invocation.
 const TRACE: &str = "
@@ -32,7 +32,7 @@ fn builds_and_invocations_continue_after_a_killed_server_without_a_rebuild() -> 
     let secret = "a-word-that-stands-nowhere-else";
     let building = place.bring("2", &json!({ "WAIT": "go", "SECRET": secret }))?;
     let waiting = |server: &Server, count: usize| {
-        until("the build waits", LONG, || {
+        until("the build waits", TEST_TIMEOUT, || {
             let found = lines(server, &building).ok()?;
             (found.iter().filter(|line| *line == "waiting").count() == count).then_some(())
         })

@@ -7,7 +7,7 @@ use std::path::Path;
 use casement_test_support::program::{Options, Server, until};
 
 use super::host::count;
-use super::programs::{LONG, Place};
+use super::programs::{Place, TEST_TIMEOUT};
 
 /// Returns the bytes of all files below a folder.
 fn bytes_below(folder: &Path) -> u64 {
@@ -22,7 +22,7 @@ fn bytes_below(folder: &Path) -> u64 {
 
 fn nothing_stays(server: &Server) -> anyhow::Result<()> {
     let blobs = server.data_dir().join("blobs");
-    until("no part of it is kept", LONG, || (bytes_below(&blobs) == 0).then_some(()))?;
+    until("no part of it is kept", TEST_TIMEOUT, || (bytes_below(&blobs) == 0).then_some(()))?;
     assert_eq!(count(server, "select count(*) from deployments")?, 0);
     assert_eq!(count(server, "select count(*) from deployment_secrets")?, 0);
     assert_eq!(count(server, "select count(*) from api_keys where for_deployment")?, 0);

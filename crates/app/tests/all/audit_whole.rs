@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::host::{count, sql};
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The number of kills, unless this variable sets it.
 const KILLS: u32 = 5;
 const KILLS_VARIABLE: &str = "CASEMENT_TEST_KILLS";
@@ -55,7 +55,7 @@ impl Load {
     }
 
     fn until_answered(&self, calls: usize) -> anyhow::Result<()> {
-        until("the calls are answered", SOON, || (self.answered.lock().len() >= calls).then_some(()))
+        until("the calls are answered", TEST_TIMEOUT, || (self.answered.lock().len() >= calls).then_some(()))
     }
 
     fn end(self) -> anyhow::Result<BTreeSet<String>> {
@@ -80,7 +80,7 @@ fn a_change_made_before_a_kill_has_its_audit_record() -> anyhow::Result<()> {
         load.end()?;
         server.restart()?;
     }
-    until("what had begun is recorded", SOON, || {
+    until("what had begun is recorded", TEST_TIMEOUT, || {
         (count(&server, "select count(*) from audit_records_pending").ok()? == 0).then_some(())
     })?;
     let unrecorded =

@@ -12,7 +12,7 @@ use super::host::{
     browser_of, chromium, create_pool, delete_pool, end_reason, idle_browsers, kind, remains_of_sandbox, sandbox,
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_killed_chromium_ends_its_session_and_its_pool_fills_again() -> anyhow::Result<()> {
@@ -27,13 +27,13 @@ fn a_killed_chromium_ends_its_session_and_its_pool_fills_again() -> anyhow::Resu
 
     assert_eq!(client.until_closed()?, Some((4002, "crashed".to_owned())));
     let path = format!("/browsers/{}", session.id());
-    until("the session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
+    until("the session has ended", TEST_TIMEOUT, || (server.get(&path).ok()?.status == 404).then_some(()))?;
     assert_eq!(end_reason(server, session.id())?, "crashed");
     let refused = Cdp::connect(session.text("cdp_ws_url")).err().context("the dead session took a connection")?;
     assert!(refused.to_string().contains("404"), "{refused}");
     let next = server.acquire("crashing")?;
     assert_ne!(browser_of(server, &next)?, browser);
-    until("nothing of the sandbox is left", SOON, || {
+    until("nothing of the sandbox is left", TEST_TIMEOUT, || {
         let dir = sandbox(server, &browser);
         (!dir.exists() && processes_of(&dir).is_empty()).then_some(())
     })?;
@@ -58,7 +58,7 @@ fn a_pool_whose_browsers_are_killed_repeatedly_fills_again_each_time() -> anyhow
     let page = client.page()?;
     assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
     let mut left: Vec<String> = Vec::new();
-    until("nothing of the killed ones is left", SOON, || {
+    until("nothing of the killed ones is left", TEST_TIMEOUT, || {
         left = killed.iter().flat_map(|id| remains_of_sandbox(server, id)).collect();
         left.is_empty().then_some(())
     })
@@ -68,7 +68,7 @@ fn a_pool_whose_browsers_are_killed_repeatedly_fills_again_each_time() -> anyhow
 
 /// Waits for an idle browser of a pool besides the killed ones: the last of them is listed until its death is noticed.
 fn filled_anew(server: &Server, pool: &str, killed: &[String]) -> anyhow::Result<String> {
-    until("the pool has filled again", 5 * SOON, || {
+    until("the pool has filled again", 5 * TEST_TIMEOUT, || {
         idle_browsers(server, pool).ok()?.into_iter().find(|id| !killed.contains(id))
     })
 }
@@ -85,13 +85,13 @@ fn a_session_outlives_its_gpu_process() -> anyhow::Result<()> {
         client.until_drawn(&page)?;
         client.evaluate(&page, "window.mark = 42")?;
         let shown = picture(&mut client, &page)?;
-        let first = until("it has a GPU process", SOON, || gpu_process(server, &browser))?;
+        let first = until("it has a GPU process", TEST_TIMEOUT, || gpu_process(server, &browser))?;
 
         server.signal(&first, Signal::KILL)?;
 
         assert_eq!(client.evaluate(&page, "window.mark")?, 42, "the same page answers on the same connection");
         // Until then the browser may request the screenshot from the dead process.
-        until("another GPU process has taken its place", SOON, || {
+        until("another GPU process has taken its place", TEST_TIMEOUT, || {
             gpu_process(server, &browser).filter(|now| now.pid != first.pid)
         })?;
         assert!(picture(&mut client, &page)? == shown, "it is drawn as before: all green");

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-const LONG: Duration = Duration::from_secs(300);
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The clock of programs with [`SetClock::variables`]. Its speed does not change.
 struct SetClock(TempDir);
@@ -74,7 +74,7 @@ fn a_clock_change_ends_no_idle_session_early_or_late_and_stops_no_pool() -> anyh
         let short = idle_for(&server, 30)?;
         clock.set(offset)?;
         // Its end shows that sessions were checked after the clock was set.
-        until(&format!("{offset}: its time is over"), LONG, || (!lives(&server, &short).ok()?).then_some(()))?;
+        until(&format!("{offset}: its time is over"), TEST_TIMEOUT, || (!lives(&server, &short).ok()?).then_some(()))?;
         assert!(lives(&server, &patient)?, "{offset}: it has half an hour");
     }
     clock.set("+1h")?;
@@ -93,7 +93,7 @@ fn a_clock_change_ends_no_idle_session_early_or_late_and_stops_no_pool() -> anyh
     server.kill()?;
     server.restart()?;
     let short = idle_for(&server, 30)?;
-    until("its time is over", LONG, || (!lives(&server, &short).ok()?).then_some(()))?;
+    until("its time is over", TEST_TIMEOUT, || (!lives(&server, &short).ok()?).then_some(()))?;
     assert!(lives(&server, &later)? && lives(&server, &patient)?);
     Ok(())
 }

@@ -7,7 +7,7 @@ use casement_test_support::png_size;
 use casement_test_support::program::{Cdp, Clients, Shared, until};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -15,7 +15,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let session = server.create(&body)?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    let there = until("the form", SOON, || {
+    let there = until("the form", TEST_TIMEOUT, || {
         let title = cdp.evaluate(&page, "document.readyState + document.title").ok()?;
         (title == json!("completeA form")).then_some(())
     });
@@ -54,7 +54,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     assert_eq!(run.json()?, saw);
     // The effects of the last calls reach the page later.
     let clicked = |cdp: &mut Cdp| Some(cdp.evaluate(&page, "seen.length && tracked.size >= 7").ok()? == json!(true));
-    until("the page has been clicked", SOON, || clicked(&mut cdp)?.then_some(()))?;
+    until("the page has been clicked", TEST_TIMEOUT, || clicked(&mut cdp)?.then_some(()))?;
     let seen =
         cdp.evaluate(&page, "[document.getElementById('name').value, said.textContent, seen.join(), untrusted]")?;
     assert_eq!(seen, json!(["Zoë", "Hello, Zoë", "click", 0]));
@@ -91,18 +91,18 @@ fn keys_and_buttons_held_by_a_disconnected_caller_are_released() -> anyhow::Resu
     let page = cdp.page()?;
     let held = "window.held = []; for (const type of ['mousedown', 'mouseup', 'keydown', 'keyup'])
         addEventListener(type, e => held.push(type), true); 1";
-    until("the page", SOON, || (cdp.evaluate(&page, "document.title").ok()? == json!("Green")).then_some(()))?;
+    until("the page", TEST_TIMEOUT, || (cdp.evaluate(&page, "document.title").ok()? == json!("Green")).then_some(()))?;
     cdp.until_drawn(&page)?;
     cdp.evaluate(&page, held)?;
     let drag = json!({ "path": [[10, 10], [200, 200]], "steps_per_segment": 1000, "step_delay_ms": 1000, "hold_keys": ["Shift"] });
     let path = format!("/browsers/{}/computer/drag_mouse", session.id());
     let call = casement_test_support::program::http::Request::new("POST", &path).bearer(server.key()).json(&drag);
     let connection = call.start(server.address())?;
-    until("the press", SOON, || {
+    until("the press", TEST_TIMEOUT, || {
         (cdp.evaluate(&page, "held.join()").ok()? == json!("keydown,mousedown")).then_some(())
     })?;
     drop(connection);
-    until("the release", SOON, || {
+    until("the release", TEST_TIMEOUT, || {
         (cdp.evaluate(&page, "held.join()").ok()? == json!("keydown,mousedown,mouseup,keyup")).then_some(())
     })?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;

@@ -17,13 +17,13 @@ use ulid::Ulid;
 use super::bad_database::{SmallDisk, Way};
 use super::host::{chromium, sandboxes};
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Asserts that the database is unreachable and the browser is not.
 fn assert_unavailable(server: &Server, client: &mut Cdp, page: &str) -> anyhow::Result<()> {
     let sum = client.evaluate(page, "6 * 7")?;
     assert_eq!(sum, 42, "CDP goes on");
-    let answer = until("the API says that the database is away", SOON, || {
+    let answer = until("the API says that the database is away", TEST_TIMEOUT, || {
         server.get("/browsers").ok().filter(|answer| answer.status != 200)
     })?;
     let refusal = (answer.status, answer.header("retry-after").is_some(), answer.json()?["code"].clone());
@@ -38,7 +38,7 @@ fn assert_unavailable(server: &Server, client: &mut Cdp, page: &str) -> anyhow::
 
 fn until_well(server: &Server) -> anyhow::Result<()> {
     let well = |answer: Answer| (answer.status == 200).then_some(());
-    until("the API answers again", SOON, || server.get("/browsers").ok().and_then(well))
+    until("the API answers again", TEST_TIMEOUT, || server.get("/browsers").ok().and_then(well))
 }
 
 #[test]
@@ -126,12 +126,12 @@ fn sessions_continue_while_the_given_database_is_slow_full_or_unreachable() -> a
         fs::remove_file(filler)?;
         // Each time another name: a pool whose create timed out may be stored.
         let mut tried = 0;
-        until("there is room again", SOON, || {
+        until("there is room again", TEST_TIMEOUT, || {
             tried += 1;
             (large_pool(&server, &format!("fits-{tried}")).ok()?.status == 201).then_some(())
         })?;
         let records = "/audit-logs/export/chunk?start=2020-01-01&end=2100-01-01&format=jsonl&method=POST&search=503";
-        until("what could not be recorded then is recorded now", SOON, || {
+        until("what could not be recorded then is recorded now", TEST_TIMEOUT, || {
             server.get(records).ok()?.text().contains("\"path\":\"/browser_pools\"").then_some(())
         })?;
     }
@@ -141,7 +141,7 @@ fn sessions_continue_while_the_given_database_is_slow_full_or_unreachable() -> a
     assert_unavailable(&server, &mut client, &page)?;
     server.signal(&dead, Signal::KILL)?;
     assert_eq!(doomed.until_closed()?, Some((4002, "crashed".to_owned())));
-    until("the server has noticed", SOON, || {
+    until("the server has noticed", TEST_TIMEOUT, || {
         assert_eq!(client.evaluate(&page, "6 * 7").ok()?, 42);
         (stopped.elapsed() > Duration::from_secs(10)).then_some(())
     })?;
@@ -149,7 +149,7 @@ fn sessions_continue_while_the_given_database_is_slow_full_or_unreachable() -> a
 
     until_well(&server)?;
     let path = |session: &Session| format!("/browsers/{}", session.id());
-    until("the end of the dead browser is noted", SOON, || {
+    until("the end of the dead browser is noted", TEST_TIMEOUT, || {
         (server.get(&path(&dying)).ok()?.status == 404).then_some(())
     })?;
     assert_eq!(server.get(&path(&surviving))?.status, 200);

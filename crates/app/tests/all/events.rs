@@ -10,7 +10,7 @@ use casement_test_support::program::http::Answer;
 use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(180);
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn capturing(server: &Server, categories: &[&str]) -> anyhow::Result<Session> {
     let on = ["control", "connection", "system", "captcha"]
@@ -69,7 +69,7 @@ fn calls_and_connections_are_events_that_can_be_read_after_the_session_ended() -
     let tab = client.page()?;
     client.evaluate(&tab, "1 + 1")?;
     drop(client);
-    until("the end of the connection is told", SOON, || {
+    until("the end of the connection is told", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         (!of_type(&found, "cdp_disconnect").is_empty()).then_some(())
     })?;
@@ -116,7 +116,7 @@ fn webdriver_connections_are_events_with_a_source_and_classic_commands_are_calls
     let arguments = [session.text("webdriver_ws_url"), "webDriverBiDi", &pages.url("")];
     Clients::find()?.run(server, script, &arguments)?;
     // The next client connects only after the disconnect of this one is reported.
-    until("the first connection has ended", SOON, || {
+    until("the first connection has ended", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         (of_type(&found, "cdp_disconnect").len() == 1).then_some(())
     })?;
@@ -125,7 +125,7 @@ fn webdriver_connections_are_events_with_a_source_and_classic_commands_are_calls
     Clients::find()?.run(server, "crates/app/tests/scripts/selenium_drive.py", &arguments)?;
     // First BiDi alone, then a classic session and a BiDi socket of its own.
     let expected = 3;
-    let found = until("every connection has begun and ended", SOON, || {
+    let found = until("every connection has begun and ended", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         (of_type(&found, "cdp_disconnect").len() == expected).then_some(found)
     })?;
@@ -160,7 +160,7 @@ fn webdriver_connections_are_events_with_a_source_and_classic_commands_are_calls
     let mut client = bidi(&session)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     assert_eq!(client.until_closed()?, Some((4000, "deleted".to_owned())));
-    let end = until("its end is told", SOON, || {
+    let end = until("its end is told", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         let ends = of_type(&found, "cdp_disconnect");
         ends.last().filter(|_| ends.len() > expected).map(|end| end["data"].clone())
@@ -178,7 +178,7 @@ fn every_connection_to_a_crashed_browser_has_an_event_of_its_loss() -> anyhow::R
     server.post(&wd, &json!({ "capabilities": {} }))?.expect(200)?;
     // The response never arrives.
     drop(Cdp::connect(session.text("cdp_ws_url"))?.call("Browser.crash", &json!({})));
-    let found = until("every end is told", SOON, || {
+    let found = until("every end is told", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         (of_type(&found, "cdp_disconnect").len() == 3).then_some(found)
     })?;
@@ -210,7 +210,7 @@ fn a_capture_change_applies_at_once_and_off_captures_nothing() -> anyhow::Result
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let tab = client.page()?;
     client.evaluate(&tab, "console.log('heard')")?;
-    until("the console is heard", SOON, || {
+    until("the console is heard", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         of_type(&found, "console_log").iter().any(|event| event["data"]["text"] == "heard").then_some(())
     })?;
@@ -218,7 +218,7 @@ fn a_capture_change_applies_at_once_and_off_captures_nothing() -> anyhow::Result
     client.evaluate(&tab, "console.log('not heard')")?;
     change(json!({ "enabled": true, "browser": { "console": { "enabled": true } } }))?;
     client.evaluate(&tab, "console.log('heard again')")?;
-    until("the console is heard again", SOON, || {
+    until("the console is heard again", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         of_type(&found, "console_log").iter().any(|event| event["data"]["text"] == "heard again").then_some(())
     })?;
@@ -236,7 +236,7 @@ fn an_offset_is_valid_for_its_own_query_only() -> anyhow::Result<()> {
         for _ in 0..6 {
             server.get(&format!("/browsers/{}", session.id()))?.expect(200)?;
         }
-        until("the calls are stored", SOON, || (events(server, session).ok()?.len() == 6).then_some(()))?;
+        until("the calls are stored", TEST_TIMEOUT, || (events(server, session).ok()?.len() == 6).then_some(()))?;
     }
     let offset = |query: &str| -> anyhow::Result<u64> {
         Ok(page(server, &session, query)?.expect(200)?.header("x-next-offset").context("an offset")?.parse()?)
@@ -271,7 +271,7 @@ struct Follower(BufReader<TcpStream>);
 impl Follower {
     fn open(server: &Server, session: &Session, query: &str, last: Option<u64>) -> anyhow::Result<Self> {
         let mut connection = TcpStream::connect(server.address())?;
-        connection.set_read_timeout(Some(SOON))?;
+        connection.set_read_timeout(Some(TEST_TIMEOUT))?;
         let resume = last.map(|last| format!("Last-Event-ID: {last}\r\n")).unwrap_or_default();
         let (id, key) = (session.id(), server.key());
         write!(
@@ -326,8 +326,8 @@ fn a_stream_can_be_resumed_without_a_gap_and_ends_with_its_session() -> anyhow::
     assert_eq!(seqs(&mut resumed, 3)?, [2, 3, 4]);
     assert_eq!(seqs(&mut whole, 3)?, [1, 2, 3]);
     server.delete(&path)?.expect(204)?;
-    until("both streams have ended", SOON, || resumed.next().ok()?.is_none().then_some(()))?;
-    until("both streams have ended", SOON, || whole.next().ok()?.is_none().then_some(()))?;
+    until("both streams have ended", TEST_TIMEOUT, || resumed.next().ok()?.is_none().then_some(()))?;
+    until("both streams have ended", TEST_TIMEOUT, || whole.next().ok()?.is_none().then_some(()))?;
     let gone = server.get(&format!("{path}/telemetry/stream"))?;
     assert_eq!(gone.status, 404);
     Ok(())
@@ -344,7 +344,7 @@ fn events_have_no_gap_after_the_server_is_killed_during_a_burst() -> anyhow::Res
         for (let i = 0; i < 50; i++) console.log('line ' + n++);
         if (n >= 5000) clearInterval(timer); }, 10); 0";
     client.evaluate(&tab, burst)?;
-    until("some lines are stored", SOON, || (events(&server, &session).ok()?.len() > 50).then_some(()))?;
+    until("some lines are stored", TEST_TIMEOUT, || (events(&server, &session).ok()?.len() > 50).then_some(()))?;
     server.kill()?;
     server.restart()?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
@@ -357,7 +357,7 @@ fn events_have_no_gap_after_the_server_is_killed_during_a_burst() -> anyhow::Res
         let newest = page(&server, &session, "order=desc&limit=1").ok()?.json().ok()?;
         (newest[0]["event"]["data"]["text"] == "done").then_some(())
     })?;
-    let found = until("every line is stored or counted", SOON, || {
+    let found = until("every line is stored or counted", TEST_TIMEOUT, || {
         let found = events(&server, &session).ok()?;
         let listed = found.iter().map(|one| match one["event"]["data"]["count"].as_u64() {
             Some(lost) => lost,

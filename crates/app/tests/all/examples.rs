@@ -10,7 +10,7 @@ use serde_json::json;
 /// The default viewport of a headless browser.
 const WHOLE: Option<(u32, u32)> = Some((1920, 1080));
 /// Until a browser of a pool has started, on a busy machine.
-const A_START: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[test]
 fn the_files_example_downloads_a_directory() -> anyhow::Result<()> {
@@ -245,7 +245,7 @@ fn the_example_printed_without_a_default_pool_takes_a_screenshot() -> anyhow::Re
 
 /// Copies the example from the output of the server.
 fn the_printed_example_takes_a_picture(server: &Server) -> anyhow::Result<()> {
-    let example = until("an example on standard output", A_START, || {
+    let example = until("an example on standard output", START_TIMEOUT, || {
         let output = server.output_lines();
         let lines: Vec<&str> = output.iter().filter_map(|line| line.strip_prefix("    ")).collect();
         lines.last()?.ends_with("screenshot.png").then(|| lines.join("\n") + "\n")
@@ -263,14 +263,14 @@ fn filling(server: &Server) -> Vec<String> {
 }
 
 fn until_printed(server: &Server, line: &str) -> anyhow::Result<()> {
-    until(line, A_START, || server.output_lines().iter().any(|output| output == line).then_some(()))
+    until(line, START_TIMEOUT, || server.output_lines().iter().any(|output| output == line).then_some(()))
         .with_context(|| format!("it has said {:?}", server.output_lines()))
 }
 
 /// Waits for a free browser: the commands of the README request one only once, and explain 204.
 fn until_one_is_free() -> anyhow::Result<()> {
     let server = &Shared::get().server;
-    until("a browser of the default pool", A_START, || {
+    until("a browser of the default pool", START_TIMEOUT, || {
         let pool = server.get("/browser_pools/default").ok()?.json().ok()?;
         (pool["available_count"].as_u64()? > 0).then_some(())
     })

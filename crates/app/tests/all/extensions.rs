@@ -11,7 +11,7 @@ use casement_test_support::program::http::{Answer, Request};
 use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(180);
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -256,13 +256,13 @@ fn marking(word: &str) -> anyhow::Result<Vec<u8>> {
 
 /// Waits until the session opens a new page: its browser may just restart.
 fn until_shown(session: &Session, url: &str) -> anyhow::Result<()> {
-    until("the session shows a page", SOON, || look(session, url).ok()).map(drop)
+    until("the session shows a page", TEST_TIMEOUT, || look(session, url).ok()).map(drop)
 }
 
 /// Waits until a new page of the session has the mark: the script of an extension may run a moment after the page is complete.
 fn until_marked(session: &Session, url: &str, word: &str) -> anyhow::Result<()> {
-    let (mut cdp, page) = until("the session shows a page", SOON, || look(session, url).ok())?;
-    until("the page bears the mark", SOON, || {
+    let (mut cdp, page) = until("the session shows a page", TEST_TIMEOUT, || look(session, url).ok())?;
+    until("the page bears the mark", TEST_TIMEOUT, || {
         let mark = format!("document.documentElement.getAttribute('data-{word}')");
         (cdp.evaluate(&page, &mark).ok()? == "seen").then_some(())
     })
@@ -333,14 +333,14 @@ fn a_pool_with_an_extension_that_chromium_rejects_backs_off_and_reports_why() ->
     ensure!(refused.text().contains("extensions: Chromium does not take"), "{}", refused.text());
     let pool = json!({ "name": "broken", "size": 1, "headless": true, "extensions": [{ "name": "broken" }] });
     server.post("/browser_pools", &pool)?.expect(201)?;
-    until("the log says why", SOON, || {
+    until("the log says why", TEST_TIMEOUT, || {
         server
             .log()
             .lines()
             .any(|line| line.contains("a pool cannot fill") && line.contains("does not take"))
             .then_some(())
     })?;
-    until("the metrics count it", SOON, || {
+    until("the metrics count it", TEST_TIMEOUT, || {
         let metrics = server.get("/metrics").ok()?.text();
         metrics
             .lines()
@@ -365,7 +365,7 @@ fn a_viewport_larger_than_the_display_restarts_the_browser_and_reports_it() -> a
     assert_eq!(changed["viewport"]["width"], 4000);
     assert_eq!(cdp.until_closed()?, Some((4004, "browser_restarted".to_owned())));
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
-    until("what was open is there again", SOON, || {
+    until("what was open is there again", TEST_TIMEOUT, || {
         let targets = cdp.call("Target.getTargets", &json!({})).ok()?;
         targets.to_string().contains(&pages.url("/green")).then_some(())
     })?;

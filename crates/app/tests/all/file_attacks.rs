@@ -10,7 +10,7 @@ use casement_test_support::program::http::Request;
 use casement_test_support::program::{Options, Server, Shared, until};
 use serde_json::json;
 
-use super::files::{Files, SOON};
+use super::files::{Files, TEST_TIMEOUT};
 use super::host::end_reason;
 
 #[test]
@@ -142,7 +142,7 @@ fn a_full_disk_is_an_error_of_its_session_and_affects_no_other() -> anyhow::Resu
         "import os\nos.mkdir(\"/tmp/n\"); os.chdir(\"/tmp/n\")\nn = 0\nwhile True:\n  os.mknod(str(n)); n += 1";
     drop(full.run(&format!("python3 -c '{endless}'")));
     let id = full.session.id().to_owned();
-    until("the session has ended", SOON, || end_reason(&server, &id).ok().filter(|why| !why.is_empty()))?;
+    until("the session has ended", TEST_TIMEOUT, || end_reason(&server, &id).ok().filter(|why| !why.is_empty()))?;
     assert_eq!(end_reason(&server, &id)?, "oom");
     assert_eq!(other.get("read_file?path=/tmp/large")?.expect(200)?.body.len(), 50 << 20);
     other.end()?;
@@ -176,7 +176,7 @@ fn links_that_are_swapped_during_requests_never_lead_out() -> anyhow::Result<()>
         let bytes = files.get("read_file?path=/tmp/race/count")?.expect(200)?.body;
         Ok(u64::from_le_bytes(bytes.try_into().map_err(|bytes| anyhow::anyhow!("{bytes:?}"))?))
     };
-    let first = until("links are exchanged", SOON, || swaps().ok().filter(|count| *count > 0))?;
+    let first = until("links are exchanged", TEST_TIMEOUT, || swaps().ok().filter(|count| *count > 0))?;
     let began = Instant::now();
     let (inside, refused) = (AtomicU32::new(0), AtomicU32::new(0));
     // For some time, and on a busy machine until there were enough attempts.

@@ -9,7 +9,7 @@ use casement_test_support::program::http::{Answer, Request};
 use casement_test_support::program::{Cdp, Clients, Server, Session, Shared, until};
 use serde_json::{Value, json};
 
-pub(super) const SOON: Duration = Duration::from_secs(180);
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A page that downloads a file without a click.
 const DOWNLOADS: &str = "<!doctype html><a id=a download='from the page.txt' href='data:text/plain,downloaded'>x</a>\
@@ -181,9 +181,9 @@ fn incomplete_uploads_leave_nothing_behind_and_too_large_ones_are_refused() -> a
     let mut stream = request.start(server.address())?;
     stream.write_all(form.as_bytes())?;
     stream.write_all(&vec![1; 5_000_000])?;
-    until("the upload has begun", SOON, || files.names("/tmp/up").ok().filter(|names| *names == ["deep"]))?;
+    until("the upload has begun", TEST_TIMEOUT, || files.names("/tmp/up").ok().filter(|names| *names == ["deep"]))?;
     drop(stream);
-    until("nothing is left", SOON, || files.names("/tmp/up").ok().filter(Vec::is_empty))?;
+    until("nothing is left", TEST_TIMEOUT, || files.names("/tmp/up").ok().filter(Vec::is_empty))?;
     let request =
         files.request("PUT", "write_file?path=/tmp/up/x").header("content-length", &((4_u64 << 30) + 1).to_string());
     let mut answer = Vec::new();
@@ -213,7 +213,7 @@ fn an_uploaded_file_can_be_given_to_a_page() -> anyhow::Result<()> {
     files.write("/home/casement/for%20the%20page.txt", b"from the caller")?.expect(204)?;
     let mut browser = Cdp::connect(files.session.text("cdp_ws_url"))?;
     let page = browser.page()?;
-    until("the page is there", SOON, || {
+    until("the page is there", TEST_TIMEOUT, || {
         browser.evaluate(&page, "!!window.f").ok().filter(|there| *there == json!(true))
     })?;
     let input = browser.call_in(Some(&page), "Runtime.evaluate", &json!({ "expression": "f" }))?;
@@ -224,8 +224,9 @@ fn an_uploaded_file_can_be_given_to_a_page() -> anyhow::Result<()> {
         "Runtime.evaluate",
         &json!({ "expression": "f.files[0].text().then(t => window.read = f.files[0].name + ': ' + t)" }),
     )?;
-    let read =
-        until("the page has read it", SOON, || browser.evaluate(&page, "window.read").ok().filter(Value::is_string))?;
+    let read = until("the page has read it", TEST_TIMEOUT, || {
+        browser.evaluate(&page, "window.read").ok().filter(Value::is_string)
+    })?;
     assert_eq!(read, json!("for the page.txt: from the caller"));
     files.end()
 }
@@ -264,7 +265,7 @@ fn a_download_gets_its_name_when_it_is_complete() -> anyhow::Result<()> {
     let mut browser = Cdp::connect(files.session.text("cdp_ws_url"))?;
     let shown = browser.page()?;
     browser.call_in(Some(&shown), "Page.navigate", &json!({ "url": pages.url("/large") }))?;
-    let listed = until("the download is listed", SOON, || {
+    let listed = until("the download is listed", TEST_TIMEOUT, || {
         let listed = files.get("list_files?path=/home/casement/downloads").ok()?.json().ok()?;
         listed.as_array()?.iter().find(|entry| entry["name"] == "large.bin").cloned()
     })?;
@@ -292,7 +293,7 @@ fn a_watch_that_lost_changes_ends_with_the_reason() -> anyhow::Result<()> {
         "cd /tmp/busy && python3 -c 'import os\nfor n in range(100000):\n  f = \"x\" * 200 + str(n); open(f, \"w\").close(); os.remove(f)'",
     )?;
     let (mut text, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
-    stream.set_read_timeout(Some(SOON))?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT))?;
     while !text.ends_with(b"\r\n0\r\n\r\n") {
         let read = stream.read(&mut buffer)?;
         ensure!(read > 0, "it broke off");

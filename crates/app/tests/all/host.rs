@@ -10,7 +10,7 @@ use casement_test_support::program::{Cdp, Process, Server, Session, processes_of
 use serde_json::json;
 use ulid::Ulid;
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns the anonymous memory of a process, in MiB.
 pub(super) fn resident(pid: i32) -> anyhow::Result<u64> {
@@ -182,7 +182,7 @@ pub(super) fn delete_pool(server: &Server, pool: &str) -> anyhow::Result<()> {
 
 /// Waits until a count of the database is as expected.
 pub(super) fn until_count(server: &Server, statement: &str, wanted: impl Fn(u64) -> bool) -> anyhow::Result<()> {
-    until(statement, SOON, || count(server, statement).ok().filter(|found| wanted(*found)).map(drop))
+    until(statement, TEST_TIMEOUT, || count(server, statement).ok().filter(|found| wanted(*found)).map(drop))
 }
 
 pub(super) fn control_groups_named(browser: &str) -> Vec<String> {

@@ -18,7 +18,7 @@ use super::extensions::{form, send};
 use super::host::{all_of, browser_of, chromium, sandbox};
 use super::site::Site;
 
-pub(super) const SOON: Duration = Duration::from_secs(60);
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of kinds of state that one caller leaves and the next searches for.
 const KINDS: usize = 17;
@@ -174,9 +174,9 @@ fn nothing_is_handed_on(pool: &str, headless: bool) -> anyhow::Result<()> {
     let process = first_process(server, &session)?;
     let mut first = plant(server, &session, site)?;
     let downloaded = format!("/proc/{}/root/tmp/canary-downloads/canary.txt", process.pid);
-    until("the download is there", SOON, || Path::new(&downloaded).exists().then_some(()))?;
+    until("the download is there", TEST_TIMEOUT, || Path::new(&downloaded).exists().then_some(()))?;
     // It begins with the environment of its parent.
-    until("the program runs", SOON, || runs_with(server, &session, "canary").ok()?.then_some(()))?;
+    until("the program runs", TEST_TIMEOUT, || runs_with(server, &session, "canary").ok()?.then_some(()))?;
     let planted = look(server, &session, &mut first)?;
     let missing: Vec<_> = planted.iter().filter(|(_, there)| !**there).collect();
     assert!(planted.len() == KINDS && missing.is_empty(), "what was left is not seen where it was left: {missing:?}");
@@ -278,7 +278,7 @@ fn assert_clean(server: &Server, site: &Site, session: &Session) -> anyhow::Resu
 /// Opens an address and returns the text of the page, or Chromium's error.
 pub(super) fn shown(visit: &mut Visit, url: &str) -> anyhow::Result<String> {
     let page = visit.page.clone();
-    until("the page before", SOON, || visit.client.evaluate(&page, "window.left = true").ok())?;
+    until("the page before", TEST_TIMEOUT, || visit.client.evaluate(&page, "window.left = true").ok())?;
     let answer = visit.client.call_in(Some(&page), "Page.navigate", &json!({ "url": url }))?;
     let error = answer["errorText"].as_str().unwrap_or_default();
     if !error.is_empty() {
@@ -289,5 +289,5 @@ pub(super) fn shown(visit: &mut Visit, url: &str) -> anyhow::Result<String> {
     }
     // Not the previous page.
     let whole = "!window.left && document.readyState == 'complete' ? document.documentElement.innerText : null";
-    until(url, SOON, || visit.client.evaluate(&page, whole).ok()?.as_str().map(str::to_owned))
+    until(url, TEST_TIMEOUT, || visit.client.evaluate(&page, whole).ok()?.as_str().map(str::to_owned))
 }

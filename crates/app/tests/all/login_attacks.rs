@@ -175,7 +175,7 @@ fn a_provider_is_visible_only_to_keys_of_the_projects_it_is_shared_with() -> any
     let call =
         |method: &str, tail: &str| Request::new(method, &format!("{path}{tail}")).bearer(&key).send(server.address());
     let until = |status: &str| {
-        casement_test_support::program::until(status, super::login_site::SOON, || {
+        casement_test_support::program::until(status, super::login_site::TEST_TIMEOUT, || {
             let now = call("GET", "").ok()?.json().ok()?;
             (now["flow_status"] == status && now["browser_session_id"].is_null()).then_some(now)
         })
@@ -211,7 +211,7 @@ fn no_other_caller_can_enter_the_browser_of_a_login() -> anyhow::Result<()> {
     let made = of_project("POST", "/auth/connections", Some(&body))?.expect(201)?.json()?;
     let path = format!("/auth/connections/{}", made["id"].as_str().unwrap_or_default());
     of_project("POST", &format!("{path}/login"), Some(&json!({})))?.expect(200)?;
-    let waiting = casement_test_support::program::until("waiting for input", super::login_site::SOON, || {
+    let waiting = casement_test_support::program::until("waiting for input", super::login_site::TEST_TIMEOUT, || {
         let now = of_project("GET", &path, None).ok()?.json().ok()?;
         (now["flow_step"] == "AWAITING_INPUT").then_some(now)
     })?;
@@ -264,7 +264,7 @@ fn no_other_caller_can_enter_the_browser_of_a_login() -> anyhow::Result<()> {
     Request::new("GET", &live).send(server.address())?.expect(200)?;
     let values = json!({ "fields": super::login_site::ann(PASSWORD) });
     of_project("POST", &format!("{path}/submit"), Some(&values))?.expect(202)?;
-    casement_test_support::program::until("logged in", super::login_site::SOON, || {
+    casement_test_support::program::until("logged in", super::login_site::TEST_TIMEOUT, || {
         (of_project("GET", &path, None).ok()?.json().ok()?["flow_status"] == "SUCCESS").then_some(())
     })
 }

@@ -16,11 +16,11 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::host::sql;
-use super::login_site::{Connection, SOON, uuid};
+use super::login_site::{Connection, TEST_TIMEOUT, uuid};
 use casement_test_support::login_pages::{Login, Origins, given, logins, response};
 
 /// The number of concurrent logins.
-const AT_A_TIME: usize = 4;
+const CONCURRENT_LOGINS: usize = 4;
 /// Names the only pages to log in at, by a part of their names; set, if only to nothing: without a display, too.
 const ONLY: &str = "CASEMENT_TEST_LOGIN";
 /// What a flow tells where that is not what is understood, one thing after the other: what was given before a captcha is kept.
@@ -246,7 +246,7 @@ fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow
         ended
     };
     thread::scope(|scope| {
-        let running: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(some)).collect();
+        let running: Vec<_> = (0..CONCURRENT_LOGINS).map(|_| scope.spawn(some)).collect();
         let done = running.into_iter().map(|one| one.join().map_err(|_| anyhow::anyhow!("a thread panicked")));
         Ok(done.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
     })
@@ -270,7 +270,7 @@ fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
 /// it. How that ended.
 fn log_in_again(server: &Server, ended: &[&Ended]) -> anyhow::Result<Vec<Ended>> {
     let mut all = Vec::new();
-    for some in ended.chunks(AT_A_TIME) {
+    for some in ended.chunks(CONCURRENT_LOGINS) {
         let ids =
             some.iter().map(|one| one.can_reauth.as_deref().context("it cannot")).collect::<Result<Vec<_>, _>>()?;
         for id in &ids {
@@ -291,7 +291,7 @@ fn log_in_again(server: &Server, ended: &[&Ended]) -> anyhow::Result<Vec<Ended>>
 /// Returns the end of a connection's automatic login.
 fn again(server: &Server, id: &str) -> anyhow::Result<Value> {
     let path = format!("/auth/connections/{id}/timeline?type=reauth");
-    until("logged in by itself", SOON, || {
+    until("logged in by itself", TEST_TIMEOUT, || {
         let event = server.get(&path).ok()?.json().ok()?[0].clone();
         (event["status"].is_string() && event["status"] != "IN_PROGRESS").then_some(event)
     })

@@ -8,10 +8,10 @@ use casement_test_support::program::{Cdp, Server, Session, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::sql;
-use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, ann, uuid};
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site, TEST_TIMEOUT, ann, uuid};
 
 /// The number of concurrent starts.
-const AT_ONCE: usize = 8;
+const CONCURRENT_STARTS: usize = 8;
 
 #[test]
 fn concurrent_starts_of_a_login_start_one() -> anyhow::Result<()> {
@@ -23,7 +23,7 @@ fn concurrent_starts_of_a_login_start_one() -> anyhow::Result<()> {
         let address = server.address();
         thread::spawn(move || request.send(address)?.expect(200)?.json())
     };
-    let begun: Vec<_> = (0..AT_ONCE).map(|_| begin()).collect();
+    let begun: Vec<_> = (0..CONCURRENT_STARTS).map(|_| begin()).collect();
     let begun = begun.into_iter().map(|one| one.join().unwrap()).collect::<anyhow::Result<Vec<Value>>>()?;
     assert!(begun.iter().all(|one| one["hosted_url"] == begun[0]["hosted_url"]), "{begun:?}");
     connection.until_awaiting()?;
@@ -128,7 +128,7 @@ fn a_health_check_waits_for_sessions_of_its_profile_and_overwrites_no_save() -> 
     for connection in [&used, &unused] {
         due(connection)?;
     }
-    until("the look at the other profile", SOON, || (!looks(&unused).ok()?.is_empty()).then_some(()))?;
+    until("the look at the other profile", TEST_TIMEOUT, || (!looks(&unused).ok()?.is_empty()).then_some(()))?;
     assert_eq!(looks(&used)?, [""; 0]);
     assert_eq!(sessions_of(server, &used.profile)?, 1);
     assert_eq!(client.evaluate(&page, "window.mark")?, 42);
@@ -141,7 +141,7 @@ fn a_health_check_waits_for_sessions_of_its_profile_and_overwrites_no_save() -> 
 
     // The health check runs now, and a session begins and ends meanwhile.
     let comes_and_goes = |before: usize| -> anyhow::Result<String> {
-        until("the look", SOON, || (requests() > before).then_some(()))?;
+        until("the look", TEST_TIMEOUT, || (requests() > before).then_some(()))?;
         let session = saving(server, &used.profile)?;
         let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = client.page()?;
@@ -167,7 +167,7 @@ fn a_health_check_waits_for_sessions_of_its_profile_and_overwrites_no_save() -> 
         due(&used)?;
     };
     site.put("home", HOME);
-    let found = until("the look's end", SOON, || looks(&used).ok().filter(|all| all.len() > failed))?;
+    let found = until("the look's end", TEST_TIMEOUT, || looks(&used).ok().filter(|all| all.len() > failed))?;
     assert_eq!(found[0], "AUTHENTICATED");
     used.until_closed()?;
     assert_eq!(version_of(server, &used.profile)?, version);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
 use super::host::{browser_of, dump, sandbox, server_process};
-use super::login_site::{Connection, LOGIN, RIDDLE, SOON, Site, ann};
+use super::login_site::{Connection, LOGIN, RIDDLE, Site, TEST_TIMEOUT, ann};
 use super::login_ways::TOTP;
 
 const TYPED: &str = "tAb7-typed-horse-Q9";
@@ -116,7 +116,8 @@ fn watched(connection: &Connection<'_>, site: &Site<'_>, pages: &Pages, first: &
     connection.login()?;
     let begun = connection.until("in a session", |now| now["browser_session_id"].is_string())?;
     let path = format!("/browsers/{}", begun["browser_session_id"].as_str().context("no session")?);
-    let session = until("its session", SOON, || connection.server.get(&path).ok()?.expect(200).ok()?.json().ok())?;
+    let session =
+        until("its session", TEST_TIMEOUT, || connection.server.get(&path).ok()?.expect(200).ok()?.json().ok())?;
     let kinds =
         ["console", "page", "interaction", "network", "control", "connection", "system", "screenshot", "captcha"];
     let on: serde_json::Map<String, Value> =
@@ -190,7 +191,7 @@ fn secrets_of_logins_are_found_nowhere_afterwards() -> anyhow::Result<()> {
     stored.until_closed()?;
 
     // No process of their browsers runs.
-    until("their browsers gone", SOON, || {
+    until("their browsers gone", TEST_TIMEOUT, || {
         let left = super::host::sandboxes(&server).ok()?;
         left.is_empty().then_some(())
     })?;
@@ -227,7 +228,7 @@ fn secrets_of_logins_are_found_nowhere_afterwards() -> anyhow::Result<()> {
     let own = server_process(&server)?.pid;
     ensure!(!grep(&known, &[memory(own)?.path()])?.is_empty(), "what is surely in memory is not found");
     let mut found = String::new();
-    let clean = until("a memory without secrets", SOON, || {
+    let clean = until("a memory without secrets", TEST_TIMEOUT, || {
         found.clear();
         for process in server.processes() {
             let copy = memory(process.pid).ok()?;

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use casement_test_support::program::{Options, Pages, Server, until};
 use serde_json::{Value, json};
 
-use super::login_site::{Connection, PASSWORD, SOON, Site, ann};
+use super::login_site::{Connection, PASSWORD, Site, TEST_TIMEOUT, ann};
 use super::proxies::{closed_port, exit};
 
 /// Returns the end of the latest login in the timeline.
@@ -45,7 +45,7 @@ fn a_login_uses_the_proxy_and_the_recording_of_its_connection() -> anyhow::Resul
     let facts = latest(&connection)?;
     let name = |key: &str| facts[key].as_str().with_context(|| format!("no {key}: {facts}"));
     let video = format!("/browsers/{}/replays/{}", name("browser_session_id")?, name("replay_id")?);
-    let stored = until("the film of a login that is over", SOON, || {
+    let stored = until("the film of a login that is over", TEST_TIMEOUT, || {
         let answer = server.get(&video).ok()?;
         (answer.status == 200).then_some(answer)
     })?;
@@ -71,5 +71,5 @@ fn a_login_uses_the_proxy_and_the_recording_of_its_connection() -> anyhow::Resul
     let path = format!("/proxies/{}", exit["id"].as_str().context("no id")?);
     assert_eq!(server.delete(&path)?.expect(409)?.json()?["code"], "resource_in_use");
     server.delete(&connection.path(""))?.expect(204)?;
-    until("the proxy is let go", SOON, || (server.delete(&path).ok()?.status == 204).then_some(()))
+    until("the proxy is let go", TEST_TIMEOUT, || (server.delete(&path).ok()?.status == 204).then_some(()))
 }

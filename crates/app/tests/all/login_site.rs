@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::host::sql;
 
-pub(crate) const SOON: Duration = Duration::from_secs(300);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 pub(crate) const PASSWORD: &str = "hunter2-so-secret";
 pub(crate) const WRONG: &str = "hunter3-so-wrong";
 
@@ -112,7 +112,7 @@ impl<'a> Connection<'a> {
     /// Waits until the login is in the described state. Returns the connection.
     pub(crate) fn until(&self, what: &str, stands: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
         let mut last = Value::Null;
-        let found = until(what, SOON, || {
+        let found = until(what, TEST_TIMEOUT, || {
             last = self.get().ok()?;
             let over = last["flow_status"] != "IN_PROGRESS";
             (stands(&last) || over).then(|| last.clone())
@@ -146,7 +146,7 @@ impl<'a> Connection<'a> {
             "SELECT count(*) FROM auth_flows WHERE connection_id = {} AND (open OR status = 'IN_PROGRESS')",
             uuid(&self.id)?
         );
-        until("its browser gone", SOON, || (sql(self.server, &open).ok()? == "0").then_some(()))
+        until("its browser gone", TEST_TIMEOUT, || (sql(self.server, &open).ok()? == "0").then_some(()))
     }
 
     /// Returns the title of the home page in a new session with its profile.

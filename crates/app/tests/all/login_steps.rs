@@ -5,7 +5,7 @@ use casement_test_support::program::{Options, Pages, Process, Server, Shared, un
 use serde_json::{Value, json};
 
 use super::host::{id_of, sandboxes, sql};
-use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, ann, uuid};
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site, TEST_TIMEOUT, ann, uuid};
 use super::login_ways::{BACK, PUSH};
 
 /// The state in which a login is blocked.
@@ -137,7 +137,7 @@ impl<'p> Held<'p> {
         let requested = |page: &str, times: usize| {
             let wanted = format!("GET {}", self.site.path(page));
             let found = || (pages.requests().iter().filter(|one| **one == wanted).count() >= times).then_some(());
-            until(&format!("{wanted}, {times} times"), SOON, found)
+            until(&format!("{wanted}, {times} times"), TEST_TIMEOUT, found)
         };
         match self.at {
             At::Elsewhere => {
@@ -150,7 +150,7 @@ impl<'p> Held<'p> {
             At::Saving => {
                 let saving = "status = 'IN_PROGRESS' AND (details->>'saving')::boolean";
                 let saving = format!("SELECT 1 FROM auth_flows WHERE connection_id = {} AND {saving}", uuid(&self.id)?);
-                until("its profile being saved", SOON, || (sql(server, &saving).ok()? == "1").then_some(()))
+                until("its profile being saved", TEST_TIMEOUT, || (sql(server, &saving).ok()? == "1").then_some(()))
             }
         }
     }
@@ -178,7 +178,7 @@ impl<'p> Held<'p> {
     fn goes_on(&self, server: &Server) -> anyhow::Result<()> {
         let connection = self.connection(server);
         let timeline = |kind: &str, status: &str| {
-            until(&format!("{:?}: {kind} {status}", self.at), SOON, || {
+            until(&format!("{:?}: {kind} {status}", self.at), TEST_TIMEOUT, || {
                 let found = server.get(&connection.path("/timeline")).ok()?.json().ok()?;
                 let newest =
                     found.as_array()?.iter().find(|one| one["type"] == kind && one["status"] != "IN_PROGRESS")?;
@@ -206,14 +206,14 @@ impl<'p> Held<'p> {
     /// Asserts that nothing of it is left, and that nothing was written after its end.
     fn is_gone(&self, server: &Server, browsers: &[String]) -> anyhow::Result<()> {
         let left = format!("SELECT count(*) FROM auth_flows WHERE connection_id = {}", uuid(&self.id)?);
-        until("its job gone", SOON, || (sql(server, &left).ok()? == "0").then_some(()))?;
-        until("its browser gone", SOON, || {
+        until("its job gone", TEST_TIMEOUT, || (sql(server, &left).ok()? == "0").then_some(()))?;
+        until("its browser gone", TEST_TIMEOUT, || {
             let there = sandboxes(server).ok()?;
             (!browsers.iter().any(|browser| there.contains(browser))).then_some(())
         })?;
         let own = format!("profiles p WHERE p.name = '{}'", self.profile);
         let living = format!("SELECT count(*) FROM sessions s, {own} AND s.profile_id = p.id AND s.state <> 'ended'");
-        until("no session of it", SOON, || (sql(server, &living).ok()? == "0").then_some(()))?;
+        until("no session of it", TEST_TIMEOUT, || (sql(server, &living).ok()? == "0").then_some(()))?;
         let versions =
             format!("SELECT string_agg(v.id::text, ' ') FROM profile_versions v, {own} AND v.profile_id = p.id");
         ensure!(sql(server, &versions)? == self.version, "{:?}: the profile was saved", self.at);
@@ -258,7 +258,7 @@ fn logins_in_every_state_continue_after_the_server_is_killed() -> anyhow::Result
     for one in &held {
         one.goes_on(&server).with_context(|| format!("{:?}", one.at))?;
     }
-    until("no browser left", SOON, || {
+    until("no browser left", TEST_TIMEOUT, || {
         let rows = sql(&server, "SELECT count(*) FROM browsers").ok()?;
         let browsers = server.processes().iter().filter(|process| Process::is_browser(process)).count();
         (rows == "0" && browsers == 0 && sandboxes(&server).ok()?.is_empty()).then_some(())

@@ -7,7 +7,7 @@ use casement_test_support::program::{Options, Pages, Server, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::sql;
-use super::login_site::{Connection, HOME, LOGIN, PASSWORD, RIDDLE, SOON, Site, WRONG, ann, uuid};
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, RIDDLE, Site, TEST_TIMEOUT, WRONG, ann, uuid};
 
 #[test]
 fn after_a_persons_login_sessions_are_logged_in_and_logins_are_automatic() -> anyhow::Result<()> {
@@ -255,11 +255,11 @@ fn deleting_a_connection_ends_its_login_and_saves_nothing() -> anyhow::Result<()
         assert_eq!(server.get(&connection.path(""))?.status, 404);
         connection.until_closed()?;
         let left = format!("SELECT count(*) FROM auth_flows WHERE connection_id = {}", uuid(&connection.id)?);
-        until("the flow forgotten", SOON, || (sql(server, &left).ok()? == "0").then_some(()))?;
+        until("the flow forgotten", TEST_TIMEOUT, || (sql(server, &left).ok()? == "0").then_some(()))?;
         let living = format!(
             "SELECT count(*) FROM sessions s JOIN profiles p ON p.id = s.profile_id WHERE p.name = '{name}' AND s.state <> 'ended'"
         );
-        until("no session of it", SOON, || (sql(server, &living).ok()? == "0").then_some(()))?;
+        until("no session of it", TEST_TIMEOUT, || (sql(server, &living).ok()? == "0").then_some(()))?;
         let profile = server.get(&format!("/profiles/{name}"))?.expect(200)?.json()?;
         let saved = sql(
             server,
@@ -300,7 +300,7 @@ fn a_login_continues_at_its_step_after_the_server_is_killed() -> anyhow::Result<
                 "SELECT count(*) FROM auth_flows WHERE connection_id = {} AND status = 'IN_PROGRESS' AND (details->>'saving')::boolean",
                 uuid(&connection.id)?
             );
-            until("its profile being saved", SOON, || (sql(&server, &state).ok()? == "1").then_some(()))?;
+            until("its profile being saved", TEST_TIMEOUT, || (sql(&server, &state).ok()? == "1").then_some(()))?;
         }
         server.kill()?;
         server.restart()?;
@@ -324,11 +324,11 @@ fn a_login_continues_at_its_step_after_the_server_is_killed() -> anyhow::Result<
         assert_eq!(connection.seen(&site)?, "Your orders - Shop", "{at}");
     }
     secrets_are_nowhere(&server)?;
-    until("no session left", SOON, || {
+    until("no session left", TEST_TIMEOUT, || {
         let living = sql(&server, "SELECT count(*) FROM sessions WHERE state <> 'ended'").ok()?;
         (living == "0").then_some(())
     })?;
-    until("no browser left", SOON, || {
+    until("no browser left", TEST_TIMEOUT, || {
         let spares = sql(&server, "SELECT count(*) FROM browsers").ok()?;
         (spares == "0").then_some(())
     })
@@ -358,7 +358,7 @@ fn a_health_check_detects_a_logout_and_logs_in_again() -> anyhow::Result<()> {
     let pair = |kind: &str, status: &str| (kind.to_owned(), status.to_owned());
 
     sql(server, &due)?;
-    until("a look", SOON, || events()?.contains(&pair("health_check", "AUTHENTICATED")).then_some(()))?;
+    until("a look", TEST_TIMEOUT, || events()?.contains(&pair("health_check", "AUTHENTICATED")).then_some(()))?;
     assert!(connection.get()?["last_auth_check_at"].is_string());
     connection.until_closed()?;
 
@@ -366,7 +366,7 @@ fn a_health_check_detects_a_logout_and_logs_in_again() -> anyhow::Result<()> {
     site.put("home", &HOME.replace("in=ann", "in=ann2"));
     site.put("login", &LOGIN.replace("in=ann", "in=ann2"));
     sql(server, &due)?;
-    until("the login made anew", SOON, || events()?.contains(&pair("reauth", "SUCCESS")).then_some(()))?;
+    until("the login made anew", TEST_TIMEOUT, || events()?.contains(&pair("reauth", "SUCCESS")).then_some(()))?;
     assert!(events().context("no timeline")?.contains(&pair("health_check", "NEEDS_AUTH")));
     assert_eq!(connection.get()?["status"], "AUTHENTICATED");
     connection.until_closed()?;
@@ -375,7 +375,7 @@ fn a_health_check_detects_a_logout_and_logs_in_again() -> anyhow::Result<()> {
     site.put("home", &HOME.replace("in=ann", "in=ann3"));
     site.put("login", &LOGIN.replace("in=ann", "in=ann3").replace("hunter2-so-secret", "another"));
     sql(server, &due)?;
-    until("the login given up", SOON, || (connection.get().ok()?["status"] == "NEEDS_AUTH").then_some(()))?;
+    until("the login given up", TEST_TIMEOUT, || (connection.get().ok()?["status"] == "NEEDS_AUTH").then_some(()))?;
     let over = connection.get()?;
     assert_eq!([&over["flow_status"], &over["error_code"]], [&json!("FAILED"), &json!("credentials_rejected")]);
     assert_eq!(over["website_error"], "Wrong user name or password.");

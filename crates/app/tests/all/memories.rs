@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::internet::{Internet, PUBLIC, PUBLIC_TOO, Tls, within};
 use super::isolation::{Visit, files_with, first_process};
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const TYPED: &str = "canary-typed@forms.test";
 
 const PAGE: &str = "<!doctype html><meta charset=utf-8><title>here</title>\
@@ -48,7 +48,7 @@ fn look(
     Ok(BTreeMap::from([
         ("HSTS", is_strict(visit)?),
         ("TLS ticket", is_resumed(visit, tls)?),
-        ("visited link", looks_visited(visit, if left { SOON } else { Duration::from_secs(3) })?),
+        ("visited link", looks_visited(visit, if left { TEST_TIMEOUT } else { Duration::from_secs(3) })?),
         ("form", typed.iter().any(|file| file.ends_with("/Web Data"))),
     ]))
 }
@@ -70,7 +70,7 @@ fn is_resumed(visit: &mut Visit, tls: &Tls) -> anyhow::Result<bool> {
     let before = tls.handshakes().len();
     visit.client.call_in(Some(&visit.page), "Security.setIgnoreCertificateErrors", &json!({ "ignore": true }))?;
     visit.client.open(&visit.page, "https://tls.test/")?;
-    let handshake = until("a handshake", SOON, || tls.handshakes().get(before).cloned())?;
+    let handshake = until("a handshake", TEST_TIMEOUT, || tls.handshakes().get(before).cloned())?;
     Ok(handshake == "resumed")
 }
 
@@ -82,7 +82,7 @@ fn looks_visited(visit: &mut Visit, within: Duration) -> anyhow::Result<bool> {
     until_at(visit, "/look")?;
     // Before it is drawn, it has no colour.
     let of_links = [json!([255, 0, 0, 255]), json!([0, 0, 255, 255])];
-    until("the link is drawn", SOON, || colour(visit).ok().filter(|colour| of_links.contains(colour)))?;
+    until("the link is drawn", TEST_TIMEOUT, || colour(visit).ok().filter(|colour| of_links.contains(colour)))?;
     let until = Instant::now() + within;
     while Instant::now() < until {
         let colour = colour(visit)?;
@@ -122,7 +122,7 @@ fn press(visit: &mut Visit, id: &str) -> anyhow::Result<()> {
 fn until_at(visit: &mut Visit, path: &str) -> anyhow::Result<()> {
     let there = format!("location.pathname == '{path}' && document.readyState == 'complete'");
     let Visit { client, page, .. } = visit;
-    until(path, SOON, || (client.evaluate(page, &there).ok()? == true).then_some(()))
+    until(path, TEST_TIMEOUT, || (client.evaluate(page, &there).ok()? == true).then_some(()))
 }
 
 fn plant(visit: &mut Visit) -> anyhow::Result<()> {
@@ -178,7 +178,7 @@ fn browser_memory_of_links_forms_and_certificates_ends_with_the_session() -> any
         plant(&mut visit)?;
         let process = first_process(&server, &first)?;
         // A form that is sent before the browser has analysed it is not stored: then it is sent again.
-        until("the form is remembered", 2 * SOON, || {
+        until("the form is remembered", 2 * TEST_TIMEOUT, || {
             let is_there = files_with(&process, TYPED).iter().any(|file| file.ends_with("/Web Data"));
             if is_there { Some(Ok(())) } else { fill_in(&mut visit).err().map(Err) }
         })??;

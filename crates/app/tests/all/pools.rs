@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::host::{browser_of, chromium, count, id_of, idle_browsers, kind, metric, sandboxes, sql};
 
-const SOON: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// The timeout of an acquire in seconds: many may be ahead of it, and each takes a start of Chromium.
-const LONG: u64 = 400;
+const ACQUIRE_TIMEOUT_SECONDS: u64 = 400;
 
 /// A pool of headless browsers that is deleted at the end of its test.
 struct Pool<'a> {
@@ -46,7 +46,7 @@ impl<'a> Pool<'a> {
     /// Sends one acquire and returns its response.
     fn acquire(&self, seconds: u64) -> anyhow::Result<Answer> {
         let mut stream = self.ask(seconds).start(self.server.address())?;
-        stream.set_read_timeout(Some(Duration::from_secs(seconds) + SOON))?;
+        stream.set_read_timeout(Some(Duration::from_secs(seconds) + TEST_TIMEOUT))?;
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).context("no whole answer to an acquire")?;
         Answer::read(&bytes, false)
@@ -75,7 +75,7 @@ impl<'a> Pool<'a> {
 
     fn until_counts(&self, wanted: (u64, u64)) -> anyhow::Result<()> {
         let mut last = (0, 0);
-        until(&format!("{} has (idle, leased) {wanted:?}", self.name), 2 * SOON, || {
+        until(&format!("{} has (idle, leased) {wanted:?}", self.name), 2 * TEST_TIMEOUT, || {
             last = self.counts().ok()?;
             (last == wanted).then_some(())
         })
@@ -97,18 +97,18 @@ fn waiters_are_served_in_order_of_arrival_and_a_newcomer_does_not_overtake() -> 
     const WAITERS: usize = 16;
     let pool = Pool::new(&Shared::get().server, "queue", 1)?;
     let server = pool.server;
-    let first = session(&pool.acquire(LONG)?)?;
+    let first = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
     let served: Mutex<Vec<usize>> = Mutex::default();
     thread::scope(|scope| -> anyhow::Result<()> {
         let mut line = Vec::new();
         for number in 0..WAITERS {
             let (pool, served) = (&pool, &served);
             line.push(scope.spawn(move || -> anyhow::Result<()> {
-                let leased = session(&pool.acquire(LONG)?)?;
+                let leased = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
                 served.lock().push(number);
                 server.release(pool.name, &leased)
             }));
-            pool.until_waiting(number as u64 + 1, SOON)?;
+            pool.until_waiting(number as u64 + 1, TEST_TIMEOUT)?;
         }
         server.release(pool.name, &first)?;
         while served.lock().len() < WAITERS - 2 {
@@ -129,34 +129,34 @@ fn a_caller_that_disconnects_leaves_the_queue_at_once_and_costs_no_browser() -> 
     let config = json!({ "size": 1, "headless": true, "timeout_seconds": 10 });
     let pool = Pool::shaped(&Shared::get().server, "left", &config)?;
     let server = pool.server;
-    let held = session(&pool.acquire(LONG)?)?;
+    let held = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
     let gauge = format!("casement_pool_waiters{{pool=\"{}\"}}", pool.id);
     // The connection that keeps the lease in use.
     let open = Cdp::connect(held.text("cdp_ws_url"))?;
     for way in ["closed", "half closed"] {
-        let waiter = pool.ask(LONG).start(server.address())?;
-        pool.until_waiting(1, SOON)?;
+        let waiter = pool.ask(ACQUIRE_TIMEOUT_SECONDS).start(server.address())?;
+        pool.until_waiting(1, TEST_TIMEOUT)?;
         if way == "closed" {
-            until("the gauge shows the line", SOON, || (metric(server, &gauge).ok()?? == 1.0).then_some(()))?;
+            until("the gauge shows the line", TEST_TIMEOUT, || (metric(server, &gauge).ok()?? == 1.0).then_some(()))?;
             drop(waiter);
         } else {
             waiter.shutdown(Shutdown::Write)?;
         }
-        pool.until_waiting(0, SOON).context(way)?;
+        pool.until_waiting(0, TEST_TIMEOUT).context(way)?;
     }
-    until("the gauge shows that nobody waits", SOON, || (metric(server, &gauge).ok()?? == 0.0).then_some(()))?;
+    until("the gauge shows that nobody waits", TEST_TIMEOUT, || (metric(server, &gauge).ok()?? == 0.0).then_some(()))?;
 
     // Around the moment of its turn. A written response may be unread, which the server cannot know: then the lease ends
     // by its idle timeout.
     let mut held = (held, open);
     for pause in [0, 300, 500, 900] {
-        let waiter = pool.ask(LONG).start(server.address())?;
-        pool.until_waiting(1, SOON)?;
+        let waiter = pool.ask(ACQUIRE_TIMEOUT_SECONDS).start(server.address())?;
+        pool.until_waiting(1, TEST_TIMEOUT)?;
         server.release(pool.name, &held.0)?;
         thread::sleep(Duration::from_millis(pause));
         drop(waiter);
         pool.until_counts((1, 0)).with_context(|| format!("hung up {pause} ms after a browser was on its way"))?;
-        let next = session(&pool.acquire(LONG)?)?;
+        let next = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
         let open = Cdp::connect(next.text("cdp_ws_url"))?;
         held = (next, open);
     }
@@ -166,15 +166,15 @@ fn a_caller_that_disconnects_leaves_the_queue_at_once_and_costs_no_browser() -> 
 #[test]
 fn a_wait_ends_with_204_at_its_timeout_or_just_before_the_client_gives_up() -> anyhow::Result<()> {
     let pool = Pool::new(&Shared::get().server, "patience", 1)?;
-    let held = session(&pool.acquire(LONG)?)?;
+    let held = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
     let timed = |request: Request| -> anyhow::Result<(u16, Duration)> {
         let began = Instant::now();
         Ok((request.send(pool.server.address())?.status, began.elapsed()))
     };
     let (status, took) = timed(pool.ask(0))?;
-    assert!(status == 204 && took < SOON, "{status} after {took:?}");
+    assert!(status == 204 && took < TEST_TIMEOUT, "{status} after {took:?}");
     let (status, took) = timed(pool.ask(1))?;
-    assert!(status == 204 && took.as_secs_f64() >= 0.9 && took < SOON, "{status} after {took:?}");
+    assert!(status == 204 && took.as_secs_f64() >= 0.9 && took < TEST_TIMEOUT, "{status} after {took:?}");
     // On a busy machine it may be too late, but not every time.
     let in_time = (0..15).find_map(|_| match timed(pool.ask(60).header("X-Stainless-Read-Timeout", "4")) {
         Ok((204, took)) if took >= Duration::from_secs(4) => None,
@@ -182,7 +182,7 @@ fn a_wait_ends_with_204_at_its_timeout_or_just_before_the_client_gives_up() -> a
     });
     let (status, took) = in_time.context("the caller has always given up before")??;
     assert!(status == 204 && took.as_secs_f64() >= 1.9, "{status} after {took:?}");
-    pool.until_waiting(0, SOON)?;
+    pool.until_waiting(0, TEST_TIMEOUT)?;
     pool.server.release(pool.name, &held)?;
     pool.delete()
 }
@@ -191,7 +191,7 @@ fn a_wait_ends_with_204_at_its_timeout_or_just_before_the_client_gives_up() -> a
 fn deleting_flushing_or_resizing_a_pool_ends_its_browsers() -> anyhow::Result<()> {
     let pool = Pool::new(&Shared::get().server, "moving", 2)?;
     let server = pool.server;
-    let held = session(&pool.acquire(LONG)?)?;
+    let held = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
     pool.until_counts((1, 1))?;
 
     let flushed = idle_browsers(server, pool.name)?;
@@ -201,7 +201,7 @@ fn deleting_flushing_or_resizing_a_pool_ends_its_browsers() -> anyhow::Result<()
     assert_eq!(server.get(&format!("/browsers/{}", held.id()))?.status, 200, "what is leased is not flushed");
     // At this size and rate it grows by one every ten seconds.
     server.send("PATCH", &pool.path(""), Some(&json!({ "size": 6 })))?.expect(200)?;
-    let (idle, leased) = until("it fills again", SOON, || pool.counts().ok().filter(|(idle, _)| *idle > 0))?;
+    let (idle, leased) = until("it fills again", TEST_TIMEOUT, || pool.counts().ok().filter(|(idle, _)| *idle > 0))?;
     // Several slow starts may finish at once.
     let at_its_rate = began.elapsed() >= Duration::from_secs(10) * u32::try_from(idle)?;
     assert!(leased == 1 && at_its_rate, "{idle} idle and {leased} leased after {:?}", began.elapsed());
@@ -212,16 +212,16 @@ fn deleting_flushing_or_resizing_a_pool_ends_its_browsers() -> anyhow::Result<()
     server.release(pool.name, &held)?;
     pool.until_counts((1, 0)).context("what is left of it")?;
 
-    let last = session(&pool.acquire(LONG)?)?;
+    let last = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
     let refused = server.delete(&pool.path(""))?;
     assert_eq!((refused.status, &refused.json()?["code"]), (409, &json!("resource_in_use")));
     let waiting: Vec<_> = (0..2)
         .map(|_| {
-            let (ask, address) = (pool.ask(LONG), server.address());
+            let (ask, address) = (pool.ask(ACQUIRE_TIMEOUT_SECONDS), server.address());
             thread::spawn(move || ask.send(address))
         })
         .collect();
-    pool.until_waiting(2, SOON)?;
+    pool.until_waiting(2, TEST_TIMEOUT)?;
     pool.delete()?;
     for waiter in waiting {
         assert_eq!(waiter.join().unwrap()?.status, 404, "who waits is told that the pool is gone");
@@ -234,7 +234,7 @@ fn deleting_flushing_or_resizing_a_pool_ends_its_browsers() -> anyhow::Result<()
 fn a_released_browser_is_never_leased_again() -> anyhow::Result<()> {
     let pool = Pool::new(&Shared::get().server, "fresh", 1)?;
     let server = pool.server;
-    let old = session(&pool.acquire(LONG)?)?;
+    let old = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
     let browser = browser_of(server, &old)?;
     let other = server.headless()?;
     let wrong = server.post(&pool.path("/release"), &json!({ "session_id": other.id() }))?;
@@ -247,7 +247,7 @@ fn a_released_browser_is_never_leased_again() -> anyhow::Result<()> {
     assert!(!sandboxes(server)?.contains(&browser), "the release was answered before the sandbox was gone");
     assert_eq!(server.post(&pool.path("/release"), &body)?.status, 404, "given back twice");
 
-    let new = session(&pool.acquire(LONG)?)?;
+    let new = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
     assert_ne!((new.id(), browser_of(server, &new)?), (old.id(), browser));
     assert_eq!(server.get(&format!("/browsers/{}", old.id()))?.status, 404);
     let refused = Cdp::connect(old.text("cdp_ws_url")).err().context("the old address still leads somewhere")?;
@@ -268,13 +268,15 @@ fn a_browser_whose_page_hangs_is_not_leased() -> anyhow::Result<()> {
         server.signal(renderer, Signal::STOP)?;
     }
 
-    let leased = session(&pool.acquire(LONG)?)?;
+    let leased = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
 
     assert_ne!(browser_of(server, &leased)?, idle[0]);
     let mut client = Cdp::connect(leased.text("cdp_ws_url"))?;
     let page = client.page()?;
     assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
-    until("the hung one is cleared away", SOON, || (!sandboxes(server).ok()?.contains(&idle[0])).then_some(()))?;
+    until("the hung one is cleared away", TEST_TIMEOUT, || {
+        (!sandboxes(server).ok()?.contains(&idle[0])).then_some(())
+    })?;
     pool.delete()
 }
 
@@ -290,13 +292,15 @@ fn a_browser_that_partly_hangs_since_its_last_probe_is_not_leased() -> anyhow::R
         stopped.retain(|process| is(process, word) && (kind(process).is_some() != word.contains("debugging")));
         assert!(!stopped.is_empty(), "{word}");
         // Its response is written, and the server has chosen the next browser.
-        let before = session(&pool.acquire(LONG)?)?;
+        let before = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
         for process in &stopped {
             server.signal(process, Signal::STOP)?;
         }
-        let leased = session(&pool.acquire(LONG)?)?;
+        let leased = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
         assert_ne!(browser_of(server, &leased)?, next, "{word}");
-        until("the dead one is cleared away", SOON, || (!sandboxes(server).ok()?.contains(&next)).then_some(()))?;
+        until("the dead one is cleared away", TEST_TIMEOUT, || {
+            (!sandboxes(server).ok()?.contains(&next)).then_some(())
+        })?;
         for held in [before, leased] {
             server.release(pool.name, &held)?;
         }
@@ -311,7 +315,7 @@ fn a_lease_after_a_discard_gets_a_browser_that_was_started_afterwards() -> anyho
     for (round, flushed) in [(1, false), (2, true), (3, false)] {
         // At first no browser has started, later some have.
         if round > 1 {
-            until("some are there", SOON, || (pool.counts().ok()?.0 > 0).then_some(()))?;
+            until("some are there", TEST_TIMEOUT, || (pool.counts().ok()?.0 > 0).then_some(()))?;
         }
         let width = 900 + round * 10;
         let viewport = json!({ "width": width, "height": 600 });
@@ -320,7 +324,8 @@ fn a_lease_after_a_discard_gets_a_browser_that_was_started_afterwards() -> anyho
         if flushed {
             server.post(&pool.path("/flush"), &json!({}))?.expect(204)?;
         }
-        let leased: Vec<_> = (0..2).map(|_| session(&pool.acquire(LONG)?)).collect::<anyhow::Result<_>>()?;
+        let leased: Vec<_> =
+            (0..2).map(|_| session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)).collect::<anyhow::Result<_>>()?;
         for session in &leased {
             assert_eq!(session.0["viewport"]["width"], width, "round {round}: {}", session.0);
         }
@@ -345,11 +350,11 @@ fn a_deleted_pool_leaves_nothing_in_the_metrics() -> anyhow::Result<()> {
     let pool = Pool::shaped(&Shared::get().server, "measured", &json!({ "size": 1, "headless": true }))?;
     let (server, id) = (pool.server, pool.id.clone());
     let shown = || Some(server.get("/metrics").ok()?.text());
-    until("its figures are shown", SOON, || shown()?.contains(&id).then_some(()))?;
+    until("its figures are shown", TEST_TIMEOUT, || shown()?.contains(&id).then_some(()))?;
     let gauge = format!("casement_pool_browsers{{pool=\"{id}\",state=\"idle\"}}");
-    until("its browser is counted", SOON, || (metric(server, &gauge).ok()?? == 1.0).then_some(()))?;
+    until("its browser is counted", TEST_TIMEOUT, || (metric(server, &gauge).ok()?? == 1.0).then_some(()))?;
     pool.delete()?;
-    until("they are gone", SOON, || (!shown()?.contains(&id)).then_some(()))
+    until("they are gone", TEST_TIMEOUT, || (!shown()?.contains(&id)).then_some(()))
 }
 
 #[test]
@@ -366,7 +371,7 @@ fn a_pool_that_cannot_fill_backs_off_reports_why_and_fills_once_it_can() -> anyh
     let failed = format!("casement_pool_start_failures_total{{pool=\"{}\"", broken.id);
     let mut at = Vec::new();
     let mut seen = 0.0;
-    let less_often = until("four starts have failed, tried less and less often", 2 * SOON, || {
+    let less_often = until("four starts have failed, tried less and less often", 2 * TEST_TIMEOUT, || {
         let now = metric(&server, &failed).ok()??;
         // On a busy machine one is seen late, or two at once: then the pause after the next one counts.
         if now > seen {
@@ -388,21 +393,21 @@ fn a_pool_that_cannot_fill_backs_off_reports_why_and_fills_once_it_can() -> anyh
     let backoff_line = log.lines().find(|line| line.contains("a pool cannot fill"));
     let backoff_line = backoff_line.context("the log says nothing")?;
     assert!(backoff_line.contains("the X server ended") && backoff_line.contains("retry_in"), "{backoff_line}");
-    assert_eq!(well.acquire(LONG)?.status, 200, "another pool is served meanwhile");
+    assert_eq!(well.acquire(ACQUIRE_TIMEOUT_SECONDS)?.status, 200, "another pool is served meanwhile");
     assert_eq!(broken.acquire(1)?.status, 204);
     let half_made = sql(&server, "select id from browsers where state = 'leased' or state = 'idle'")?;
     let mut whole: Vec<String> = half_made.lines().map(id_of).collect::<anyhow::Result<_>>()?;
     whole.sort_unstable();
-    until("nothing of the failed starts is left", SOON, || {
+    until("nothing of the failed starts is left", TEST_TIMEOUT, || {
         let found = sandboxes(&server).ok()?;
         (found.iter().filter(|id| whole.contains(id)).count() == whole.len() && found.len() <= whole.len() + 1)
             .then_some(())
     })?;
 
     put_program(programs.path(), "Xvfb", "#!/bin/sh\nexec /usr/bin/Xvfb \"$@\"\n")?;
-    let leased = session(&broken.acquire(LONG)?)?;
+    let leased = session(&broken.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
     assert_eq!(leased.0["headless"], false);
-    until("it is told that it fills again", SOON, || {
+    until("it is told that it fills again", TEST_TIMEOUT, || {
         let shown = server.get("/metrics").ok()?.expect(200).ok()?.text();
         (!shown.lines().any(|line| line.starts_with(&blocked) && line.ends_with(" 1"))).then_some(())
     })
@@ -414,7 +419,7 @@ fn a_create_of_the_default_shape_takes_a_spare_and_never_a_browser_of_a_pool() -
     let server = Server::start(Options { spares: 1, variables, ..Options::default() })?;
     let pool = Pool::shaped(&server, "same-shape", &json!({ "size": 1 }))?;
     pool.until_counts((1, 0))?;
-    until("both spares are warm", SOON, || {
+    until("both spares are warm", TEST_TIMEOUT, || {
         (server.log().matches("a spare browser is ready").count() >= 2).then_some(())
     })?;
     let before = sandboxes(&server)?;

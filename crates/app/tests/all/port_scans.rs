@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use casement_test_support::program::{Process, until};
 use serde_json::json;
 
-use super::isolation::{Place, SOON, Visit, first_process, place, shown};
+use super::isolation::{Place, TEST_TIMEOUT, Visit, first_process, place, shown};
 
 /// The ways in which a page can request an address, besides fetch, sockets and navigation.
 const WAYS: [(&str, &str); 9] = [
@@ -111,7 +111,7 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
             // Chromium may hold back the second download of a page without a click.
             visit.client.open(&page, &site.url("/"))?;
             visit.client.evaluate(&page, &go(site.url(&control)))?;
-            until(way, SOON, requested)?;
+            until(way, TEST_TIMEOUT, requested)?;
         }
     }
     let came = open.accept();

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::host::{resident, server_process};
 
-const SOON: Duration = Duration::from_secs(300);
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 /// The memory that the server may take for data in transit, in MiB.
-const MOST_MEMORY: u64 = 24;
+const MAX_MEMORY_MIB: u64 = 24;
 
 static WITH_LOOPBACK: OnceLock<Server> = OnceLock::new();
 
@@ -134,7 +134,7 @@ fn a_program_that_takes_all_memory_gets_the_end_of_its_session_as_response() -> 
         "{body}"
     );
     ensure!(body["inner_error"]["message"].as_str().is_some_and(|why| why.contains("(oom)")), "{body}");
-    until("the session has ended", SOON, || {
+    until("the session has ended", TEST_TIMEOUT, || {
         (server.get(&format!("/browsers/{}", session.id())).ok()?.status == 404).then_some(())
     })
 }
@@ -181,9 +181,9 @@ fn a_caller_that_disconnects_ends_its_program() -> anyhow::Result<()> {
         body.len()
     );
     caller.write_all(head.as_bytes())?;
-    until("the program runs", SOON, || runs("sleep 98765").then_some(()))?;
+    until("the program runs", TEST_TIMEOUT, || runs("sleep 98765").then_some(()))?;
     drop(caller);
-    until("the program has ended with its caller", SOON, || (!runs("sleep 98765")).then_some(()))?;
+    until("the program has ended with its caller", TEST_TIMEOUT, || (!runs("sleep 98765")).then_some(()))?;
     ensure!(server.delete(&format!("/browsers/{}", session.id()))?.status == 204);
     Ok(())
 }
@@ -210,7 +210,7 @@ fn a_million_lines_to_a_stalled_reader_take_bounded_memory() -> anyhow::Result<(
         server.key()
     );
     reader.write_all(head.as_bytes())?;
-    let ended = until("the end of a program that nobody reads", SOON, || {
+    let ended = until("the end of a program that nobody reads", TEST_TIMEOUT, || {
         let status = server.get(&format!("{base}/{id}/status")).ok()?.json().ok()?;
         (status["state"] == "exited").then_some(status)
     })?;
@@ -225,7 +225,7 @@ fn a_million_lines_to_a_stalled_reader_take_bounded_memory() -> anyhow::Result<(
         "{text:.200}"
     );
     let after = resident(pid)?;
-    ensure!(after < before + MOST_MEMORY, "the server: {before} MiB before, {after} MiB after");
+    ensure!(after < before + MAX_MEMORY_MIB, "the server: {before} MiB before, {after} MiB after");
     drop(reader);
     ensure!(server.delete(&format!("/browsers/{}", session.id()))?.status == 204);
     Ok(())

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::bad_database::SmallDisk;
 use super::host::{browser_of, sandbox, sql};
 
-const SOON: Duration = Duration::from_secs(300);
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A page that creates all kinds of stored state, and reports which are present.
 const SITE: &str = r"<!doctype html><title>A site</title><script>
@@ -203,7 +203,7 @@ fn the_last_to_end_of_two_sessions_with_one_profile_wins() -> anyhow::Result<()>
     end(server, &next)?;
     // The replaced version that it never loaded is reported after the end of the session.
     let profile = server.get("/profiles/two")?.json()?["id"].clone();
-    let reported = until("it is told", SOON, || {
+    let reported = until("it is told", TEST_TIMEOUT, || {
         let events = server.get(&format!("{path}/telemetry/events?category=system")).ok()?.json().ok()?;
         let reported = events.as_array()?.iter().find(|one| one["event"]["type"] == "profile_version_replaced");
         reported.map(|one| one["event"]["data"].clone())
@@ -304,7 +304,7 @@ fn a_server_killed_during_a_save_finishes_it_or_keeps_the_old_version() -> anyho
         let delete = Request::new("DELETE", &path).bearer(server.key());
         let address = server.address();
         let ending = thread::spawn(move || delete.send(address));
-        until(moment, SOON, || {
+        until(moment, TEST_TIMEOUT, || {
             let is_it = match moment {
                 "it is stored that the session ended" => {
                     sql(&server, "select count(*) from sessions where state = 'active'").ok()? == "0"
@@ -322,7 +322,7 @@ fn a_server_killed_during_a_save_finishes_it_or_keeps_the_old_version() -> anyho
         // The killed server may have stored the end of the session or not; this one has.
         let status = server.get(&path)?.status;
         assert_eq!(status, 404, "{moment}");
-        until(&format!("what was left is saved, killed when {moment}"), SOON, || {
+        until(&format!("what was left is saved, killed when {moment}"), TEST_TIMEOUT, || {
             let waiting = sql(&server, "select count(*) from browsers where state = 'ending'").ok()?;
             (waiting == "0").then_some(())
         })?;
@@ -395,19 +395,19 @@ fn a_save_without_disk_space_keeps_the_old_version_and_succeeds_later() -> anyho
     let filler = disk.fill()?;
     let before = stored_files(&server);
     end(&server, &session)?;
-    let reported = until("it is told of", SOON, || {
+    let reported = until("it is told of", TEST_TIMEOUT, || {
         let log = server.log();
         log.lines().find(|line| line.contains("cannot save a session's profile")).map(str::to_owned)
     })?;
     assert!(reported.contains(session.id()) && reported.contains("No space left"), "{reported}");
-    until("nothing is left of the try", SOON, || (stored_files(&server) == before).then_some(()))?;
+    until("nothing is left of the try", TEST_TIMEOUT, || (stored_files(&server) == before).then_some(()))?;
     let next = with(&server, "crowded", true, false)?;
     assert_eq!(seen(&next, &pages)?, whole("ann"));
     end(&server, &next)?;
     assert_eq!(server.get("/browsers")?.json()?, json!([]), "it has ended all the same");
 
     fs::remove_file(filler)?;
-    until("it is saved", SOON, || {
+    until("it is saved", TEST_TIMEOUT, || {
         let waiting = sql(&server, "select count(*) from browsers where state = 'ending'").ok()?;
         (waiting == "0").then_some(())
     })?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::host::{sql, uuid};
 
 /// Longer than any step of an app on a busy machine.
-pub(super) const LONG: Duration = Duration::from_secs(120);
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The part of the framework that the app needs, as in the tests of `crates/runner`.
 const FRAMEWORK: &str = include_str!("../../../runner/tests/all/apps/kernel.py");
@@ -225,7 +225,7 @@ impl<'a> Place<'a> {
         }
         let made = self.invoke(version, action, &more)?.expect(202)?.json()?;
         let id = made["id"].as_str().context("no id")?;
-        until("it has begun", LONG, || {
+        until("it has begun", TEST_TIMEOUT, || {
             lines(self.server, id).ok()?.first().is_some_and(|line| line == "began").then_some(())
         })?;
         Ok(id.to_owned())
@@ -242,7 +242,7 @@ impl<'a> Place<'a> {
     }
 
     pub(super) fn until_status(&self, path: &str, wanted: &[&str]) -> anyhow::Result<Value> {
-        until(&format!("{path} is one of {wanted:?}"), LONG, || {
+        until(&format!("{path} is one of {wanted:?}"), TEST_TIMEOUT, || {
             let found = self.get(path).ok()?;
             wanted.iter().any(|status| found["status"] == *status).then_some(found)
         })

@@ -18,7 +18,7 @@ use tokio::net::TcpSocket;
 use super::host::{dump, server_process};
 use super::internet::{Holder, certificate};
 
-const SOON: Duration = Duration::from_secs(90);
+const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 const PASSWORD: &str = "hunter2-at-the-exit";
 /// The operator's password, which is in the environment of the server; the other must be in no environment.
 const GATEWAY_PASSWORD: &str = "hunter3-at-the-gateway";
@@ -179,7 +179,7 @@ fn a_session_keeps_its_proxy_over_a_restart_and_the_password_is_nowhere() -> any
     assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "of core dumps: {core}");
     assert!(!server.log().contains(PASSWORD) && !server.log().contains(encoded));
     let path = format!("/browsers/{}/telemetry/events", session.id());
-    let reported = until("the page is told of", SOON, || {
+    let reported = until("the page is told of", TEST_TIMEOUT, || {
         let reported = server.get(&path).ok()?.text();
         reported.contains("only-there.example").then_some(reported)
     })?;
@@ -364,7 +364,7 @@ fn each_https_proxy_failure_is_in_the_response_the_telemetry_and_the_check() -> 
         }
         cdp.call_in(Some(&page), "Page.navigate", &json!({ "url": url }))?;
         for (event, place) in [("network_loading_failed", "url"), ("network_proxy_failed", "error_code")] {
-            let reported = until(&format!("{event} for {kind}"), SOON, || {
+            let reported = until(&format!("{event} for {kind}"), TEST_TIMEOUT, || {
                 let events =
                     server.get(&format!("{path}/telemetry/events?category=network&limit=100")).ok()?.json().ok()?;
                 let mut events = events.as_array()?.iter().map(|one| one["event"].clone());
@@ -389,7 +389,7 @@ fn the_failure_of_a_proxy_is_in_the_telemetry_of_its_session() -> anyhow::Result
     let page = cdp.page()?;
     cdp.call_in(Some(&page), "Page.navigate", &json!({ "url": "https://only-there.example/" }))?;
     let path = format!("/browsers/{}/telemetry/events?category=network&limit=100", session.id());
-    let reported = until("the failed proxy is told of", SOON, || {
+    let reported = until("the failed proxy is told of", TEST_TIMEOUT, || {
         let events = server.get(&path).ok()?.json().ok()?;
         events.as_array()?.iter().map(|one| &one["event"]).find(|one| one["type"] == "network_proxy_failed").cloned()
     })?;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::internet::{PUBLIC, within};
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn dns_rebinding_to_this_machine_is_never_followed() -> anyhow::Result<()> {
@@ -55,7 +55,7 @@ fn dns_rebinding_to_this_machine_is_never_followed() -> anyhow::Result<()> {
                 client.call_in(Some(&page), "Page.navigate", &json!({ "url": format!("http://{name}:8080/") }))?;
             // Not the previous page.
             let there = "window.left || document.readyState != 'complete' ? null : document.title";
-            let title = until("what comes in its place", SOON, || {
+            let title = until("what comes in its place", TEST_TIMEOUT, || {
                 client.evaluate(&page, there).ok().filter(|title| title.is_string())
             })?;
             assert!(title != "secret" && title != "public", "{way}, opened again: {answer} {title}");

@@ -10,7 +10,7 @@ use casement_test_support::program::http::Request;
 use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, repository, until};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(300);
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the width, height and seconds of a video, and the number of its frames (five a second) that are green in the lower half.
 fn video(path: &Path) -> anyhow::Result<(u64, u64, f64, usize)> {
@@ -104,7 +104,7 @@ fn green(server: &Server, pages: &Pages) -> anyhow::Result<Session> {
     let page = client.page()?;
     let shown = "location.pathname == '/green' && document.readyState == 'complete' \
         && new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
-    until("the page is shown", SOON, || (client.evaluate(&page, shown).ok()? == true).then_some(()))?;
+    until("the page is shown", TEST_TIMEOUT, || (client.evaluate(&page, shown).ok()? == true).then_some(()))?;
     Ok(session)
 }
 
@@ -128,7 +128,7 @@ fn a_stopped_recording_plays_in_a_browser() -> anyhow::Result<()> {
 
 /// Returns the only recording of an ended session, once it is completed or failed.
 fn settled(server: &Server, list: &str) -> anyhow::Result<Value> {
-    until("the recording is kept or failed", SOON, || {
+    until("the recording is kept or failed", TEST_TIMEOUT, || {
         let listed = server.get(list).ok()?.json().ok()?;
         let all = listed.as_array().filter(|all| all.len() == 1)?;
         (all[0]["status"] != "running").then(|| all[0].clone())
@@ -170,7 +170,7 @@ fn a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed() -> an
         Some("finished") => drop(downloaded(&server, &which)?),
         _ => ensure!(recording["detail"].as_str().is_some_and(|why| !why.is_empty()), "{recording}"),
     }
-    until("its sandbox is gone", SOON, || super::host::sandboxes(&server).ok()?.is_empty().then_some(()))?;
+    until("its sandbox is gone", TEST_TIMEOUT, || super::host::sandboxes(&server).ok()?.is_empty().then_some(()))?;
 
     // Its sandbox dies while the server is down.
     let (session, list, which) = begin(&server)?;
@@ -181,7 +181,7 @@ fn a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed() -> an
         // The first may end all others.
         drop(server.signal(&process, rustix::process::Signal::KILL));
     }
-    until("nothing runs inside", SOON, || {
+    until("nothing runs inside", TEST_TIMEOUT, || {
         casement_test_support::program::processes_of(&place).is_empty().then_some(())
     })?;
     server.restart()?;
@@ -232,7 +232,7 @@ fn a_recording_at_its_size_limit_stops_and_can_be_played() -> anyhow::Result<()>
     let session = server.create(&shape)?;
     let list = format!("/browsers/{}/replays", session.id());
     let replay = server.post(&list, &json!({ "framerate": 20 }))?.expect(201)?.json()?;
-    let ended = until("the recording has its share", SOON, || {
+    let ended = until("the recording has its share", TEST_TIMEOUT, || {
         let listed = server.get(&list).ok()?.json().ok()?;
         (listed[0]["status"] != "running").then(|| listed[0].clone())
     })?;
@@ -265,7 +265,7 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     let inside = casement_test_support::program::processes_of(&super::host::sandbox(server, &browser));
     let encoder = inside.iter().find(|process| process.argv.iter().any(|word| word == "libx264"));
     server.signal(encoder.context("nothing films")?, rustix::process::Signal::KILL)?;
-    let failed = until("the recording has failed", SOON, || {
+    let failed = until("the recording has failed", TEST_TIMEOUT, || {
         let listed = server.get(&list).ok()?.json().ok()?;
         (listed[0]["status"] == "failed").then(|| listed[0].clone())
     })?;
@@ -280,7 +280,7 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     // The browser dies, too, and the session with it: the report and the stored part stay.
     server.signal(&super::host::chromium(server, &browser)?[0], rustix::process::Signal::KILL)?;
     let path = format!("/browsers/{}", session.id());
-    until("the session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
+    until("the session has ended", TEST_TIMEOUT, || (server.get(&path).ok()?.status == 404).then_some(()))?;
     let stored = settled(server, &list)?;
     assert_eq!((&stored["status"], &stored["detail"]), (&failed["status"], &failed["detail"]));
     assert_eq!(server.get(&which)?.status, 409);

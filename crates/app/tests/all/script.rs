@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::host::{resident, server_process};
 
 /// The memory that the server may take for scripts, in MiB: less than one of the refused results.
-const MOST_MEMORY: u64 = 48;
+const MAX_MEMORY_MIB: u64 = 48;
 
 #[test]
 fn every_call_of_the_python_client_for_scripts_works() -> anyhow::Result<()> {
@@ -94,6 +94,6 @@ fn a_script_that_breaks_its_process_affects_neither_session_nor_server() -> anyh
     let flood = execute("for (let n = 0; n < 1e6; n++) console.log('line', n)")?;
     assert_eq!(flood["stdout"].as_str().map(str::len), Some(1 << 20));
     let after = resident(pid)?;
-    assert!(after < before + MOST_MEMORY, "the server: {before} MiB before, {after} MiB after");
+    assert!(after < before + MAX_MEMORY_MIB, "the server: {before} MiB before, {after} MiB after");
     Ok(())
 }

@@ -7,7 +7,7 @@ use casement_test_support::program::{Cdp, Options, Pages, Server, Shared, until}
 use rustix::process::Signal;
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn sessions_and_their_addresses_outlive_a_server_that_is_stopped() -> anyhow::Result<()> {
@@ -81,7 +81,7 @@ fn a_browser_that_dies_ends_its_session_and_the_pool_starts_another() -> anyhow:
     let session = server.acquire("one")?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     // A new process has the command line of its parent for a moment.
-    let browsers = until("one browser", SOON, || {
+    let browsers = until("one browser", TEST_TIMEOUT, || {
         let browsers: Vec<_> = server.processes().into_iter().filter(|process| process.is_browser()).collect();
         (browsers.len() == 1).then_some(browsers)
     })?;
@@ -90,7 +90,7 @@ fn a_browser_that_dies_ends_its_session_and_the_pool_starts_another() -> anyhow:
 
     assert_eq!(client.until_closed()?, Some((4002, "crashed".to_owned())));
     let path = format!("/browsers/{}", session.id());
-    until("its session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
+    until("its session has ended", TEST_TIMEOUT, || (server.get(&path).ok()?.status == 404).then_some(()))?;
     server.until_available("one", 1)?;
     let next = server.acquire("one")?;
     assert_ne!(next.id(), session.id());
@@ -105,6 +105,6 @@ fn a_start_url_is_opened_without_a_call() -> anyhow::Result<()> {
     let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green?from=start_url") }))?;
 
     let requested = || pages.requests().iter().any(|line| line == "GET /green?from=start_url").then_some(());
-    until("the browser asks for its start page", SOON, requested)?;
+    until("the browser asks for its start page", TEST_TIMEOUT, requested)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }

@@ -16,7 +16,7 @@ use super::host::{
     uuid,
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() -> anyhow::Result<()> {
@@ -38,7 +38,7 @@ fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() 
     remaining.sort_unstable();
 
     // Long enough to notice an idle timeout that begins again.
-    until("the idle clock has run on", SOON, || (created.elapsed() > Duration::from_secs(20)).then_some(()))?;
+    until("the idle clock has run on", TEST_TIMEOUT, || (created.elapsed() > Duration::from_secs(20)).then_some(()))?;
 
     // A create and the filling of a pool are running when the server dies: their browsers are stopped until then.
     let known = sandboxes(&server)?;
@@ -49,12 +49,12 @@ fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() 
         let shape = json!({ "headless": true, "viewport": { "width": 801, "height": 600 } });
         Request::new("POST", "/browsers").bearer(&key).json(&shape).send(address)
     });
-    until("the browsers of the create and of the pool have begun", SOON, || {
+    until("the browsers of the create and of the pool have begun", TEST_TIMEOUT, || {
         hold(&server, &known, &mut held);
         (held.iter().any(is_of_the_create) && held.iter().filter(|one| !is_of_the_create(one)).count() >= 2)
             .then_some(())
     })?;
-    until("both are stored as under way", SOON, || {
+    until("both are stored as under way", TEST_TIMEOUT, || {
         hold(&server, &known, &mut held);
         let starting = count(&server, "select count(*) from sessions where state = 'starting'").ok()?;
         let warming = count(&server, "select count(*) from browsers where state = 'warming'").ok()?;
@@ -89,7 +89,7 @@ fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() 
     assert_eq!(sql(&server, "select count(*) from pool_waiters")?, "0", "nobody waits in the line any more");
     assert_eq!(sql(&server, "select count(*) from sessions where state = 'active'")?, "2", "and nobody was given one");
     let mut client = Cdp::connect(used.text("cdp_ws_url"))?;
-    let targets = until("the second tab shows its page", SOON, || {
+    let targets = until("the second tab shows its page", TEST_TIMEOUT, || {
         page_at(&mut client, &pages.url("/green")).ok()?;
         client.call("Target.getTargets", &json!({})).ok()
     })?;
@@ -168,7 +168,7 @@ fn a_terminated_server_closes_its_connections_and_leaves_the_sessions_running() 
     until_ended_well(&mut server, &second)?;
     let root = server.data_dir().parent().context("no parent")?.to_owned();
     let mut left = Vec::new();
-    until("nothing of it is left", SOON, || {
+    until("nothing of it is left", TEST_TIMEOUT, || {
         left = remains_of(&root);
         left.extend(places.iter().filter(|place| place.exists()).map(|place| format!("{}", place.display())));
         left.extend(control_groups_named(&browser));
@@ -196,17 +196,17 @@ fn a_reboot_ends_all_sessions_refills_the_pools_and_leaves_nothing_behind() -> a
     server.restart()?;
 
     let path = format!("/browsers/{}", session.id());
-    until("the session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
+    until("the session has ended", TEST_TIMEOUT, || (server.get(&path).ok()?.status == 404).then_some(()))?;
     assert_eq!(end_reason(&server, session.id())?, "crashed");
     let refused = Cdp::connect(session.text("cdp_ws_url")).err().context("the dead session took a connection")?;
     assert!(refused.to_string().contains("404"), "{refused}");
     assert_eq!(server.get("/browsers")?.expect(200)?.json()?, json!([]));
     assert_eq!(sql(&server, "select count(*) from sessions where state <> 'ended'")?, "0", "no session goes on");
-    until("the database has forgotten the dead browsers", SOON, || {
+    until("the database has forgotten the dead browsers", TEST_TIMEOUT, || {
         known_browsers(&server).ok()?.iter().all(|id| !before.contains(id)).then_some(())
     })?;
     let mut left: Vec<String> = Vec::new();
-    until("nothing of what ran is left", SOON, || {
+    until("nothing of what ran is left", TEST_TIMEOUT, || {
         left = before.iter().flat_map(|id| remains_of_sandbox(&server, id)).collect();
         left.extend(ran.iter().filter(|process| still_runs(process)).map(|process| format!("{process:?}")));
         left.is_empty().then_some(())
@@ -229,7 +229,7 @@ fn a_reboot_ends_all_sessions_refills_the_pools_and_leaves_nothing_behind() -> a
 /// `/run` stay, as they do when only a container is restarted.
 fn lose_power(server: &mut Server) -> anyhow::Result<()> {
     server.kill()?;
-    until("nothing runs any more", SOON, || {
+    until("nothing runs any more", TEST_TIMEOUT, || {
         let running = server.processes();
         for process in &running {
             // A process that has ended meanwhile needs no signal.

@@ -14,7 +14,7 @@ use serde_json::json;
 /// More than a minute of work for two slow cores.
 const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 /// The pause of the reader after every 64 KiB: far slower than a busy machine captures.
-const PACE: Duration = Duration::from_millis(600);
+const READ_INTERVAL: Duration = Duration::from_millis(600);
 /// The requests of the page: fifty long addresses without an answer.
 const QUESTIONS: &str = "(async () => {
     const ask = () => fetch('http://127.0.0.1:9/', { method: 'POST', mode: 'no-cors', body: 'x'.repeat(60_000) });
@@ -44,7 +44,7 @@ fn a_stream_that_is_read_too_slowly_is_closed_and_slows_no_other() -> anyhow::Re
                 count => read.extend_from_slice(&part[..count]),
             }
             if !seen.load(Ordering::Relaxed) {
-                thread::sleep(PACE);
+                thread::sleep(READ_INTERVAL);
             }
         }
     });

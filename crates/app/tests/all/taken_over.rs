@@ -8,7 +8,7 @@ use casement_test_support::program::{Cdp, Process, processes_of, until};
 use serde_json::json;
 
 use super::host::{browser_of, chromium, kind, sandbox};
-use super::isolation::{Place, SOON, Visit, first_process, place, shown};
+use super::isolation::{Place, TEST_TIMEOUT, Visit, first_process, place, shown};
 
 /// Returns a field of `/proc/<pid>/status`, or `None` once the process has ended.
 fn status(process: &Process, field: &str) -> Option<String> {
@@ -30,7 +30,7 @@ fn chromiums_own_sandbox_is_on_and_no_process_has_a_capability() -> anyhow::Resu
 
         let browser = browser_of(server, &session)?;
         // A spare renderer may have just started.
-        let all = until("Chromium's own filter stands behind the sandbox's in every renderer", SOON, || {
+        let all = until("Chromium's own filter stands behind the sandbox's in every renderer", TEST_TIMEOUT, || {
             let all = chromium(server, &browser).ok()?;
             let renderers = all.iter().filter(|process| kind(process) == Some("renderer"));
             let filters: Vec<String> = renderers.filter_map(|one| status(one, "Seccomp_filters")).collect();

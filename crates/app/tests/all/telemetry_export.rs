@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use prost::Message as _;
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A collector that accepts only requests with the right header, and not the first one.
 #[derive(Default)]
@@ -103,7 +103,7 @@ fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<(
     let mut flag_values = Instant::now();
     cdp.evaluate(&page, "console.log('exported', 42)")?;
     let has_come = |kind: &str| collector.records().iter().any(|record| record.event_name == kind);
-    until("the line has come", SOON, || {
+    until("the line has come", TEST_TIMEOUT, || {
         if flag_values.elapsed() > Duration::from_secs(5) {
             flag_values = Instant::now();
             cdp.evaluate(&page, "console.log('exported', 42)").ok()?;
@@ -118,12 +118,12 @@ fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<(
 
     let events = format!("{path}/telemetry/events?since=1h&limit=100");
     // Each read of the events is an event itself, so the test waits at the collector.
-    until("the connection's end has come", SOON, || has_come("cdp_disconnect").then_some(()))?;
-    let reported = until("the connection's end is told", SOON, || {
+    until("the connection's end has come", TEST_TIMEOUT, || has_come("cdp_disconnect").then_some(()))?;
+    let reported = until("the connection's end is told", TEST_TIMEOUT, || {
         let events = server.get(&events).ok()?.json().ok()?.as_array()?.clone();
         events.iter().any(|one| one["event"]["type"] == "cdp_disconnect").then_some(events)
     })?;
-    let records = until("everything has arrived", SOON, || {
+    let records = until("everything has arrived", TEST_TIMEOUT, || {
         Some(collector.records()).filter(|records| records.len() >= reported.len())
     })?;
     // Reads are events, too, so there may be more by now.
@@ -138,7 +138,7 @@ fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<(
     let text = body.values.iter().find(|one| one.key == "text").and_then(|one| one.value.clone()?.value);
     assert_eq!(text, Some(Any::StringValue("exported".to_owned())));
 
-    let metrics = until("it is counted", SOON, || {
+    let metrics = until("it is counted", TEST_TIMEOUT, || {
         let text = server.get("/metrics").ok()?.text();
         let count = text.lines().find_map(|line| line.strip_prefix("casement_otlp_events_exported_total "))?;
         (count.parse::<usize>().ok()? >= reported.len()).then_some(text)
@@ -165,7 +165,7 @@ fn url_queries_reach_neither_the_api_nor_a_collector_if_the_operator_says_so() -
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     let has_come = |kind: &str| collector.records().iter().any(|record| record.event_name == kind);
-    until("a page's requests have come", SOON, || {
+    until("a page's requests have come", TEST_TIMEOUT, || {
         cdp.evaluate(
             &page,
             "console.log('http://127.0.0.1:1/?hidden'); fetch('http://127.0.0.1:1/a?hidden').catch(() => {})",

@@ -11,11 +11,11 @@ use super::host::{browser_of, resident, sandbox, server_process, sql, uuid};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// The number of bursts, and of lines in each.
-const TURNS: u64 = 50;
+const BURSTS: u64 = 50;
 const LINES: u64 = 20_000;
 /// The additional memory of server and agent afterwards, and the stored events, in MiB.
-const MOST_MEMORY: u64 = 64;
-const MOST_STORED: u64 = 512;
+const MAX_MEMORY_MIB: u64 = 64;
+const MAX_STORED_MIB: u64 = 512;
 
 fn capturing(server: &Server, category: &str) -> anyhow::Result<Session> {
     let browser: serde_json::Map<String, Value> = ["control", "connection", "system", "captcha", category]
@@ -57,11 +57,11 @@ fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyho
     let processes = [server_process(&server)?.pid, agent(&server)?];
     let before = processes.map(resident);
     let say = format!("for (let n = 0; n < {LINES}; n++) console.log('line ' + n)");
-    for _ in 0..TURNS {
+    for _ in 0..BURSTS {
         cdp.evaluate(&page, &say)?;
     }
     // While the capture is overloaded by this page, lines are only counted.
-    let (id, mut written) = (uuid(session.id())?, TURNS * LINES);
+    let (id, mut written) = (uuid(session.id())?, BURSTS * LINES);
     until("the end is heard", TEST_TIMEOUT, || {
         cdp.evaluate(&page, "console.log('the end')").ok()?;
         written += 1;
@@ -95,12 +95,12 @@ fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyho
     for (name, (before, after)) in ["the server", "the agent"].into_iter().zip(before.into_iter().zip(after)) {
         let (before, after) = (before?, after?);
         println!("{name}: {before} MiB before, {after} MiB after");
-        assert!(after < before + MOST_MEMORY, "{name}: {before} MiB before, {after} MiB after");
+        assert!(after < before + MAX_MEMORY_MIB, "{name}: {before} MiB before, {after} MiB after");
     }
     let size = "select sum(pg_total_relation_size(relid)) from pg_partition_tree('telemetry_events')";
     let size = sql(&server, size)?.parse::<u64>()? >> 20;
     println!("{lines} lines are stored in {size} MiB, {lost} are lost");
-    assert!(size < MOST_STORED, "{lines} lines are stored in {size} MiB");
+    assert!(size < MAX_STORED_MIB, "{lines} lines are stored in {size} MiB");
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     Ok(())
 }

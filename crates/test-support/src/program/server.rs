@@ -23,13 +23,13 @@ use super::leftovers::{Process, processes_of, remains_of};
 use super::until;
 
 /// Until the line on standard output: a database cluster is created, and other tests may start browsers at the same time.
-const TO_READY: Duration = Duration::from_secs(300);
+const READY_TIMEOUT: Duration = Duration::from_secs(300);
 /// Until a server has ended: running requests have 30 s, then its database stops.
-const TO_END: Duration = Duration::from_secs(300);
+const END_TIMEOUT: Duration = Duration::from_secs(300);
 /// Until a browser of a pool is free, on a busy machine.
-const TO_FILL: Duration = Duration::from_secs(300);
+const FILL_TIMEOUT: Duration = Duration::from_secs(300);
 /// The lines of a server's log that a failure shows.
-const SHOWN: usize = 120;
+const MAX_SHOWN_LINES: usize = 120;
 
 /// Ends a server and its sessions if the test program dies: then its end of the pipe closes. A server that is already dead is started
 /// again, because only a server ends sandboxes.
@@ -258,7 +258,7 @@ impl Server {
     /// Acquires a browser of the pool, once one is free.
     pub fn acquire(&self, pool: &str) -> anyhow::Result<Session> {
         let path = format!("/browser_pools/{pool}/acquire");
-        let answer = until(&format!("a browser of the pool {pool}"), TO_FILL, || {
+        let answer = until(&format!("a browser of the pool {pool}"), FILL_TIMEOUT, || {
             let answer = self.post(&path, &json!({ "acquire_timeout_seconds": 60 }));
             // 204: none became free in time, so the client repeats the request.
             (!answer.as_ref().is_ok_and(|answer| answer.status == 204)).then_some(answer)
@@ -275,7 +275,7 @@ impl Server {
     /// Waits until the pool has this many idle browsers.
     pub fn until_available(&self, pool: &str, count: u64) -> anyhow::Result<()> {
         let path = format!("/browser_pools/{pool}");
-        until(&format!("{count} browsers in the pool {pool}"), TO_FILL, || {
+        until(&format!("{count} browsers in the pool {pool}"), FILL_TIMEOUT, || {
             let found = self.get(&path).ok()?.json().ok()?;
             (found["available_count"] == count).then_some(())
         })
@@ -328,7 +328,7 @@ impl Server {
 
     fn until_ready(&mut self) -> anyhow::Result<SocketAddr> {
         let address = |line: &String| line.strip_prefix("casement ready http://").map(str::parse::<SocketAddr>);
-        until("`casement ready` on standard output", TO_READY, || {
+        until("`casement ready` on standard output", READY_TIMEOUT, || {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             self.output.lock().iter().find_map(address).map(Ok).or_else(|| ended.map(Err))
         })
@@ -342,7 +342,7 @@ impl Server {
     fn stop_with(&mut self, flags: &[&str]) -> anyhow::Result<ExitStatus> {
         let mut child = self.child.take().context("it does not run")?;
         let mut stopping = self.command(&[&["stop"], flags].concat()).spawn()?;
-        let ended = until("`casement stop` returns and the server has ended", TO_END, || {
+        let ended = until("`casement stop` returns and the server has ended", END_TIMEOUT, || {
             let both = (child.try_wait().ok()?, stopping.try_wait().ok()?);
             both.0.zip(both.1)
         });
@@ -447,5 +447,5 @@ fn lines_of(output: impl std::io::Read + Send + 'static) -> Lines {
 
 fn end_of(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(SHOWN)..].join("\n")
+    lines[lines.len().saturating_sub(MAX_SHOWN_LINES)..].join("\n")
 }

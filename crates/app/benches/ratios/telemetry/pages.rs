@@ -15,7 +15,7 @@ const FEW: u64 = 100;
 const MANY: u64 = 1_000_000;
 const ROUNDS: usize = 200;
 /// The allowed ratio of the costs: one, and the difference between rounds.
-const MOST: f64 = 1.3;
+const MAX_RATIO: f64 = 1.3;
 
 pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
@@ -62,7 +62,7 @@ fn compare(
     let ratio = many.p50() / few.p50();
     let row = Row::new(format!("{what}, of {MANY} in the session, p50 of {ROUNDS}"), ms(many.p50()));
     let row = row.against(format!("of {FEW}, {}", ms(few.p50())), ratio);
-    table.add(row.target(&format!("≤ ×{MOST}"), ratio, Limit::Most(MOST)));
+    table.add(row.target(&format!("≤ ×{MAX_RATIO}"), ratio, Limit::Most(MAX_RATIO)));
     Ok(())
 }
 

@@ -13,11 +13,11 @@ use crate::table::{Limit, Row, Table, ms};
 
 const READERS: usize = 1_000;
 /// The idle time that is measured: longer than the keep-alive interval.
-const STILL: Duration = Duration::from_secs(20);
+const IDLE_INTERVAL: Duration = Duration::from_secs(20);
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The limits of the server's memory per reader, in KiB, and of the processor for all, in ms per second.
-const MOST_MEMORY: f64 = 40.0;
-const MOST_WORK: f64 = 20.0;
+const MAX_MEMORY_KIB: f64 = 40.0;
+const MAX_CPU_MS_PER_SECOND: f64 = 20.0;
 
 pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let pages = a_page()?;
@@ -30,18 +30,18 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     // The one-time cost of the first reader is not counted.
     let mut first = follow(&server, &session)?;
     quiet();
-    let (memory, work) = (pss_kib(pid)?, cpu_while_still(pid)?);
+    let (memory, work) = (pss_kib(pid)?, cpu_while_idle(pid)?);
     let wanted = READERS.min(open_files().saturating_sub(500));
     let mut readers = (0..wanted).map(|_| follow(&server, &session)).collect::<anyhow::Result<Vec<_>>>()?;
     quiet();
     let each = (pss_kib(pid)? as f64 - memory as f64) / wanted as f64;
-    let still = cpu_while_still(pid)?;
+    let still = cpu_while_idle(pid)?;
     let what = format!("each of {wanted} idle followers of a session, PSS of the server");
     let row = Row::new(what, format!("{each:.1} KiB"));
-    table.add(row.target(&format!("≤ {MOST_MEMORY:.0} KiB"), each, Limit::Most(MOST_MEMORY)));
+    table.add(row.target(&format!("≤ {MAX_MEMORY_KIB:.0} KiB"), each, Limit::Most(MAX_MEMORY_KIB)));
     let row = Row::new("processor time while all are idle", format!("{still:.1} ms per second"));
     let row = row.beside(format!("with one follower, {work:.1} ms per second"));
-    table.add(row.target(&format!("≤ {MOST_WORK:.0} ms"), still, Limit::Most(MOST_WORK)));
+    table.add(row.target(&format!("≤ {MAX_CPU_MS_PER_SECOND:.0} ms"), still, Limit::Most(MAX_CPU_MS_PER_SECOND)));
 
     let began = Instant::now();
     cdp.evaluate(&page, "console.log('to all'), 0")?;
@@ -58,10 +58,10 @@ fn millis(took: Duration) -> f64 {
 }
 
 /// Milliseconds of processor time per second.
-fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
+fn cpu_while_idle(pid: u32) -> anyhow::Result<f64> {
     let before = cpu_ms(pid)?;
-    std::thread::sleep(STILL);
-    Ok((cpu_ms(pid)? - before) as f64 / STILL.as_secs_f64())
+    std::thread::sleep(IDLE_INTERVAL);
+    Ok((cpu_ms(pid)? - before) as f64 / IDLE_INTERVAL.as_secs_f64())
 }
 
 /// Opens a stream.

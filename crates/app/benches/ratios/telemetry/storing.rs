@@ -15,7 +15,7 @@ const LINES: u64 = 10_000;
 const ROUNDS: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The pause after which a capture may use its time for a burst again: a third of the time, and one second at once.
-const RESTED: Duration = Duration::from_secs(4);
+const REST_INTERVAL: Duration = Duration::from_secs(4);
 
 /// A session and the connection to its page.
 struct Speaker {
@@ -38,7 +38,7 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let (mut best, mut lost) = (0.0_f64, 0);
     let mut before = 0;
     for round in 1..=ROUNDS as u64 {
-        std::thread::sleep(RESTED);
+        std::thread::sleep(REST_INTERVAL);
         quiet();
         let began = Instant::now();
         for speaker in &mut speakers {
