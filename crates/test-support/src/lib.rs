@@ -15,7 +15,7 @@ pub mod telemetry_site;
 mod wait;
 pub mod websocket;
 
-pub use self::wait::{NotInTime, try_until, try_until_async, until, within};
+pub use self::wait::{try_until, try_until_async, until, within};
 
 /// Returns width and height of a PNG image from its header, or `None` if the bytes are no PNG.
 pub fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {

@@ -3,17 +3,11 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, ensure};
+
 /// The timeout of [`until`] and [`try_until`].
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// A condition that did not hold in time.
-#[derive(Debug, thiserror::Error)]
-#[error("not within {limit:?}: {condition}")]
-pub struct NotInTime {
-    condition: String,
-    limit: Duration,
-}
 
 /// Waits up to a minute until a condition holds.
 ///
@@ -27,7 +21,7 @@ pub async fn until(what: &str, condition: impl FnMut() -> bool) {
 ///
 /// # Errors
 /// When it does not hold in time.
-pub async fn try_until(what: &str, mut condition: impl FnMut() -> bool) -> Result<(), NotInTime> {
+pub async fn try_until(what: &str, mut condition: impl FnMut() -> bool) -> anyhow::Result<()> {
     try_until_async(what, TEST_TIMEOUT, async || condition()).await
 }
 
@@ -39,12 +33,10 @@ pub async fn try_until_async(
     what: &str,
     limit: Duration,
     mut condition: impl AsyncFnMut() -> bool,
-) -> Result<(), NotInTime> {
+) -> anyhow::Result<()> {
     let deadline = Instant::now() + limit;
     while !condition().await {
-        if Instant::now() > deadline {
-            return Err(NotInTime { condition: what.to_owned(), limit });
-        }
+        ensure!(Instant::now() < deadline, "not within {limit:?}: {what}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
@@ -54,7 +46,6 @@ pub async fn try_until_async(
 ///
 /// # Errors
 /// When the future is not ready in time.
-pub async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T, NotInTime> {
-    let late = |_| NotInTime { condition: "the future is ready".to_owned(), limit };
-    tokio::time::timeout(limit, future).await.map_err(late)
+pub async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> anyhow::Result<T> {
+    tokio::time::timeout(limit, future).await.with_context(|| format!("not within {limit:?}"))
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use casement_test_support::archives::{python, zip};
+use casement_test_support::archives::python;
 use casement_test_support::program::http::{Answer, Request};
 use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 use serde_json::json;

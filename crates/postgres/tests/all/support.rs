@@ -1,6 +1,6 @@
 //! What several tests need.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use casement_postgres::testing::TestDatabase;
 use casement_test_support::try_until_async;

@@ -1,12 +1,11 @@
 //! A place for sandboxes, and small programs that run in them.
 
-use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use casement_sandbox::{Host, HostConfig, Sandbox, Spec};
 pub(crate) use casement_test_support::{try_until as until, within};
 use tempfile::TempDir;
