@@ -62,7 +62,7 @@ mod vm;
 pub mod webdriver;
 
 pub use self::{
-    connections::{ConnectionRegistry, Registered},
+    connections::{ConnectionRegistry, Registration},
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},
     openapi::openapi,

@@ -1,4 +1,4 @@
-//! Events as they happen.
+//! The live stream of telemetry events.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -9,10 +9,10 @@ use futures_util::{Stream, StreamExt as _, stream};
 use super::events::{self, TelemetryEvent};
 use crate::{answer::Answer, caller::SessionAccess, error::ErrorBody, relay::CloseReason, sse};
 
-/// How long the last events of a session may take after its end.
-const LAST_EVENTS: Duration = Duration::from_secs(10);
-/// What a client is told that read too slowly.
-const TOO_SLOW: Bytes = Bytes::from_static(b": slow_reader\n\n");
+/// The time that the last events of a session may take after its end.
+const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The comment for a client that reads too slowly.
+const SLOW_READER_COMMENT: Bytes = Bytes::from_static(b": slow_reader\n\n");
 
 /// Follows what happens in a session. The stream ends with the session.
 #[utoipa::path(
@@ -39,59 +39,59 @@ pub(crate) async fn stream_telemetry(inside: SessionAccess) -> Answer {
     Ok(sse::head().streaming(frames(inside, events).map(Ok::<_, actix_web::Error>)))
 }
 
-/// What ends the frames, when the session does.
-type Ended = Pin<Box<dyn Future<Output = ()>>>;
+/// Resolves some time after the session has ended.
+type SessionEnd = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Frames {
     events: FollowedEvents,
-    ended: Ended,
+    ended: SessionEnd,
 }
 
-/// What comes next.
+/// The next step of the stream.
 enum Next {
     Event(Option<Followed>),
-    Silence,
-    Ended,
+    KeepAlive,
+    End,
 }
 
 fn frames(inside: SessionAccess, events: FollowedEvents) -> impl Stream<Item = Bytes> {
     let (registry, session) = (inside.services().connections.clone(), inside.session.id);
     let (mut end, mut open) = inside.into_open();
-    let ended: Ended = Box::pin(async move {
+    let ended: SessionEnd = Box::pin(async move {
         let mut reason = end.ended().await;
-        // Another browser is still the same session.
+        // A restarted browser still belongs to the same session.
         while reason == CloseReason::BrowserRestarted {
             (end, open) = registry.register(session);
             reason = end.ended().await;
         }
-        // The session waits for its connections before it says its last word, and that word is for us.
+        // The session waits for its connections before its last event, so this one is released first.
         drop(open);
         if reason != CloseReason::Drain {
-            tokio::time::sleep(LAST_EVENTS).await;
+            tokio::time::sleep(LAST_EVENTS_TIMEOUT).await;
         }
     });
     stream::unfold(Some(Frames { events, ended }), |frames| async move {
         let mut frames = frames?;
         let next = tokio::select! {
             event = frames.events.next() => Next::Event(event),
-            () = &mut frames.ended => Next::Ended,
-            () = tokio::time::sleep(sse::KEEP_ALIVE) => Next::Silence,
+            () = &mut frames.ended => Next::End,
+            () = tokio::time::sleep(sse::KEEP_ALIVE_INTERVAL) => Next::KeepAlive,
         };
         match next {
-            Next::Event(Some(Followed::Event(one))) => Some((frame(&one), Some(frames))),
+            Next::Event(Some(Followed::Event(event))) => Some((frame(&event), Some(frames))),
             Next::Event(Some(Followed::TooSlow)) => {
-                tracing::info!(reason = CloseReason::SlowReader.as_str(), "a stream of telemetry ended");
-                Some((TOO_SLOW, None))
+                tracing::info!(reason = CloseReason::SlowReader.as_str(), "a telemetry stream ended");
+                Some((SLOW_READER_COMMENT, None))
             }
-            Next::Silence => Some((sse::COMMENT, Some(frames))),
-            Next::Event(None) | Next::Ended => None,
+            Next::KeepAlive => Some((sse::KEEP_ALIVE_COMMENT, Some(frames))),
+            Next::Event(None) | Next::End => None,
         }
     })
 }
 
-fn frame(one: &NumberedEvent) -> Bytes {
-    let mut text = format!("id: {}\ndata: ", one.seq);
-    events::write(&mut text, one);
+fn frame(event: &NumberedEvent) -> Bytes {
+    let mut text = format!("id: {}\ndata: ", event.seq);
+    events::write(&mut text, event);
     text.push_str("\n\n");
     text.into()
 }
