@@ -6,7 +6,7 @@ use casement_domain::{
     SessionId,
     session::{Connections, EndReason},
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::relay::{CloseReason, EndSender, EndSignal, end_signal};
 
@@ -39,14 +39,10 @@ impl ConnectionRegistry {
         Self::default()
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock()
-    }
-
     /// Registers a connection. The caller registers first and then checks whether the session is still active, so that
     /// an end in between is seen either in the store or through the signal.
     pub fn register(&self, session: SessionId) -> (EndSignal, Registration) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         let draining = inner.draining;
         let entry = inner.open.entry(session).or_insert_with(|| Entry { end: end_signal().0, connections: 0 });
         entry.connections += 1;
@@ -58,7 +54,7 @@ impl ConnectionRegistry {
 
     /// Closes every connection, present and future, because the server stops. Sessions continue.
     pub fn drain(&self) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         inner.draining = true;
         for entry in inner.open.values() {
             entry.end.end(CloseReason::Drain);
@@ -68,25 +64,25 @@ impl ConnectionRegistry {
     /// Returns the number of open connections of a session.
     #[must_use]
     pub fn count(&self, session: SessionId) -> usize {
-        self.inner().open.get(&session).map_or(0, |entry| entry.connections)
+        self.0.lock().open.get(&session).map_or(0, |entry| entry.connections)
     }
 
     /// Returns the number of open connections of all sessions.
     #[must_use]
     pub fn total(&self) -> usize {
-        self.inner().open.values().map(|entry| entry.connections).sum()
+        self.0.lock().open.values().map(|entry| entry.connections).sum()
     }
 }
 
 impl Connections for ConnectionRegistry {
     fn close(&self, session: SessionId, reason: EndReason) {
-        if let Some(entry) = self.inner().open.get(&session) {
+        if let Some(entry) = self.0.lock().open.get(&session) {
             entry.end.end(close_reason(reason));
         }
     }
 
     fn restarted(&self, session: SessionId) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         let draining = inner.draining;
         if let Some(entry) = inner.open.get_mut(&session) {
             let next_end = end_signal().0;
@@ -115,7 +111,7 @@ fn close_reason(reason: EndReason) -> CloseReason {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut inner = self.registry.inner();
+        let mut inner = self.registry.0.lock();
         let Some(entry) = inner.open.get_mut(&self.session) else { return };
         entry.connections -= 1;
         if entry.connections == 0 {

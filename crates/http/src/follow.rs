@@ -89,33 +89,23 @@ impl From<Line> for LogBody {
     }
 }
 
-/// Streams the events of `follower` as a response, with a heartbeat after each silent interval. It ends with the
-/// follower.
+/// Streams the events of `follower` as a response, with a heartbeat after each silent interval. It ends with the follower.
 pub(crate) fn answer(follower: Follower, clock: Arc<dyn Clock>) -> HttpResponse {
-    let events = stream::unfold(Some(follower), |follower| async move {
-        let mut follower = follower?;
-        match follower.next().await {
-            Ok(Some(event)) => Some((Ok(event), Some(follower))),
-            Ok(None) => None,
-            Err(error) => Some((Err(ApiError::from(error)), None)),
+    let events = stream::unfold(follower, |mut follower| async move {
+        follower.next().await.transpose().map(|event| (event.map_err(ApiError::from), follower))
+    });
+    let now = move || Moment(clock.now());
+    let heartbeat = now.clone();
+    let frames = sse::until_error(events).map(move |event| match event {
+        Ok(event) => frame(event, now()),
+        Err(error) => {
+            tracing::info!(error = error.chain(), "an event stream ended with an error");
+            sse::frame(&DeploymentEventBody::Error { timestamp: now(), error: error.to_body() })
         }
     });
-    let frames = stream::unfold(Some((Box::pin(events), clock)), |state| async move {
-        let (mut events, clock) = state?;
-        let Ok(next) = tokio::time::timeout(sse::KEEP_ALIVE_INTERVAL, events.next()).await else {
-            let timestamp = Moment(clock.now());
-            return Some((sse::frame(&DeploymentEventBody::SseHeartbeat { timestamp }), Some((events, clock))));
-        };
-        let timestamp = Moment(clock.now());
-        match next? {
-            Ok(event) => Some((frame(event, timestamp), Some((events, clock)))),
-            Err(error) => {
-                tracing::info!(error = error.chain(), "an event stream ended with an error");
-                Some((sse::frame(&DeploymentEventBody::Error { timestamp, error: error.to_body() }), None))
-            }
-        }
-    });
-    sse::head().streaming(frames.map(Ok::<_, actix_web::Error>))
+    sse::response(sse::keep_alive(frames, move || {
+        sse::frame(&DeploymentEventBody::SseHeartbeat { timestamp: heartbeat() })
+    }))
 }
 
 fn frame(event: Followed, timestamp: Moment) -> Bytes {

@@ -111,8 +111,7 @@ fn key(host: &str, port: u16) -> String {
     format!("{}:{port}", host.to_ascii_lowercase())
 }
 
-/// Returns whether the request carries a bearer key or a token. Basic credentials do not count, because a browser
-/// sends those by itself.
+/// Returns whether the request carries a bearer key or a token. Basic credentials do not count, because a browser sends those by itself.
 fn has_explicit_credential(uri: &Uri, headers: &HeaderMap) -> bool {
     let bearer = headers
         .get(header::AUTHORIZATION)

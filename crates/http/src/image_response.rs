@@ -1,10 +1,9 @@
 //! Responses that are held whole in memory, such as images: bounds their number and their time in memory.
 //!
-//! A client that reads slowly, or not at all, keeps its response in memory. Such responses need one of a few slots,
-//! which is acquired before the response is made. Slot and response are released when the response was read, when its
-//! client disconnected, after a maximum time however slowly it is being read, or sooner if nothing of it is read at
-//! all. One session may hold few of the slots, and so may the sessions of one project together, so that a hanging page
-//! does not block other sessions.
+//! A client that reads slowly, or not at all, keeps its response in memory. Such responses need one of a few slots, which is acquired
+//! before the response is made. Slot and response are released when the response was read, when its client disconnected, after a maximum
+//! time however slowly it is being read, or sooner if nothing of it is read at all. One session may hold few of the slots, and so may the
+//! sessions of one project together, so that a hanging page does not block other sessions.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +23,7 @@ use actix_web::{
 };
 use bytes::Bytes;
 use casement_domain::{ProjectId, SessionId, session::Session};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
     task::AbortHandle,
@@ -40,25 +39,11 @@ const CHUNK_BYTES: usize = 32 * 1024;
 /// The time without reading after which a held response is dropped.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-static IMAGE_SLOTS: ResponseSlots = ResponseSlots {
-    available: Semaphore::const_new(8),
-    per_session: 2,
-    per_project: 6,
-    shares: Mutex::new(BTreeMap::new()),
-    wait_timeout: Duration::from_secs(30),
-    hold_timeout: Duration::from_secs(60),
-};
+static IMAGE_SLOTS: ResponseSlots = ResponseSlots::new(8, 2, 6, Duration::from_secs(30));
 
-/// For responses that still come from a site. The request was sent by then, so the client's own timeout is the bound:
-/// `unavailable` would promise that nothing was done.
-static SITE_SLOTS: ResponseSlots = ResponseSlots {
-    available: Semaphore::const_new(16),
-    per_session: 4,
-    per_project: 12,
-    shares: Mutex::new(BTreeMap::new()),
-    wait_timeout: Duration::from_secs(3600),
-    hold_timeout: Duration::from_secs(60),
-};
+/// For responses that still come from a site. The request was sent by then, so the client's own timeout is the bound: `unavailable`
+/// would promise that nothing was done.
+static SITE_SLOTS: ResponseSlots = ResponseSlots::new(16, 4, 12, Duration::from_secs(3600));
 
 /// A number of slots, with the bounds per owner and the timeouts.
 struct ResponseSlots {
@@ -121,6 +106,11 @@ pub(crate) async fn acquire_site_slot(session: &Session) -> Result<ResponseSlot,
 }
 
 impl ResponseSlots {
+    const fn new(count: usize, per_session: usize, per_project: usize, wait_timeout: Duration) -> Self {
+        let (available, shares) = (Semaphore::const_new(count), Mutex::new(BTreeMap::new()));
+        Self { available, per_session, per_project, shares, wait_timeout, hold_timeout: Duration::from_secs(60) }
+    }
+
     async fn acquire(&'static self, session: SessionId, project: ProjectId) -> Result<ResponseSlot, ApiError> {
         timeout(self.wait_timeout, self.permits(session, project)).await.ok().flatten().map_or_else(
             || Err(ApiError::new(Code::Unavailable, "too many large answers are being read right now")),
@@ -141,21 +131,17 @@ impl ResponseSlots {
     }
 
     fn register_user(&'static self, owner: Owner, limit: usize) -> (ShareUser, Arc<Semaphore>) {
-        let mut shares = self.shares();
+        let mut shares = self.shares.lock();
         let share =
             shares.entry(owner).or_insert_with(|| Share { semaphore: Arc::new(Semaphore::new(limit)), users: 0 });
         share.users += 1;
         (ShareUser { slots: self, owner }, Arc::clone(&share.semaphore))
     }
-
-    fn shares(&self) -> MutexGuard<'_, BTreeMap<Owner, Share>> {
-        self.shares.lock()
-    }
 }
 
 impl Drop for ShareUser {
     fn drop(&mut self) {
-        let mut shares = self.slots.shares();
+        let mut shares = self.slots.shares.lock();
         let Some(share) = shares.get_mut(&self.owner) else { return };
         share.users -= 1;
         if share.users == 0 {
@@ -388,7 +374,7 @@ mod tests {
         next(&mut read).await.unwrap().unwrap();
         drop(left);
         assert_eq!(slots.available.available_permits(), 8);
-        assert!(slots.shares().is_empty());
+        assert!(slots.shares.lock().is_empty());
     }
 
     #[tokio::test]
@@ -401,9 +387,9 @@ mod tests {
         assert!(futures_util::poll!(share_waiter.as_mut()).is_pending());
         drop(held);
         drop(slot_waiter);
-        assert_eq!(slots.shares().get(&Owner::Session(session(1))).map(|share| share.users), Some(1));
+        assert_eq!(slots.shares.lock().get(&Owner::Session(session(1))).map(|share| share.users), Some(1));
         drop(share_waiter);
-        assert!(slots.shares().is_empty());
+        assert!(slots.shares.lock().is_empty());
         assert_eq!(slots.available.available_permits(), 1);
     }
 

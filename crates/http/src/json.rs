@@ -1,5 +1,4 @@
-//! Strict JSON of requests: no duplicate keys, bounded nesting, a bounded count of values, and no conversion between
-//! types.
+//! Strict JSON of requests: no duplicate keys, bounded nesting, a bounded count of values, and no conversion between types.
 
 use std::{borrow::Cow, cell::Cell, fmt};
 
@@ -7,8 +6,8 @@ use casement_domain::field::FieldCode;
 use serde::{
     Deserialize, Deserializer,
     de::{
-        DeserializeOwned, DeserializeSeed, EnumAccess, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess,
-        Unexpected, Visitor,
+        DeserializeOwned, DeserializeSeed, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+        Visitor,
         value::{MapDeserializer, SeqDeserializer},
     },
     forward_to_deserialize_any,
@@ -276,8 +275,7 @@ impl<'de> Deserializer<'de> for FieldNames<'_> {
     }
 }
 
-/// A value that deserializes without conversion. The deserializer of `serde_json` would also read an array as a
-/// struct.
+/// A value that deserializes without conversion. The deserializer of `serde_json` would also read an array as a struct.
 struct Strict(Value);
 
 impl Strict {
@@ -342,7 +340,7 @@ impl<'de> Deserializer<'de> for Strict {
         visitor: V,
     ) -> Result<V::Value, InvalidField> {
         match self.0 {
-            Value::String(text) => visitor.visit_enum(VariantName(text)),
+            Value::String(text) => visitor.visit_enum(text.into_deserializer()),
             _ => self.refuse(&"a string"),
         }
     }
@@ -350,40 +348,6 @@ impl<'de> Deserializer<'de> for Strict {
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier ignored_any
-    }
-}
-
-/// An enum value: a variant name.
-struct VariantName(String);
-
-impl<'de> EnumAccess<'de> for VariantName {
-    type Error = InvalidField;
-    type Variant = UnitVariant;
-
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, UnitVariant), InvalidField> {
-        Ok((seed.deserialize(self.0.into_deserializer())?, UnitVariant))
-    }
-}
-
-struct UnitVariant;
-
-impl<'de> serde::de::VariantAccess<'de> for UnitVariant {
-    type Error = InvalidField;
-
-    fn unit_variant(self) -> Result<(), InvalidField> {
-        Ok(())
-    }
-
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, _: S) -> Result<S::Value, InvalidField> {
-        Err(InvalidField::custom("must be a name"))
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, InvalidField> {
-        Err(InvalidField::custom("must be a name"))
-    }
-
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, InvalidField> {
-        Err(InvalidField::custom("must be a name"))
     }
 }
 

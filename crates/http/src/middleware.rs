@@ -1,10 +1,6 @@
 //! The outermost middleware: applies to every request and response, whatever the route.
 
-use std::{
-    panic::AssertUnwindSafe,
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{panic::AssertUnwindSafe, sync::atomic::Ordering, time::Instant};
 
 use actix_web::{
     Error, HttpResponse, ResponseError as _,
@@ -118,8 +114,7 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Counts a refused credential against its address. A client over the limit gets 429; a good credential from the same
-/// address still works.
+/// Counts a refused credential against its address. A client over the limit gets 429; a good credential from the same address still works.
 fn limit_refused_credentials(api: &Api, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
     let challenge = response.headers().get(header::WWW_AUTHENTICATE);
     // A request without a credential does not count.
@@ -133,8 +128,7 @@ fn limit_refused_credentials(api: &Api, response: ServiceResponse<BoxBody>) -> S
     }
 }
 
-/// Moves headers into a map of their own size. The original has room for dozens, which takes kilobytes, and lives as
-/// long as the request.
+/// Moves headers into a map of their own size. The original has room for dozens, which takes kilobytes, and lives as long as the request.
 fn shrink(headers: &mut HeaderMap) {
     let shrunk = HeaderMap::with_capacity(headers.len_keys());
     for (name, value) in std::mem::replace(headers, shrunk) {
@@ -235,43 +229,26 @@ impl RequestFacts {
 
     /// Logs and counts the response in a task of its own, so that the client does not wait for it.
     fn record(&self, route: &str, status: StatusCode) {
-        let entry = LogEntry {
-            method: self.method.clone(),
-            path: self.path.clone(),
-            route: route.to_owned(),
-            status,
-            elapsed: self.started.elapsed(),
+        let (method, path, route) = (self.method.clone(), self.path.clone(), route.to_owned());
+        let elapsed = self.started.elapsed();
+        let task = async move {
+            tracing::info!(
+                %method,
+                route,
+                %path,
+                status = status.as_u16(),
+                elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+                "request completed"
+            );
+            let labels = [
+                ("route", route),
+                ("method", method_label(&method).to_owned()),
+                ("status", status.as_u16().to_string()),
+            ];
+            counter!("casement_http_requests_total", &labels).increment(1);
+            histogram!("casement_http_request_seconds", &labels[..2]).record(elapsed.as_secs_f64());
         };
-        actix_web::rt::spawn(async move { entry.write() }.in_current_span());
-    }
-}
-
-/// One response for the log and the metrics.
-struct LogEntry {
-    method: Method,
-    path: String,
-    route: String,
-    status: StatusCode,
-    elapsed: Duration,
-}
-
-impl LogEntry {
-    fn write(self) {
-        tracing::info!(
-            method = %self.method,
-            route = self.route,
-            path = %self.path,
-            status = self.status.as_u16(),
-            elapsed_ms = u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
-            "request completed"
-        );
-        let labels = [
-            ("route", self.route),
-            ("method", method_label(&self.method).to_owned()),
-            ("status", self.status.as_u16().to_string()),
-        ];
-        counter!("casement_http_requests_total", &labels).increment(1);
-        histogram!("casement_http_request_seconds", &labels[..2]).record(self.elapsed.as_secs_f64());
+        actix_web::rt::spawn(task.in_current_span());
     }
 }
 

@@ -200,8 +200,7 @@ fn parse_bare(response: &[u8]) -> Option<(Code, &'static str)> {
     }
 }
 
-/// Returns the length of `bytes` without a response of the parser at the end: the parser may append its own to a
-/// handler's.
+/// Returns the length of `bytes` without a response of the parser at the end: the parser may append its own to a handler's.
 fn without_bare_end(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(MAX_BARE_BYTES);
     let begins = bytes[from..].windows(9).rposition(|window| window == b"HTTP/1.1 ").map(|at| from + at);

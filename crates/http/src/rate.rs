@@ -51,8 +51,7 @@ impl<K: Hash + Eq + Clone> Rate<K> {
 
 /// A bucket of tokens per address. All addresses of one IPv6 /64 network share a bucket.
 pub(crate) struct AddressRate {
-    /// A fixed number of buckets, whatever the number of addresses. Several addresses may share one; clients cannot
-    /// choose which.
+    /// A fixed number of buckets, whatever the number of addresses. Several addresses may share one; clients cannot choose which.
     rate: Rate<u16>,
     hasher: RandomState,
 }

@@ -13,7 +13,7 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 use metrics::counter;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{audit::TrustedProxies, rate::network};
 
@@ -62,16 +62,12 @@ impl Heads {
         Arc::new(Self { max_total, max_per_address, trusted, pending: Mutex::default() })
     }
 
-    fn pending(&self) -> MutexGuard<'_, PendingHeads> {
-        self.pending.lock()
-    }
-
     /// Registers a connection that waits for a head, and closes the oldest one if that exceeds a bound.
     pub(crate) fn register(self: &Arc<Self>, from: Option<IpAddr>) -> PendingHead {
         let bounded = from.map(|from| from.to_canonical()).filter(|from| !self.trusted.contains(*from));
         let from = bounded.map(network);
         let closing = Arc::<CloseSignal>::default();
-        let mut pending = self.pending();
+        let mut pending = self.pending.lock();
         let number = pending.next_number;
         pending.next_number += 1;
         pending.all.insert(number, (from, Arc::clone(&closing)));
@@ -120,7 +116,7 @@ impl PendingHead {
 
 impl Drop for PendingHead {
     fn drop(&mut self) {
-        self.heads.pending().remove(self.number);
+        self.heads.pending.lock().remove(self.number);
     }
 }
 
@@ -158,7 +154,7 @@ mod tests {
         let many: Vec<_> = (0..20).map(|n| heads.register(address(n))).collect();
         assert_eq!(closed(&many), [0, 1, 2, 3]);
         drop(many);
-        let pending = heads.pending();
+        let pending = heads.pending.lock();
         assert!(pending.all.is_empty() && pending.by_address.is_empty());
     }
 

@@ -48,8 +48,7 @@ const DRAIN_TIMEOUT_SECONDS: u64 = 30;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that a connection has to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time that a connection may stay idle between two requests; longer than the connection pools of common clients
-/// keep theirs.
+/// The time that a connection may stay idle between two requests; longer than the connection pools of common clients keep theirs.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 /// The bounds of the connections that a worker serves at a time.
 const MIN_CONNECTIONS: u64 = 512;
@@ -71,25 +70,11 @@ pub struct Server {
 /// The listener's address cannot be read, or its workers cannot be started.
 pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::Result<Server> {
     let local = listener.local_addr()?;
-    let draining = Arc::<AtomicBool>::default();
-    let connections = services.connections.clone();
-    let api = Data::new(Api {
-        hosts: Hosts::new(&config.public_url, local, &config.extra_hosts),
-        public_url: config.public_url,
-        trusted_proxies: TrustedProxies::new(config.trusted_proxies, config.sandbox_addresses),
-        cors: Cors::new(&config.cors_origins),
-        rate: Rate::new(config.rate_limit.map(Quota::per_second), "this key calls too often"),
-        refused: AddressRate::new(
-            refused_credentials_quota(config.refused_limit),
-            "too many refused credentials came from this address",
-        ),
-        sign_ins: SignIns::new(),
-        classic_sessions: ClassicSessions::default(),
-        services: Arc::new(services),
-        draining: draining.clone(),
-    });
-    let per_worker = connections_per_worker(getrlimit(Resource::Nofile).current, config.workers);
-    let heads = Heads::new(per_worker * config.workers.max(1), api.trusted_proxies.clone());
+    let (workers, connections) = (config.workers, services.connections.clone());
+    let api = Data::new(build_api(config, services, local));
+    let draining = api.draining.clone();
+    let per_worker = connections_per_worker(getrlimit(Resource::Nofile).current, workers);
+    let heads = Heads::new(per_worker * workers.max(1), api.trusted_proxies.clone());
     let stopping = CancellationToken::new();
     let stop_signal = stopping.clone();
     let app = move || {
@@ -122,7 +107,7 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
         fn_service(accept).and_then(http)
     };
     let server = actix_server::Server::build()
-        .workers(config.workers)
+        .workers(workers)
         .max_concurrent_connections(per_worker)
         .shutdown_timeout(DRAIN_TIMEOUT_SECONDS)
         .disable_signals()
@@ -131,6 +116,25 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
     let handle = server.handle();
     let done = tokio::spawn(server);
     Ok(Server { handle, done, stopping, draining, connections, local })
+}
+
+/// Builds the shared state of the server.
+fn build_api(config: Config, services: Services, local: std::net::SocketAddr) -> Api {
+    Api {
+        hosts: Hosts::new(&config.public_url, local, &config.extra_hosts),
+        public_url: config.public_url,
+        trusted_proxies: TrustedProxies::new(config.trusted_proxies, config.sandbox_addresses),
+        cors: Cors::new(&config.cors_origins),
+        rate: Rate::new(config.rate_limit.map(Quota::per_second), "this key calls too often"),
+        refused: AddressRate::new(
+            refused_credentials_quota(config.refused_limit),
+            "too many refused credentials came from this address",
+        ),
+        sign_ins: SignIns::new(),
+        classic_sessions: ClassicSessions::default(),
+        services: Arc::new(services),
+        draining: Arc::default(),
+    }
 }
 
 fn refused_credentials_quota(per_second: NonZeroU32) -> Quota {
@@ -152,9 +156,8 @@ impl Server {
         self.local
     }
 
-    /// Stops accepting work, lets running requests finish for at most 30 s, closes every WebSocket with the reason
-    /// `drain`, and returns when no connection is open. Waiters are woken by the program that calls this; sessions
-    /// continue.
+    /// Stops accepting work, lets running requests finish for at most 30 s, closes every WebSocket with the reason `drain`, and returns
+    /// when no connection is open. Waiters are woken by the program that calls this; sessions continue.
     ///
     /// # Errors
     /// The server failed before.

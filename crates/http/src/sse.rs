@@ -13,31 +13,59 @@ use crate::caller::SessionAccess;
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 pub(crate) const KEEP_ALIVE_COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-/// Streams the events as the body of a response. The stream ends with the events, with the first error, which a
-/// comment states, or with the session.
+/// Streams the events as the body of a response. The stream ends with the events, with the first error, which a comment states, or with
+/// the session.
 pub(crate) fn answer<T: Serialize>(
     inside: SessionAccess,
     events: impl Stream<Item = Result<T, OperationError>> + 'static,
 ) -> HttpResponse {
     let (end, open) = inside.into_open();
     let ended = Box::pin(async move { end.ended().await });
-    let frames = stream::unfold(Some((Box::pin(events), open)), |state| async move {
-        let (mut events, open) = state?;
-        match tokio::time::timeout(KEEP_ALIVE_INTERVAL, events.next()).await {
-            Err(_) => Some((KEEP_ALIVE_COMMENT, Some((events, open)))),
-            Ok(Some(Ok(event))) => Some((frame(&event), Some((events, open)))),
-            Ok(Some(Err(error))) => {
-                tracing::debug!(%error, "a stream of events ended");
-                Some((error_comment(&error), None))
-            }
-            Ok(None) => None,
-        }
+    let frames = until_error(events).map(move |event| {
+        // The connection counts as open while the stream exists.
+        let _open = &open;
+        event.map_or_else(
+            |error| {
+                tracing::debug!(%error, "an event stream ended with an error");
+                error_comment(&error)
+            },
+            |event| frame(&event),
+        )
     });
-    head().streaming(frames.take_until(ended).map(Ok::<_, actix_web::Error>))
+    response(keep_alive(frames, || KEEP_ALIVE_COMMENT).take_until(ended))
+}
+
+/// Responds with a stream of frames.
+pub(crate) fn response(frames: impl Stream<Item = Bytes> + 'static) -> HttpResponse {
+    head().streaming(frames.map(Ok::<_, actix_web::Error>))
+}
+
+/// Adds a keep-alive frame after each silent interval.
+pub(crate) fn keep_alive(
+    frames: impl Stream<Item = Bytes>,
+    keep_alive_frame: impl Fn() -> Bytes,
+) -> impl Stream<Item = Bytes> {
+    stream::unfold((Box::pin(frames), keep_alive_frame), |(mut frames, keep_alive_frame)| async move {
+        let frame = match tokio::time::timeout(KEEP_ALIVE_INTERVAL, frames.next()).await {
+            Ok(frame) => frame?,
+            Err(_) => keep_alive_frame(),
+        };
+        Some((frame, (frames, keep_alive_frame)))
+    })
+}
+
+/// Ends a stream after its first error.
+pub(crate) fn until_error<T, E>(items: impl Stream<Item = Result<T, E>>) -> impl Stream<Item = Result<T, E>> {
+    stream::unfold(Some(Box::pin(items)), |items| async move {
+        let mut items = items?;
+        let item = items.next().await?;
+        let rest = item.is_ok().then_some(items);
+        Some((item, rest))
+    })
 }
 
 /// Starts a response with the headers of an event stream.
-pub(crate) fn head() -> HttpResponseBuilder {
+fn head() -> HttpResponseBuilder {
     let mut response = HttpResponse::Ok();
     response
         .content_type("text/event-stream")

@@ -6,9 +6,8 @@ use futures_util::{Stream, StreamExt as _, stream};
 
 use crate::{caller::SessionAccess, error::ApiError};
 
-/// Streams `content` as the body of a response. Backpressure applies: content is read only as fast as the client
-/// reads. A failure or the end of the session aborts the connection, so that a client never takes a part for the
-/// whole.
+/// Streams `content` as the body of a response. Backpressure applies: content is read only as fast as the client reads. A failure or the
+/// end of the session aborts the connection, so that a client never takes a part for the whole.
 pub(crate) fn answer(
     mut response: HttpResponseBuilder,
     inside: SessionAccess,

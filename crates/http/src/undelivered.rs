@@ -26,8 +26,7 @@ impl UndeliveredSession {
         &self.session
     }
 
-    /// Sends the response. The session is returned as well if the connection ends before the client's machine has the
-    /// response.
+    /// Sends the response. The session is returned as well if the connection ends before the client's machine has the response.
     pub(crate) fn deliver(self, receipt: DeliveryReceipt, response: HttpResponse) -> HttpResponse {
         self.deliver_then(receipt, response, || {})
     }

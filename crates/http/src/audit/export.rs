@@ -69,8 +69,7 @@ fn lines<W: Write>(mut output: W, records: Vec<AuditRecord>) -> std::io::Result<
     Ok(output)
 }
 
-/// Streams batches of records. They are read on `runtime`, one batch ahead of the reader, once the first one is
-/// polled.
+/// Streams batches of records. They are read on `runtime`, one batch ahead of the reader, once the first one is polled.
 fn read(chunk: AuditChunk, runtime: Handle) -> impl Stream<Item = Result<Vec<AuditRecord>, StoreError>> {
     let start = async move {
         let (sender, receiver) = mpsc::channel(1);
@@ -94,8 +93,7 @@ async fn send(mut chunk: AuditChunk, sender: mpsc::Sender<Result<Vec<AuditRecord
     }
 }
 
-/// Streams the file. The next records are read while earlier ones are written; neither starts before the stream is
-/// polled.
+/// Streams the file. The next records are read while earlier ones are written; neither starts before the stream is polled.
 pub(super) fn file(
     chunk: AuditChunk,
     format: Format,

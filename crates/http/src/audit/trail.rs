@@ -189,8 +189,7 @@ pub(crate) async fn begin(request: &HttpRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns whether a call may change something: by its method, or because it opens a socket to a session or sends a
-/// request from one.
+/// Returns whether a call may change something: by its method, or because it opens a socket to a session or sends a request from one.
 fn may_change(request: &HttpRequest) -> bool {
     !is_reading(request.method())
         || request.headers().contains_key(header::UPGRADE)

@@ -74,7 +74,7 @@ pub(crate) async fn follow_auth_connection(caller: Authorized) -> Answer {
         until: Instant::now() + TIMEOUT,
         over: false,
     };
-    Ok(sse::head().streaming(frames(state).map(Ok::<_, actix_web::Error>)))
+    Ok(sse::response(frames(state)))
 }
 
 struct Following {

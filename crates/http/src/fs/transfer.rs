@@ -199,8 +199,7 @@ pub(crate) async fn write_file(mut inside: SessionAccess) -> Answer {
     upload_response(written, Some(body_end)).await
 }
 
-/// Responds to an upload. An error is sent after the whole body was received, because few clients read a response
-/// earlier.
+/// Responds to an upload. An error is sent after the whole body was received, because few clients read a response earlier.
 pub(crate) async fn upload_response(result: Result<(), OperationError>, body_end: Option<BodyEnd>) -> Answer {
     if let (Err(_), Some(body_end)) = (&result, body_end) {
         body_end.wait().await;

@@ -1,5 +1,4 @@
-//! The keys that a viewer holds on a display: a key that goes down on the viewer's keyboard stays down there until it
-//! goes up.
+//! The keys that a viewer holds on a display: a key that goes down on the viewer's keyboard stays down there until it goes up.
 //!
 //! The page names a key by its meaning in the viewer's layout and by its physical position. Down and up are matched by
 //! the position, because the meaning may have changed in between, for example when Shift went up first.

@@ -22,8 +22,7 @@ const MAX_PROBES: usize = 20;
 /// The size and frame interval of a screencast that only reports whether the tab is in front.
 const PROBE_SIDE: u32 = 64;
 const PROBE_FRAME_INTERVAL: u32 = 1_000_000;
-/// The maximum count of pending commands. Many new tabs cause as many commands; a browser that responds to none is
-/// unusable.
+/// The maximum count of pending commands. Many new tabs cause as many commands; a browser that responds to none is unusable.
 const MAX_PENDING_COMMANDS: usize = 1024;
 
 /// A command whose response is pending.
@@ -89,8 +88,7 @@ impl Screencast {
         self.current.as_ref().map(|current| current.tab.as_str())
     }
 
-    /// Requests the titles of the tabs: events report navigations, and a page sets its title later. One request at a
-    /// time.
+    /// Requests the titles of the tabs: events report navigations, and a page sets its title later. One request at a time.
     pub(super) async fn request_titles(&mut self) -> Result<(), Disconnected> {
         if self.pending.values().any(|pending| matches!(pending, PendingCommand::Titles)) {
             return Ok(());
@@ -280,8 +278,7 @@ impl Screencast {
         self.size = TabSize { width: side("deviceWidth"), height: side("deviceHeight") };
         let jpeg = params["data"].as_str().and_then(|data| STANDARD.decode(data).ok());
         self.in_flight += 1;
-        // The browser creates the next frame when this one is acknowledged: a slow page gets fewer frames, never
-        // outdated ones.
+        // The browser creates the next frame when this one is acknowledged: a slow page gets fewer frames, never outdated ones.
         let number = params["sessionId"].as_u64().unwrap_or_default();
         if self.in_flight < MAX_IN_FLIGHT {
             self.acknowledge(number).await?;

@@ -1,13 +1,11 @@
-//! Files that a person drops onto the picture: they are uploaded into one directory of the session, and dropped onto
-//! the page from there.
+//! Files that a person drops onto the picture: they are uploaded into one directory of the session, and dropped onto the page from there.
 
 use casement_domain::{
     field::{FieldCode, InvalidInput, InvalidValue},
     fs::AbsolutePath,
 };
 
-/// The directory of the uploads. A user of the live view may write here and drop files from here, and from nowhere
-/// else.
+/// The directory of the uploads. A user of the live view may write here and drop files from here, and from nowhere else.
 const DIRECTORY: &str = "/home/casement/Uploads/";
 /// The maximum name of a file, in bytes.
 const MAX_NAME_BYTES: usize = 255;

@@ -44,8 +44,7 @@ fn connection(request: &HttpRequest) -> Option<AuthConnectionId> {
     request.match_info().get("connection_id")?.parse().ok()
 }
 
-/// Returns the connection, the cookie's key and the login of a request with the page's cookie. The audit record names
-/// the login's project.
+/// Returns the connection, the cookie's key and the login of a request with the page's cookie. The audit record names the login's project.
 async fn holder(api: &Api, request: &HttpRequest) -> Result<(AuthConnectionId, SecretString, HostedFlow), ApiError> {
     let (id, key) = connection(request).zip(cookie::read(api, request)).ok_or_else(not_found)?;
     let hosted = api.services.auth_connections.hosted(id, &key).await?;
@@ -168,8 +167,7 @@ pub(crate) async fn live(api: Data<Api>, request: HttpRequest) -> Answer {
     let url = if running { live_view_url(&api, &hosted.flow).await } else { None };
     let url = url.and_then(|url| url::Url::parse(&url).ok());
     let url = url.ok_or_else(|| ApiError::new(Code::NotFound, "the login has no browser now"))?;
-    // The redirect is relative, so that it keeps the host name of the request; the page embeds nothing of other
-    // origins.
+    // The redirect is relative, so that it keeps the host name of the request; the page embeds nothing of other origins.
     let url = format!("{}?{}", url.path(), url.query().unwrap_or_default());
     let mut response = HttpResponse::SeeOther();
     response.insert_header((header::LOCATION, url)).insert_header((header::CACHE_CONTROL, "no-store"));
@@ -215,7 +213,7 @@ pub(crate) async fn follow(api: Data<Api>, request: HttpRequest) -> Answer {
         has_ended: false,
     };
     let frames = stream::unfold(states, |mut states| async move { states.next().await.map(|frame| (frame, states)) });
-    Ok(sse::head().streaming(frames.map(Ok::<_, actix_web::Error>)))
+    Ok(sse::response(frames))
 }
 
 /// The stream of states of a login for one page.

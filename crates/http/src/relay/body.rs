@@ -47,9 +47,8 @@ enum State {
     Over,
 }
 
-/// One poll drives both directions. actix polls the body when the client's connection accepts more, so a client that
-/// does not read stops the reads from the upstream, and an upstream that does not read stops the reads from the
-/// client.
+/// One poll drives both directions. actix polls the body when the client's connection accepts more, so a client that does not read stops
+/// the reads from the upstream, and an upstream that does not read stops the reads from the client.
 pub(crate) struct RelayBody {
     payload: web::Payload,
     upstream: Upstream,

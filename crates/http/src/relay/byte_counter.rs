@@ -7,8 +7,7 @@ use tracing::Span;
 
 use super::{CloseReason, SendBacklog};
 
-/// A client whose connection ends after it has read nothing for this long counts as a slow reader. Shorter pauses are
-/// common.
+/// A client whose connection ends after it has read nothing for this long counts as a slow reader. Shorter pauses are common.
 const SLOW_READER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Observes the opening and the end of a connection.

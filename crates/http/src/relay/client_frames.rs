@@ -1,5 +1,4 @@
-//! Frames of a client on their way to the browser: checked one by one, and forwarded in pieces that the browser
-//! accepts.
+//! Frames of a client on their way to the browser: checked one by one, and forwarded in pieces that the browser accepts.
 //!
 //! Only frame headers are parsed. The server itself reports protocol violations to the client, because the browser
 //! would just close the connection, which looks like a crash.
@@ -13,9 +12,8 @@ use super::{
     wire::{self, BadFrame, Header, HeaderBuffer},
 };
 
-/// The maximum frame that is forwarded in one piece. Chromium's endpoint holds a whole frame with its header in a
-/// buffer of 100 MiB, so a frame of exactly 100 MiB would not fit. It is a multiple of four, so that the mask
-/// continues unchanged in the next piece.
+/// The maximum frame that is forwarded in one piece. Chromium's endpoint holds a whole frame with its header in a buffer of 100 MiB, so a
+/// frame of exactly 100 MiB would not fit. It is a multiple of four, so that the mask continues unchanged in the next piece.
 const MAX_PIECE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// The state of one client's frames.

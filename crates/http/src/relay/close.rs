@@ -59,46 +59,36 @@ impl CloseReason {
         Self::Policy,
     ];
 
+    /// Returns the WebSocket close code and the reason text.
+    const fn code_and_text(self) -> (u16, &'static str) {
+        match self {
+            Self::Normal => (1000, "normal"),
+            Self::Deleted => (4000, "deleted"),
+            Self::IdleTimeout => (4001, "idle_timeout"),
+            Self::Crashed => (4002, "crashed"),
+            Self::Released => (4003, "released"),
+            Self::BrowserRestarted => (4004, "browser_restarted"),
+            Self::SlowReader => (4005, "slow_reader"),
+            Self::Oom => (4006, "oom"),
+            Self::BrowserClosed => (4007, "browser_closed"),
+            Self::BrowserHung => (4008, "browser_hung"),
+            Self::Drain => (1012, "drain"),
+            Self::MessageTooBig => (1009, "message_too_big"),
+            Self::Protocol => (1002, "protocol_error"),
+            Self::Policy => (1008, "policy"),
+        }
+    }
+
     /// Returns the WebSocket close code.
     #[must_use]
     pub fn code(self) -> u16 {
-        match self {
-            Self::Normal => 1000,
-            Self::Deleted => 4000,
-            Self::IdleTimeout => 4001,
-            Self::Crashed => 4002,
-            Self::Released => 4003,
-            Self::BrowserRestarted => 4004,
-            Self::SlowReader => 4005,
-            Self::Oom => 4006,
-            Self::BrowserClosed => 4007,
-            Self::BrowserHung => 4008,
-            Self::Drain => 1012,
-            Self::MessageTooBig => 1009,
-            Self::Protocol => 1002,
-            Self::Policy => 1008,
-        }
+        self.code_and_text().0
     }
 
     /// Returns the reason text of the close frame, which is also the label in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "normal",
-            Self::Deleted => "deleted",
-            Self::IdleTimeout => "idle_timeout",
-            Self::Crashed => "crashed",
-            Self::Released => "released",
-            Self::BrowserRestarted => "browser_restarted",
-            Self::SlowReader => "slow_reader",
-            Self::Oom => "oom",
-            Self::BrowserClosed => "browser_closed",
-            Self::BrowserHung => "browser_hung",
-            Self::Drain => "drain",
-            Self::MessageTooBig => "message_too_big",
-            Self::Protocol => "protocol_error",
-            Self::Policy => "policy",
-        }
+        self.code_and_text().1
     }
 
     /// Returns the whole close frame, from server to client.

@@ -1,9 +1,8 @@
 //! Detects whether a response has arrived at the client's machine.
 //!
-//! A successful write has only reached the local kernel. The kernel knows what the client's kernel has acknowledged,
-//! and reports it through the socket diagnosis protocol (`sock_diag(7)`). A client that disconnected before the
-//! response came acknowledges nothing: its machine resets the connection. A client that closes after it has read
-//! everything has acknowledged it.
+//! A successful write has only reached the local kernel. The kernel knows what the client's kernel has acknowledged, and reports it through
+//! the socket diagnosis protocol (`sock_diag(7)`). A client that disconnected before the response came acknowledges nothing: its machine
+//! resets the connection. A client that closes after it has read everything has acknowledged it.
 
 use std::{
     cell::RefCell,
@@ -67,9 +66,8 @@ impl DeliveryReceipt {
         }
     }
 
-    /// Notes that everything written until now was passed to the kernel. On the same machine it has arrived by now, if
-    /// it ever does; at a later query, a client that has read it and closed with a reset would look like one that has
-    /// not.
+    /// Notes that everything written until now was passed to the kernel. On the same machine it has arrived by now, if it ever does; at a
+    /// later query, a client that has read it and closed with a reset would look like one that has not.
     pub(crate) fn flushed(&self, connection: impl AsFd) {
         let mut socket = self.0.borrow_mut();
         if matches!(*socket, Tracking::Unflushed) {

@@ -22,8 +22,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::delivery_receipt::{DeliveryReceipt, DeliveryState};
 
-/// The minimum and maximum interval between two queries of the delivery state. The kernel abandons a silent client in
-/// the end.
+/// The minimum and maximum interval between two queries of the delivery state. The kernel abandons a silent client in the end.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -52,8 +51,7 @@ impl<F: FnOnce(bool)> DeliveryReport<F> {
         }
     }
 
-    /// Polls whether the response has arrived. The client does not wait for this, because it has all bytes of the
-    /// announced length.
+    /// Polls whether the response has arrived. The client does not wait for this, because it has all bytes of the announced length.
     fn poll_delivery(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             match self.receipt.state() {
@@ -117,8 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the report for a response. `before` acts on the client before the response is written, `after`
-    /// afterwards.
+    /// Returns the report for a response. `before` acts on the client before the response is written, `after` afterwards.
     fn delivery_report(
         before: impl FnOnce(TcpStream) -> Option<TcpStream>,
         after: impl FnOnce(Option<TcpStream>),

@@ -1,8 +1,7 @@
 //! WebSocket relays between a client and a session's browser.
 //!
-//! actix responds to the upgrade with a streaming body that is the whole relay (see
-//! `docs/decisions/0003-websocket-relay-in-actix.md`): actix provides the backpressure in both directions, and the
-//! relay lives as long as the connection.
+//! actix responds to the upgrade with a streaming body that is the whole relay (see `docs/decisions/0003-websocket-relay-in-actix.md`):
+//! actix provides the backpressure in both directions, and the relay lives as long as the connection.
 
 mod backlog;
 mod body;
@@ -160,8 +159,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Performs the handshake with `upstream`, then accepts the client's. From then on bytes pass; payloads are never
-    /// parsed.
+    /// Performs the handshake with `upstream`, then accepts the client's. From then on bytes pass; payloads are never parsed.
     ///
     /// # Errors
     /// [`RelayError`] when the upstream's handshake fails; no response was sent to the client yet.

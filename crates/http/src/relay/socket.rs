@@ -1,12 +1,10 @@
 //! TCP options of client connections, and the timeouts for clients that do not read.
 //!
-//! The kernel detects a dead peer within ten seconds ([`DEAD_PEER_TIMEOUT`]). It also resets, without a close frame, a
-//! peer that responds but keeps its window closed. So our own timeouts are shorter, in this order: a client that reads
-//! again after [`STALL_TIMEOUT`] is closed as a slow reader; one that has read nothing for [`STUCK_TIMEOUT`] is
-//! disconnected by us, and counted.
+//! The kernel detects a dead peer within ten seconds ([`DEAD_PEER_TIMEOUT`]). It also resets, without a close frame, a peer that responds
+//! but keeps its window closed. So our own timeouts are shorter, in this order: a client that reads again after [`STALL_TIMEOUT`] is closed
+//! as a slow reader; one that has read nothing for [`STUCK_TIMEOUT`] is disconnected by us, and counted.
 //!
-//! Progress is measured in steps of half of [`UNSENT_BYTES`]: a client that reads steadily, at 8 KiB per second or
-//! more, never stalls.
+//! Progress is measured in steps of half of [`UNSENT_BYTES`]: a client that reads steadily, at 8 KiB per second or more, never stalls.
 
 use std::{any::Any, io, time::Duration};
 

@@ -35,9 +35,8 @@ impl Upstream {
         Ok(Self { stream: TcpStream::from_std(stream)? })
     }
 
-    /// Makes one call that moves at most `max` bytes, if the socket is ready for it. A call that moves fewer has
-    /// reached the end of the available data: the socket then counts as not ready, which saves a call that would only
-    /// return `WouldBlock`.
+    /// Makes one call that moves at most `max` bytes, if the socket is ready for it. A call that moves fewer has reached the end of the
+    /// available data: the socket then counts as not ready, which saves a call that would only return `WouldBlock`.
     fn attempt(
         &self,
         interest: Interest,

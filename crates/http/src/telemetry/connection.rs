@@ -17,8 +17,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Cdp,
-    /// WebDriver BiDi. Its events have the types of CDP events and differ in the source, because clients know no
-    /// others.
+    /// WebDriver BiDi. Its events have the types of CDP events and differ in the source, because clients know no others.
     WebDriver,
     LiveView {
         /// The id of the viewer.

@@ -1,10 +1,10 @@
 //! The live stream of telemetry events.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::time::Duration;
 
 use actix_web::web::Bytes;
 use casement_domain::telemetry::{Followed, FollowedEvents, NumberedEvent, Start};
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _};
 
 use super::events::{self, TelemetryEvent};
 use crate::{answer::Answer, caller::SessionAccess, error::ErrorBody, relay::CloseReason, sse};
@@ -36,28 +36,13 @@ pub(crate) async fn stream_telemetry(inside: SessionAccess) -> Answer {
         (None, _) => Start::Now,
     };
     let events = inside.services().telemetry.follow(&inside.session, start).await?;
-    Ok(sse::head().streaming(frames(inside, events).map(Ok::<_, actix_web::Error>)))
-}
-
-/// Resolves some time after the session has ended.
-type SessionEnd = Pin<Box<dyn Future<Output = ()>>>;
-
-struct Frames {
-    events: FollowedEvents,
-    ended: SessionEnd,
-}
-
-/// The next step of the stream.
-enum Next {
-    Event(Option<Followed>),
-    KeepAlive,
-    End,
+    Ok(sse::response(frames(inside, events)))
 }
 
 fn frames(inside: SessionAccess, events: FollowedEvents) -> impl Stream<Item = Bytes> {
     let (registry, session) = (inside.services().connections.clone(), inside.session.id);
     let (mut end, mut open) = inside.into_open();
-    let ended: SessionEnd = Box::pin(async move {
+    let ended = Box::pin(async move {
         let mut reason = end.ended().await;
         // A restarted browser still belongs to the same session.
         while reason == CloseReason::BrowserRestarted {
@@ -70,23 +55,15 @@ fn frames(inside: SessionAccess, events: FollowedEvents) -> impl Stream<Item = B
             tokio::time::sleep(LAST_EVENTS_TIMEOUT).await;
         }
     });
-    stream::unfold(Some(Frames { events, ended }), |frames| async move {
-        let mut frames = frames?;
-        let next = tokio::select! {
-            event = frames.events.next() => Next::Event(event),
-            () = &mut frames.ended => Next::End,
-            () = tokio::time::sleep(sse::KEEP_ALIVE_INTERVAL) => Next::KeepAlive,
-        };
-        match next {
-            Next::Event(Some(Followed::Event(event))) => Some((frame(&event), Some(frames))),
-            Next::Event(Some(Followed::TooSlow)) => {
-                tracing::info!(reason = CloseReason::SlowReader.as_str(), "a telemetry stream ended");
-                Some((SLOW_READER_COMMENT, None))
-            }
-            Next::KeepAlive => Some((sse::KEEP_ALIVE_COMMENT, Some(frames))),
-            Next::Event(None) | Next::End => None,
+    let frames = sse::until_error(events.map(|event| match event {
+        Followed::Event(event) => Ok(frame(&event)),
+        Followed::TooSlow => {
+            tracing::info!(reason = CloseReason::SlowReader.as_str(), "a telemetry stream ended");
+            Err(SLOW_READER_COMMENT)
         }
-    })
+    }));
+    let frames = frames.map(|frame| frame.unwrap_or_else(|comment| comment));
+    sse::keep_alive(frames, || sse::KEEP_ALIVE_COMMENT).take_until(ended)
 }
 
 fn frame(event: &NumberedEvent) -> Bytes {

@@ -1,9 +1,8 @@
 //! Authenticates requests of the web interface by cookie in place of an API key.
 //!
-//! A browser sends a cookie by itself, so it proves identity but not intent. Four measures, each of which would
-//! suffice: the cookie is `SameSite=Strict`; the browser's statement of a request's origin (`Sec-Fetch-Site`,
-//! `Origin`) must be this very origin; a request that changes something carries a token that only our own pages can
-//! read; and no response here allows another site to read it.
+//! A browser sends a cookie by itself, so it proves identity but not intent. Four measures, each of which would suffice: the cookie is
+//! `SameSite=Strict`; the browser's statement of a request's origin (`Sec-Fetch-Site`, `Origin`) must be this very origin; a request that
+//! changes something carries a token that only our own pages can read; and no response here allows another site to read it.
 
 use actix_web::{
     HttpRequest,

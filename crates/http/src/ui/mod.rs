@@ -1,8 +1,7 @@
 //! The web interface: pages for people, at `/ui`.
 //!
-//! The pages are the same for everybody. They read data under `/ui/api`, where some of the API's own handlers respond
-//! (see `routes`). There, and nowhere else, a cookie replaces an API key: `guard` checks it, `sign_ins` stores the
-//! sign-ins.
+//! The pages are the same for everybody. They read data under `/ui/api`, where some of the API's own handlers respond (see `routes`).
+//! There, and nowhere else, a cookie replaces an API key: `guard` checks it, `sign_ins` stores the sign-ins.
 
 mod assets;
 mod guard;

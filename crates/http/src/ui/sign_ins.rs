@@ -5,7 +5,7 @@ use std::{collections::HashMap, net::IpAddr, num::NonZeroU32};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use casement_domain::{ApiKeyId, Entropy, MonotonicTime};
 use governor::Quota;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};
 
@@ -53,10 +53,6 @@ impl SignIns {
         Self { open: Mutex::default(), attempts }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<CookieHash, SignIn>> {
-        self.open.lock()
-    }
-
     /// Counts an attempt to sign in.
     ///
     /// # Errors
@@ -76,7 +72,7 @@ impl SignIns {
         let secret = || URL_SAFE_NO_PAD.encode(entropy.secret_bytes());
         let (cookie, token) = (secret(), secret());
         let sign_in = SignIn { key, token, started_at, started: now, last_used: now };
-        let mut open = self.open();
+        let mut open = self.open.lock();
         open.retain(|_, other| other.is_valid(now));
         make_room(&mut open, MAX_PER_KEY, |other| other.key == key);
         make_room(&mut open, MAX_TOTAL, |_| true);
@@ -86,7 +82,7 @@ impl SignIns {
 
     /// Returns the sign-in of a cookie and marks it as used.
     pub(super) fn find(&self, cookie: &str, now: MonotonicTime) -> Option<SignIn> {
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let hash = hash(cookie);
         let sign_in = open.get_mut(&hash)?;
         if !sign_in.is_valid(now) {
@@ -99,12 +95,12 @@ impl SignIns {
 
     /// Signs out.
     pub(super) fn end(&self, cookie: &str) {
-        self.open().remove(&hash(cookie));
+        self.open.lock().remove(&hash(cookie));
     }
 
     /// Signs out all sign-ins with this key.
     pub(super) fn end_all_with_key(&self, key: ApiKeyId) {
-        self.open().retain(|_, sign_in| sign_in.key != key);
+        self.open.lock().retain(|_, sign_in| sign_in.key != key);
     }
 }
 
@@ -195,7 +191,7 @@ mod tests {
         for number in 10..2000 {
             sign_ins.begin(key(number), &entropy, NOON, START + Duration::seconds(4));
         }
-        assert_eq!(sign_ins.open().len(), MAX_TOTAL);
+        assert_eq!(sign_ins.open.lock().len(), MAX_TOTAL);
     }
 
     #[test]

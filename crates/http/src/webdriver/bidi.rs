@@ -130,8 +130,7 @@ struct Binding {
     chromedriver: Messages,
     /// The `id` of a pending `session.new`. While it is set, no further message of the client is handled.
     pending_session: Option<Value>,
-    /// The bytes of commands that chromedriver has not accepted yet. While there are any, no further message of the
-    /// client is handled.
+    /// The bytes of commands that chromedriver has not accepted yet. While there are any, no further message of the client is handled.
     outgoing: BytesMut,
     steps: VecDeque<Step>,
     webdriver_url: Url,
@@ -209,8 +208,7 @@ impl Binding {
         }
     }
 
-    /// Forwards a command. It is serialized again from the parsed value, so that chromedriver cannot interpret it
-    /// differently.
+    /// Forwards a command. It is serialized again from the parsed value, so that chromedriver cannot interpret it differently.
     fn command(&mut self, mut command: Value) {
         if command.get("method").and_then(Value::as_str) == Some("session.new") {
             match capabilities::bind(&command["params"], Bidi::Forced) {

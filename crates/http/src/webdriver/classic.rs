@@ -79,8 +79,7 @@ pub enum ClassicError {
 }
 
 impl ClassicRequest {
-    /// Checks a command. `tail` is the path after `…/wd/`, still percent-encoded; `body` has at most
-    /// [`MAX_BODY_BYTES`].
+    /// Checks a command. `tail` is the path after `…/wd/`, still percent-encoded; `body` has at most [`MAX_BODY_BYTES`].
     ///
     /// # Errors
     /// [`ClassicError`] if callers may not use the command, or a new session cannot be bound.

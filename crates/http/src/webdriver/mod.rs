@@ -1,5 +1,4 @@
-//! WebDriver, classic and BiDi. Both reach the chromedriver inside the session and are bound to the browser that runs
-//! there.
+//! WebDriver, classic and BiDi. Both reach the chromedriver inside the session and are bound to the browser that runs there.
 
 mod bidi;
 mod capabilities;

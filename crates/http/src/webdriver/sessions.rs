@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use casement_domain::SessionId;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::WebDriverSessionId;
@@ -33,10 +33,6 @@ struct ReportedSession {
 pub(crate) struct ClassicSessions(Arc<Mutex<OpenSessions>>);
 
 impl ClassicSessions {
-    fn open(&self) -> MutexGuard<'_, OpenSessions> {
-        self.0.lock()
-    }
-
     /// Registers a created session. It ends with its browser at the latest.
     pub(crate) fn created(
         &self,
@@ -46,7 +42,7 @@ impl ClassicSessions {
         (end, registration): (EndSignal, Registration),
         runtime: &Handle,
     ) {
-        let mut open = self.open();
+        let mut open = self.0.lock();
         let by_id = open.entry(session).or_default();
         if by_id.len() >= MAX_REPORTED || by_id.contains_key(&id) {
             return;
@@ -63,14 +59,14 @@ impl ClassicSessions {
 
     /// Counts a command of a session and its response.
     pub(crate) fn answered(&self, session: SessionId, id: &WebDriverSessionId) {
-        if let Some(reported) = self.open().get_mut(&session).and_then(|by_id| by_id.get_mut(id)) {
+        if let Some(reported) = self.0.lock().get_mut(&session).and_then(|by_id| by_id.get_mut(id)) {
             reported.messages += 2;
         }
     }
 
     /// Removes a session that has ended, for the server's reason or by its client.
     pub(crate) fn ended(&self, session: SessionId, id: &WebDriverSessionId, reason: Option<CloseReason>) {
-        let mut open = self.open();
+        let mut open = self.0.lock();
         let Some(by_id) = open.get_mut(&session) else { return };
         let reported = by_id.remove(id);
         if by_id.is_empty() {

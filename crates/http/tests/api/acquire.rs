@@ -207,8 +207,7 @@ async fn a_lease_for_a_disconnected_caller_is_returned() {
     until("given back", || back.load(Ordering::SeqCst)).await;
 }
 
-/// The caller disconnects while its ticket is read: a transaction locks the row and must end before the ticket can
-/// leave.
+/// The caller disconnects while its ticket is read: a transaction locks the row and must end before the ticket can leave.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_disconnects_while_its_ticket_is_read_leaves_the_queue() {
     let turn = Arc::new(Semaphore::new(0));

@@ -220,8 +220,7 @@ async fn commands_to_an_unresponsive_browser_are_bounded() {
     let server = Server::start().await;
     let (mut client, browser) = pair(&server, "view").await;
     let (mut sink, mut messages) = browser.split();
-    // Each tab opens after the command for the last one: so none is in flight at the end, and every command is
-    // counted.
+    // Each tab opens after the command for the last one: so none is in flight at the end, and every command is counted.
     let count = async {
         for number in 0..2000 {
             let gone =

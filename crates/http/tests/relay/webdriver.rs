@@ -361,8 +361,7 @@ async fn a_chromedriver_that_ends_with_its_session_closes_with_its_reason() {
     }
 }
 
-/// Returns a client whose command chromedriver does not read completely, both connections, and the length of the
-/// command.
+/// Returns a client whose command chromedriver does not read completely, both connections, and the length of the command.
 async fn clogged(server: &Server) -> (TcpStream, TcpStream, usize) {
     SockRef::from(&server.upstream).set_recv_buffer_size(4096).unwrap();
     server.shared.has_small_buffer.store(true, Ordering::SeqCst);
