@@ -30,7 +30,7 @@ use crate::{
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-/// The longest request line, in bytes, and the longest head, names and values together.
+/// The maximum request line, and the maximum head with names and values together, in bytes.
 const MAX_REQUEST_LINE_BYTES: usize = 16 * 1024;
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The end of the path of the call of which thousands may wait at a time.

@@ -67,7 +67,7 @@ pub struct Server {
 /// Serves the API on `listener`. Must be called on a multi-threaded runtime; the caller handles signals.
 ///
 /// # Errors
-/// The listener's address cannot be read, or its workers cannot be started.
+/// The listener's address cannot be read, or its workers cannot start.
 pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::Result<Server> {
     let local = listener.local_addr()?;
     let (workers, connections) = (config.workers, services.connections.clone());

@@ -1,4 +1,4 @@
-//! Looking at files, and bytes in both directions.
+//! Listing, downloading and uploading files.
 
 use actix_web::{
     HttpResponse,
@@ -24,7 +24,7 @@ use crate::{
     stream as streamed,
 };
 
-/// The most bytes of one upload.
+/// The maximum bytes of one upload.
 pub(crate) const MAX_UPLOAD: u64 = 4 << 30;
 /// The chunks of an upload that may wait for the session.
 const MAX_QUEUED_CHUNKS: usize = 4;

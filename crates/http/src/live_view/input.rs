@@ -23,7 +23,7 @@ pub(super) enum PageMessage {
         w: u32,
         h: u32,
     },
-    /// Bring another tab to the front.
+    /// Brings another tab to the front.
     Tab {
         id: String,
     },

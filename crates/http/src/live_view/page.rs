@@ -1,4 +1,4 @@
-//! The page and its assets, all embedded.
+//! The embedded page and its assets.
 
 use actix_web::{
     HttpResponse,

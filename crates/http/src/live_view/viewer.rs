@@ -1,4 +1,4 @@
-//! One viewer's socket.
+//! The WebSocket of one viewer.
 
 use std::{any::Any, sync::Arc, time::Duration};
 

@@ -29,7 +29,7 @@ use crate::{
     error::{ApiError, Code},
     json, sse,
     state::Api,
-    ui::{add_security_headers, own_page},
+    ui::{add_security_headers, check_own_page},
 };
 
 /// The maximum length of a code; longer ones cannot be valid.
@@ -87,7 +87,7 @@ pub(crate) async fn open(api: Data<Api>, request: HttpRequest) -> Answer {
 
 /// `POST /login/{connection_id}`: exchanges the code in the URL for a cookie.
 pub(crate) async fn enter(api: Data<Api>, request: HttpRequest) -> Answer {
-    own_page(&request)?;
+    check_own_page(&request)?;
     let Some(id) = connection(&request) else { return Ok(page::error_page(LinkError::NotFound)) };
     if has_access(&api, &request, id).await? {
         return Ok(redirect_to_page(id, None));
@@ -161,7 +161,7 @@ pub(crate) async fn asset(request: HttpRequest) -> Answer {
 
 /// `GET /login/{connection_id}/live`: redirects to the live view of the login's browser.
 pub(crate) async fn live(api: Data<Api>, request: HttpRequest) -> Answer {
-    own_page(&request)?;
+    check_own_page(&request)?;
     let (_, _, hosted) = holder(&api, &request).await?;
     let running = hosted.flow.is_running(api.services.clock.now());
     let url = if running { live_view_url(&api, &hosted.flow).await } else { None };
@@ -176,7 +176,7 @@ pub(crate) async fn live(api: Data<Api>, request: HttpRequest) -> Answer {
 
 /// `POST /login/{connection_id}/submit`: submits as the API operation of that name does, authorized by the cookie.
 pub(crate) async fn submit(api: Data<Api>, request: HttpRequest, mut payload: Payload) -> Answer {
-    own_page(&request)?;
+    check_own_page(&request)?;
     let (id, key, _) = holder(&api, &request).await?;
     if request.headers().get(header::CONTENT_TYPE).is_none() {
         return Err(ApiError::new(Code::UnsupportedMediaType, body::NOT_JSON));
@@ -197,7 +197,7 @@ pub(crate) async fn submit(api: Data<Api>, request: HttpRequest, mut payload: Pa
 /// `GET /login/{connection_id}/events`: streams the state of the login, now and after every change, until it has
 /// ended.
 pub(crate) async fn follow(api: Data<Api>, request: HttpRequest) -> Answer {
-    own_page(&request)?;
+    check_own_page(&request)?;
     let (id, key, _) = holder(&api, &request).await?;
     // Subscribes before the state is read, so that no change is missed.
     let changes = api.services.auth_connections.follow(id);

@@ -104,7 +104,7 @@ pub enum RelayError {
     /// The upstream connection failed (503).
     #[error("the browser's connection failed during the handshake")]
     Io(#[from] std::io::Error),
-    /// The upstream refused the handshake (502, or 404 for a WebDriver session that is not there).
+    /// The upstream refused the handshake (502, or 404 for an unknown WebDriver session).
     #[error("the browser refused the WebSocket with status {status}")]
     Refused {
         /// Its HTTP status.

@@ -1,4 +1,4 @@
-//! Calls of the API on a session, told as its events.
+//! API calls on a session, recorded as its telemetry events.
 
 use std::{cell::Cell, collections::HashMap, rc::Rc, sync::LazyLock};
 

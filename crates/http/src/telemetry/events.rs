@@ -1,4 +1,4 @@
-//! Events, page by page.
+//! Telemetry events, page by page.
 
 use std::fmt::Write as _;
 

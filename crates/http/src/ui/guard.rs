@@ -37,7 +37,7 @@ pub(crate) async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Cal
 
 /// Authenticates as [`authenticate`] does, and returns the sign-in as well.
 pub(super) async fn signed_in(api: &Api, request: &HttpRequest) -> Result<(Caller, SignIn), ApiError> {
-    own_page(request)?;
+    check_own_page(request)?;
     let cookie = cookie(api, request).ok_or_else(|| ApiError::unauthorized(false))?;
     let refused = || ApiError::unauthorized(true);
     let sign_in = api.sign_ins.find(&cookie, api.services.monotonic.monotonic_now()).ok_or_else(refused)?;
@@ -55,9 +55,11 @@ pub(super) async fn signed_in(api: &Api, request: &HttpRequest) -> Result<(Calle
     }
 }
 
+/// Checks that a request comes from a page of this server.
+///
 /// # Errors
-/// `forbidden` for a request of another site, or one whose browser does not say where it comes from although it should.
-pub(crate) fn own_page(request: &HttpRequest) -> Result<(), ApiError> {
+/// `forbidden` for a request of another site, or of a browser that omits its origin although it should state it.
+pub(crate) fn check_own_page(request: &HttpRequest) -> Result<(), ApiError> {
     let headers = request.headers();
     let has = |name: &str| headers.contains_key(name);
     let is_same_origin = headers.get_all("sec-fetch-site").all(|site| site == "same-origin");

@@ -1,4 +1,4 @@
-//! Signing in and out.
+//! Handlers for signing in and out.
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -9,7 +9,7 @@ use casement_domain::api_key::{AuthenticateError, Caller};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    guard::{cookie, own_page, set_cookie, signed_in},
+    guard::{check_own_page, cookie, set_cookie, signed_in},
     sign_ins::{MAX_DURATION, SignIn},
 };
 use crate::{
@@ -65,7 +65,7 @@ pub(crate) async fn get_sign_in(api: Data<Api>, request: HttpRequest) -> Answer 
 
 /// `POST /ui/session`: signs in with an API key.
 pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: Payload) -> Answer {
-    own_page(&request)?;
+    check_own_page(&request)?;
     api.sign_ins.admit(caller_ip(request.peer_addr(), request.headers(), &api))?;
     let body: SignInRequest = json::read(&body::json_within(MAX_SIGN_IN_BYTES, &request, &mut payload).await?)?;
     let text = body.key.unwrap_or_default();

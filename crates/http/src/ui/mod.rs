@@ -1,4 +1,4 @@
-//! The web interface: pages for people, at `/ui`.
+//! The web interface at `/ui`.
 //!
 //! The pages are the same for everybody. They read data under `/ui/api`, where some of the API's own handlers respond (see `routes`).
 //! There, and nowhere else, a cookie replaces an API key: `guard` checks it, `sign_ins` stores the sign-ins.
@@ -15,7 +15,7 @@ use actix_web::HttpRequest;
 pub use self::pools::{PoolStatus, PoolStatusSource};
 pub(crate) use self::{
     assets::{add_security_headers, asset, home, page},
-    guard::{authenticate, cookies, has_cookie, own_page},
+    guard::{authenticate, check_own_page, cookies, has_cookie},
     handlers::{get_sign_in, sign_in, sign_out},
     pools::list_pools,
     sign_ins::SignIns,

@@ -36,7 +36,7 @@ pub struct ClassicRequest {
 /// The target of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandKind {
-    /// chromedriver itself.
+    /// The status of chromedriver.
     Status,
     /// Creates a session.
     NewSession,

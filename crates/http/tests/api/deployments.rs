@@ -214,7 +214,7 @@ async fn a_source_repository_must_be_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_document_what_they_return() {
+async fn lists_apply_their_filters_and_omit_values() {
     let mut ports = Ports::default();
     ports.deployments.expect_list().times(1).returning(|project, filter, page| {
         assert_eq!((project, page.limit), (project_id(), 1));

@@ -236,7 +236,7 @@ async fn a_form_of_another_site_has_no_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn undecodable_data_is_refused() {
+async fn undecodable_urls_are_refused() {
     let api = TestApi::start(Ports::default());
     for path in ["/browsers/%ff", "/browsers/%zz", "/browsers?limit=%", "/browser_pools/%"] {
         assert_eq!(api.get(path).await.code(), "bad_request", "{path}");

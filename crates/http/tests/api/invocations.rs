@@ -247,7 +247,7 @@ async fn an_unknown_or_foreign_invocation_is_not_found_on_every_route() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_and_streams_document_what_they_return() {
+async fn lists_apply_their_filters_and_streams_send_state_and_logs() {
     let mut ports = Ports::default();
     ports.invocations.expect_list().times(1).returning(|_, filter, _| {
         assert_eq!(filter.status, Some(InvocationStatus::Succeeded));

@@ -35,7 +35,7 @@ async fn metrics_need_the_organizations_own_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_description_lists_the_error_codes_of_each_operation() {
+async fn the_description_lists_the_error_statuses_of_each_operation() {
     let api = TestApi::start(Ports::default());
     let reply = api.request("GET", "/openapi.json", &[], "").await;
     assert_eq!(reply.header("content-type"), Some("application/json"));

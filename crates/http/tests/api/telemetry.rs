@@ -99,7 +99,7 @@ async fn invalid_query_parameters_are_named() {
 }
 
 #[tokio::test]
-async fn an_unavailable_store_is_an_error_and_an_unknown_session_is_not_found() {
+async fn an_unavailable_store_returns_no_events_and_an_unknown_session_is_not_found() {
     let mut store = MockTelemetryStore::new();
     store.expect_page().returning(|_, _| Err(StoreError::unavailable("telemetry.page", "away")));
     let api = TestApi::start(ports(store));
