@@ -1,4 +1,4 @@
-//! A server in this process with the relay's routes, and raw WebSocket peers on both sides of it.
+//! A server in this process with the relay's routes, and raw WebSocket peers on both sides.
 
 use std::{
     net::{SocketAddr, TcpListener as StdListener},
@@ -32,30 +32,30 @@ use tokio::{
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use url::Url;
 
-/// Nothing in these tests takes this long unless it hangs.
+/// The time after which a test counts as hanging.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Awaits, but not for ever.
-pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(TEST_TIMEOUT, what).await.expect("this should have happened by now")
+/// Awaits `future` with a timeout.
+pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(TEST_TIMEOUT, future).await.expect("this should have happened by now")
 }
 
-/// What was told of relays that have ended: the reason, and how many messages had passed.
-type Told = Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>;
+/// The ended relays that were observed: the reason and the count of messages.
+type EndedRelays = Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>;
 
-/// Everything that a handler of the test server needs.
+/// The state of the test server.
 pub(super) struct Shared {
     pub(super) upstream: SocketAddr,
     pub(super) end: EndSender,
     pub(super) limits: Limits,
-    /// Guards alive: relays that count as open.
+    /// The count of open relays.
     pub(super) open: Arc<AtomicUsize>,
-    pub(super) told: Told,
-    /// What live views show in place of a tab.
+    pub(super) ended: EndedRelays,
+    /// The display that live views show in place of a tab.
     pub(super) display: Mutex<Option<WholeDisplay>>,
     pub(super) dialogs: Mutex<Option<PageDialogs>>,
-    /// Whether the kernel keeps next to nothing of what chromedriver does not read.
-    pub(super) narrow: AtomicBool,
+    /// Whether the send buffer to chromedriver is minimal.
+    pub(super) has_small_buffer: AtomicBool,
 }
 
 struct Guard(Arc<AtomicUsize>);
@@ -73,20 +73,20 @@ impl Drop for Guard {
     }
 }
 
-struct Listener(Told);
+struct EndObserver(EndedRelays);
 
-impl RelayObserver for Listener {
+impl RelayObserver for EndObserver {
     fn opened(&self) {}
 
-    fn ended(&self, why: Option<CloseReason>, messages: u64) {
-        self.0.lock().push((why, messages));
+    fn ended(&self, reason: Option<CloseReason>, messages: u64) {
+        self.0.lock().push((reason, messages));
     }
 }
 
-struct To(SocketAddr);
+struct UpstreamConnector(SocketAddr);
 
 #[async_trait]
-impl BrowserConnector for To {
+impl BrowserConnector for UpstreamConnector {
     async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
         std::net::TcpStream::connect(self.0).map_err(|error| ConnectorError::Unavailable(Box::new(error)))
     }
@@ -96,7 +96,7 @@ impl BrowserConnector for To {
     }
 }
 
-/// The running server and the listener that plays the inside of the session.
+/// The running server, and the listener that stands for the browser.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     pub(super) upstream: TcpListener,
@@ -106,7 +106,7 @@ pub(super) struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The future of `stop` only waits; the order is given by the call.
+        // The call stops the server; the future only waits.
         drop(self.handle.stop(false));
     }
 }
@@ -123,10 +123,10 @@ impl Server {
             end: end_signal().0,
             limits,
             open: Arc::default(),
-            told: Arc::default(),
+            ended: Arc::default(),
             display: Mutex::default(),
             dialogs: Mutex::default(),
-            narrow: AtomicBool::default(),
+            has_small_buffer: AtomicBool::default(),
         });
         let data = shared.clone();
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
@@ -155,7 +155,7 @@ impl Server {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// A client and the upstream connection of its relay, both after their handshakes, with what the upstream saw.
+    /// Connects a client and returns it, the upstream connection of its relay and the head that the upstream got.
     pub(super) async fn pair(&self, path: &str) -> (TcpStream, TcpStream, String) {
         let (client, upstream) = tokio::join!(connect(self.address, path, ""), accept(&self.upstream));
         assert!(client.1.starts_with("HTTP/1.1 101"), "{}", client.1);
@@ -163,7 +163,7 @@ impl Server {
     }
 }
 
-/// The address that clients of BiDi are told in these tests.
+/// The URL that BiDi clients get in these tests.
 pub(super) fn public_url() -> Url {
     "wss://casement.test/vm/S/webdriver?jwt=TOKEN".parse().unwrap()
 }
@@ -179,13 +179,13 @@ async fn cdp(request: HttpRequest, payload: web::Payload, shared: web::Data<Shar
     };
     let relay = Relay {
         channel: Channel::Cdp,
-        path: To(shared.upstream).cdp_path().await.unwrap(),
+        path: UpstreamConnector(shared.upstream).cdp_path().await.unwrap(),
         end: shared.end.signal(),
         limits: shared.limits,
         observer: None,
         guard: Guard::new(&shared.open),
     };
-    let upstream = To(shared.upstream).dial(Channel::Cdp).await.unwrap();
+    let upstream = UpstreamConnector(shared.upstream).dial(Channel::Cdp).await.unwrap();
     relay.open(&handshake, payload, upstream).await.unwrap_or_else(failed)
 }
 
@@ -194,11 +194,11 @@ async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Sha
         webdriver_url: public_url(),
         end: shared.end.signal(),
         limits: shared.limits,
-        observer: Some(Box::new(Listener(shared.told.clone()))),
+        observer: Some(Box::new(EndObserver(shared.ended.clone()))),
         guard: Guard::new(&shared.open),
     };
-    let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
-    if shared.narrow.load(Ordering::SeqCst) {
+    let upstream = UpstreamConnector(shared.upstream).dial(Channel::WebDriver).await.unwrap();
+    if shared.has_small_buffer.load(Ordering::SeqCst) {
         SockRef::from(&upstream).set_send_buffer_size(4096).unwrap();
     }
     relay.open(&ClientHandshake::read(&request).unwrap(), payload, upstream).await.unwrap_or_else(failed)
@@ -208,7 +208,7 @@ async fn classic(request: HttpRequest, body: web::Bytes, shared: web::Data<Share
     let tail = request.uri().path().strip_prefix("/wd/").unwrap();
     match ClassicRequest::check(request.method(), tail, body) {
         Ok(command) => {
-            let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
+            let upstream = UpstreamConnector(shared.upstream).dial(Channel::WebDriver).await.unwrap();
             forward(command, upstream, &public_url())
                 .await
                 .map_or_else(|error| ApiError::from(error).error_response(), |answer| answer.response)
@@ -224,7 +224,7 @@ async fn live(
     shared: web::Data<Shared>,
 ) -> HttpResponse {
     let view = LiveView {
-        dial: Arc::new(To(shared.upstream)),
+        connector: Arc::new(UpstreamConnector(shared.upstream)),
         access: if access.as_str() == "drive" { Access::Interact } else { Access::View },
         may_act: Box::new(|| true),
         display: shared.display.lock().clone(),
@@ -237,7 +237,7 @@ async fn live(
     view.open(&request, payload).await.unwrap_or_else(failed)
 }
 
-/// Sends a client's handshake with `extra` header lines; answers the connection and the head of the answer.
+/// Sends a client's handshake with `extra` header lines. Returns the connection and the head of the response.
 pub(super) async fn connect(address: SocketAddr, path: &str, extra: &str) -> (TcpStream, String) {
     let mut client = TcpStream::connect(address).await.unwrap();
     client.set_nodelay(true).unwrap();
@@ -250,7 +250,7 @@ pub(super) async fn connect(address: SocketAddr, path: &str, extra: &str) -> (Tc
     (client, head)
 }
 
-/// Accepts the relay's own handshake.
+/// Accepts the server's handshake.
 pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, String) {
     let (mut upstream, _) = soon(listener.accept()).await.unwrap();
     upstream.set_nodelay(true).unwrap();
@@ -265,10 +265,10 @@ pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, String) {
     (upstream, head)
 }
 
-/// Repeatable chance.
-pub(super) struct Dice(u64);
+/// A reproducible random generator.
+pub(super) struct TestRandom(u64);
 
-impl Dice {
+impl TestRandom {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
