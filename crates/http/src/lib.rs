@@ -22,6 +22,7 @@ mod deployment;
 mod error;
 mod extension;
 mod follow;
+mod from_fields;
 mod fs;
 mod host;
 mod ignored_fields;

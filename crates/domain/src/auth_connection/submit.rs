@@ -18,7 +18,7 @@ const SHOWN: usize = 128;
 
 /// Values and a choice as they came in.
 #[derive(Default)]
-pub struct SubmitInput {
+pub struct SubmitRequest {
     /// By the id of the field.
     pub field_values: Option<BTreeMap<String, SecretString>>,
     /// By the name of the field.
@@ -35,9 +35,9 @@ pub struct SubmitInput {
     pub sso_button_selector: Option<String>,
 }
 
-impl fmt::Debug for SubmitInput {
+impl fmt::Debug for SubmitRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubmitInput").field("choice", &self.selected_choice_id).finish_non_exhaustive()
+        f.debug_struct("SubmitRequest").field("choice", &self.selected_choice_id).finish_non_exhaustive()
     }
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Submission {
     }
 }
 
-impl SubmitInput {
+impl SubmitRequest {
     /// # Errors
     /// What is not waited for, is missing, or excludes another.
     pub(super) fn parse(self, flow: &Flow) -> Result<Submission, InvalidInput> {

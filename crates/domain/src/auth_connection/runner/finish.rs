@@ -14,7 +14,7 @@ use crate::auth_connection::{
     AuthConnection, CollectedCredential, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent,
     FlowFailure, ProfileSavePermission,
 };
-use crate::credential::{CreateCredential, Route, Sites};
+use crate::credential::{NewCredential, Route, Sites};
 use crate::ids::SessionId;
 use crate::session::{IdOrName, SessionState};
 use crate::store_error::StoreError;
@@ -146,13 +146,9 @@ impl FlowRunner {
                 }
                 Some(_) => continue,
                 None => {
-                    let new = CreateCredential {
-                        name: Some(name.clone()),
-                        domain: Some(given.domain.clone()),
-                        values: Some(given.values.clone()),
-                        ..CreateCredential::default()
-                    };
-                    credentials.kept_as_new(scope, new)
+                    let values = Some(given.values.clone());
+                    let new = NewCredential::parse(Some(&name), Some(&given.domain), values, None, None);
+                    new.map_err(Into::into).and_then(|new| credentials.kept_as_new(scope, new))
                 }
             };
             return Ok(kept.ok().map(|kept| (kept, name)));

@@ -6,9 +6,9 @@ use crate::auth_connection::{AuthConnection, Flow, FlowError, FlowFailure, FlowK
 use crate::browser::BrowserPolicy;
 use crate::ids::BrowserId;
 use crate::login_page::{Act, LoginPageError, Reading};
-use crate::profile::{ProfileRef, ProfileRequest};
-use crate::replay::StartReplay;
-use crate::session::{CreateSession, CreateSessionError, EndSessionError, Session, SessionEvent, SessionState};
+use crate::profile::ProfileRequest;
+use crate::reference::Reference;
+use crate::session::{CreateSessionError, EndSessionError, Session, SessionEvent, SessionRequest, SessionState};
 use crate::store_error::StoreError;
 
 impl FlowRunner {
@@ -46,8 +46,8 @@ impl FlowRunner {
             return Ok(Err(FlowFailure::new(FlowError::Internal, "the project was deleted")));
         };
         let scope = Scope { project, unscoped: true, organization_wide: false };
-        let profile = ProfileRef { id: Some(connection.profile.to_string()), name: None };
-        let wish = CreateSession {
+        let profile = Reference { id: Some(connection.profile.to_string()), name: None };
+        let wish = SessionRequest {
             // A person may have to look at it.
             headless: Some(flow.unattended),
             timeout_seconds: Some((Flow::LIFE + Flow::GRACE).whole_seconds()),
@@ -56,7 +56,7 @@ impl FlowRunner {
             proxy: flow.proxy.map(|id| id.to_string()),
             // Whoever is given the live view of the login is not given what else the profile holds.
             browser_policy: Some(BrowserPolicy::of_logins().as_map().clone()),
-            ..CreateSession::default()
+            ..SessionRequest::default()
         };
         match self.connections.deps().sessions.create_as(flow.session, &scope, wish).await {
             Ok(session) => Ok(Ok(session)),
@@ -70,8 +70,8 @@ impl FlowRunner {
 
     /// Records the session, if it can be: a login does not fail for it.
     async fn record(&self, session: &Session) -> Option<crate::ids::ReplayId> {
-        let wish = StartReplay { max_duration_in_seconds: Some(Flow::LIFE.whole_seconds()), ..StartReplay::default() };
-        self.deps.replays.start(session, wish).await.ok().map(|replay| replay.id)
+        let max_duration_in_seconds = Some(Flow::LIFE.whole_seconds());
+        self.deps.replays.start(session, None, max_duration_in_seconds, false).await.ok().map(|replay| replay.id)
     }
 
     /// The session of a flow that goes on; `Err`: it has ended.

@@ -9,7 +9,7 @@ mod stage;
 use casement_domain::SessionId;
 use casement_domain::auth_connection::{
     CollectedCredential, ConnectionStatus, CredentialRef, FlowError, FlowKind, FlowRequirement, FlowSettings,
-    FlowStatus, FlowStep, Memory, ProfileSavePermission, ReauthReason, Settings, SubmitInput,
+    FlowStatus, FlowStep, Memory, ProfileSavePermission, ReauthReason, Settings, SubmitRequest,
 };
 use casement_domain::login_page::{ButtonKind, Frame, HostPattern, LoginPageError, Reading};
 use casement_domain::session::{EndReason, Session, SessionState};
@@ -47,7 +47,7 @@ async fn after_a_deletion_what_was_given_is_kept_nowhere() {
     let mut stage = Play::new().at(plain, takes_all);
     stage.plays().await;
     let values = [("identifier", "ann"), ("password", "right")].map(|(id, value)| (id.to_owned(), value.into()));
-    let input = SubmitInput { field_values: Some(values.into()), ..SubmitInput::default() };
+    let input = SubmitRequest { field_values: Some(values.into()), ..SubmitRequest::default() };
     stage.connections.submit(&scope(), &auth_connection_id(1).to_string(), input).await.expect("taken");
     while stage.flow().post_login_url.is_none() {
         stage.runner.step(stage.flow().id, &mut stage.memory).await.expect("a step");

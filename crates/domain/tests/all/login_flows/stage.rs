@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use casement_domain::auth_connection::{
     AuthConnection, AuthConnectionDeps, AuthConnections, ConnectionStatus, CredentialRef, Flow, FlowBegun, FlowEnd,
     FlowError, FlowKind, FlowRunner, FlowStatus, Memory, MockAuthConnectionRepository, MockExternalCredentials,
-    MockFlowChangeNotifier, MockFlowPictures, Next, ProfileSavePermission, RunnerDeps, SubmitInput,
+    MockFlowChangeNotifier, MockFlowPictures, Next, ProfileSavePermission, RunnerDeps, SubmitRequest,
 };
 use casement_domain::blob::MockBlobStore;
 use casement_domain::credential::{
@@ -463,7 +463,7 @@ impl Stage {
 
     pub(super) async fn submits(&mut self, values: &[(&str, &str)]) -> Flow {
         let values = values.iter().map(|(id, value)| ((*id).to_owned(), SecretString::from(*value))).collect();
-        let input = SubmitInput { field_values: Some(values), ..SubmitInput::default() };
+        let input = SubmitRequest { field_values: Some(values), ..SubmitRequest::default() };
         let id = auth_connection_id(1).to_string();
         self.connections.submit(&scope(), &id, input).await.expect("taken");
         self.plays().await
