@@ -11,7 +11,7 @@ use super::input::{CheckedUpdate, NewConnection, parse_proxy};
 use super::{
     AuthConnection, AuthConnectionRepository, ConnectionFilter, ConnectionRequest, ConnectionStatus, ConnectionStored,
     ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowChangeNotifier, FlowEvent, FlowKind,
-    FlowRefused, FlowSettings, FlowStatus, FlowStep, ProviderScope, Reauth, Settings, Submission, SubmitRequest,
+    FlowRefused, FlowSettings, FlowStatus, ProviderScope, Reauth, Settings, Submission, SubmitRequest,
     TimelineEvent,
 };
 use crate::access::{ProjectArchived, Scope};
