@@ -397,11 +397,11 @@ pub(crate) struct LimitSettings {
 impl LimitSettings {
     /// Returns the organization's limits; unset ones stay as in `current`.
     pub(crate) fn caps(&self, current: Caps) -> Caps {
-        let said = |wish: Option<u32>, current| wish.map_or(current, |most| (most > 0).then_some(most));
+        let limit = |setting: Option<u32>, current| setting.map_or(current, |max| (max > 0).then_some(max));
         Caps {
-            concurrent_sessions: said(self.max_concurrent_sessions, current.concurrent_sessions),
-            pooled_sessions: said(self.max_pooled_sessions, current.pooled_sessions),
-            concurrent_invocations: said(self.max_concurrent_invocations, current.concurrent_invocations),
+            concurrent_sessions: limit(self.max_concurrent_sessions, current.concurrent_sessions),
+            pooled_sessions: limit(self.max_pooled_sessions, current.pooled_sessions),
+            concurrent_invocations: limit(self.max_concurrent_invocations, current.concurrent_invocations),
         }
     }
 }

@@ -129,7 +129,7 @@ impl Job for LoginFlows {
         Duration::from_secs(20)
     }
 
-    async fn woken(&mut self) {
+    async fn wait_until_due(&mut self) {
         self.changes.any.notified().await;
     }
 
