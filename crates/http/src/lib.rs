@@ -23,6 +23,7 @@ mod deployment;
 mod error;
 mod extension;
 mod follow;
+mod from_fields;
 mod fs;
 mod host;
 mod ignored_fields;

@@ -96,11 +96,12 @@ pub(crate) async fn create_deployment(mut caller: Authorized) -> Answer {
 }
 
 async fn create(caller: &Authorized, mut form: Form) -> Answer {
-    let wish = form::wish(&form)?;
+    let request = form::request(&form)?;
     let archive = form.next_file().await?.map(|file| whole(file.boxed(), form));
     let user = caller.user();
-    let made = caller
-        .finish(move |services, scope| async move { services.deployments.create(&scope, user, wish, archive).await });
+    let made = caller.finish(move |services, scope| async move {
+        services.deployments.create(&scope, user, request, archive).await
+    });
     let body = DeploymentBody::from(made.await?);
     Ok(answer::created(&format!("/deployments/{}", body.id()), &body))
 }

@@ -6,7 +6,7 @@ use actix_web::{
     web::Bytes,
 };
 use casement_domain::{
-    fs::{AbsolutePath, Archive, Files, Upload, WriteFile},
+    fs::{AbsolutePath, Archive, Files, Upload},
     session_operation::OperationError,
 };
 use futures_util::{Stream, StreamExt as _, stream};
@@ -195,7 +195,7 @@ pub(crate) async fn write_file(mut inside: SessionAccess) -> Answer {
     let query = inside.query()?;
     let (path, mode) = (query.raw("path")?.map(str::to_owned), query.raw("mode")?.map(str::to_owned));
     let (content, body_end) = inside.body(MAX_UPLOAD)?;
-    let written = inside.services().files.write(&inside.session, WriteFile { path, mode }, content).await;
+    let written = inside.services().files.write(&inside.session, path, mode, content).await;
     upload_response(written, Some(body_end)).await
 }
 

@@ -17,6 +17,8 @@ use casement_domain::{
     store_error::Replaced,
     testing::{leased_session, pool, session_id},
 };
+pub(super) use casement_test_support::until;
+
 use pretty_assertions::assert_eq;
 use serde_json::json;
 use tokio::{
@@ -27,16 +29,6 @@ use tokio::{
 use super::support::{Key, Ports, TestApi, request};
 
 pub(super) const PATH: &str = "/browser_pools/x/acquire";
-
-/// Polls until `done` holds, with a deadline.
-pub(super) async fn until(what: &str, done: impl Fn() -> bool) {
-    let waited = async {
-        while !done() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), waited).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
 
 /// A waiter that the test controls.
 struct ControlledWaiter(Arc<Semaphore>, WaiterEvent);

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, ResponseError as _, dev::ServerHandle, web};
@@ -20,10 +20,12 @@ use casement_http::{
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
+pub(super) use casement_test_support::until as eventually;
+pub(super) use casement_test_support::websocket::{close_payload, frame, frame_header, header, read_frame, read_head};
 use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},
     time::timeout,
 };
@@ -36,15 +38,6 @@ pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Awaits `future` with a timeout.
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(TEST_TIMEOUT, future).await.expect("this should have happened by now")
-}
-
-/// Polls until `condition` holds.
-pub(super) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "never came true: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// The ended relays that were observed: the reason and the count of messages.
@@ -270,82 +263,6 @@ pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, String) {
     );
     upstream.write_all(answer.as_bytes()).await.unwrap();
     (upstream, head)
-}
-
-/// Returns one header of a head.
-pub(super) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(n, _)| n.eq_ignore_ascii_case(name))
-        .map(|(_, v)| v.trim())
-}
-
-/// Reads to the empty line, byte by byte, so that nothing after it is consumed.
-pub(super) async fn read_head(stream: &mut TcpStream) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        assert_eq!(stream.read(&mut byte).await.unwrap(), 1, "the connection ended in its head: {head:?}");
-        head.push(byte[0]);
-    }
-    String::from_utf8(head).unwrap()
-}
-
-/// Encodes a frame; `mask` for those of a client.
-pub(super) fn frame(fin: bool, opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
-    let mut frame = frame_header(fin, opcode, payload.len() as u64, mask.is_some());
-    match mask {
-        Some(mask) => {
-            frame.extend(mask);
-            frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, key)| byte ^ key));
-        }
-        None => frame.extend(payload),
-    }
-    frame
-}
-
-/// Encodes the header of a frame, without the mask's bytes.
-pub(super) fn frame_header(fin: bool, opcode: u8, length: u64, masked: bool) -> Vec<u8> {
-    let mut header = vec![if fin { 0x80 } else { 0 } | opcode];
-    let mask = if masked { 0x80 } else { 0 };
-    match length {
-        0..=125 => header.push(mask | length as u8),
-        126..=0xffff => {
-            header.push(mask | 126);
-            header.extend((length as u16).to_be_bytes());
-        }
-        _ => {
-            header.push(mask | 127);
-            header.extend(length.to_be_bytes());
-        }
-    }
-    header
-}
-
-/// Reads one frame: its opcode and unmasked payload.
-pub(super) async fn read_frame(stream: &mut TcpStream) -> (u8, Vec<u8>) {
-    let mut head = [0; 2];
-    stream.read_exact(&mut head).await.unwrap();
-    let length = match head[1] & 0x7f {
-        126 => u64::from(stream.read_u16().await.unwrap()),
-        127 => stream.read_u64().await.unwrap(),
-        short => u64::from(short),
-    };
-    let mut mask = [0; 4];
-    if head[1] & 0x80 != 0 {
-        stream.read_exact(&mut mask).await.unwrap();
-    }
-    let mut payload = vec![0; usize::try_from(length).unwrap()];
-    stream.read_exact(&mut payload).await.unwrap();
-    for (byte, key) in payload.iter_mut().zip(mask.iter().cycle()) {
-        *byte ^= key;
-    }
-    (head[0] & 0x0f, payload)
-}
-
-/// Returns the payload of a close frame.
-pub(super) fn close_payload(code: u16, reason: &str) -> Vec<u8> {
-    [&code.to_be_bytes(), reason.as_bytes()].concat()
 }
 
 /// A reproducible random generator.
