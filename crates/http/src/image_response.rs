@@ -107,8 +107,14 @@ pub(crate) async fn acquire_site_slot(session: &Session) -> Result<ResponseSlot,
 
 impl ResponseSlots {
     const fn new(count: usize, per_session: usize, per_project: usize, wait_timeout: Duration) -> Self {
-        let (available, shares) = (Semaphore::const_new(count), Mutex::new(BTreeMap::new()));
-        Self { available, per_session, per_project, shares, wait_timeout, hold_timeout: Duration::from_secs(60) }
+        Self {
+            available: Semaphore::const_new(count),
+            per_session,
+            per_project,
+            shares: Mutex::new(BTreeMap::new()),
+            wait_timeout,
+            hold_timeout: Duration::from_secs(60),
+        }
     }
 
     async fn acquire(&'static self, session: SessionId, project: ProjectId) -> Result<ResponseSlot, ApiError> {

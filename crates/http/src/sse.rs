@@ -15,7 +15,7 @@ pub(crate) const KEEP_ALIVE_COMMENT: Bytes = Bytes::from_static(b": keep-alive\n
 
 /// Streams the events as the body of a response. The stream ends with the events, with the first error, which a comment states, or with
 /// the session.
-pub(crate) fn answer<T: Serialize>(
+pub(crate) fn answer<T: Serialize + 'static>(
     inside: SessionAccess,
     events: impl Stream<Item = Result<T, OperationError>> + 'static,
 ) -> HttpResponse {
