@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{AuthConnection, AuthConnectionError, AuthConnections, Flow, SubmitInput};
+use super::{AuthConnection, AuthConnectionError, AuthConnections, Flow, SubmitRequest};
 use crate::clock::Entropy;
 use crate::ids::{AuthConnectionId, ProjectId};
 use crate::store_error::StoreError;
@@ -122,7 +122,7 @@ impl AuthConnections {
         &self,
         id: AuthConnectionId,
         key: &SecretString,
-        input: SubmitInput,
+        input: SubmitRequest,
     ) -> Result<(), AuthConnectionError> {
         let hosted = self.hosted(id, key).await.map_err(|error| match error {
             HandoffError::Store(error) => AuthConnectionError::Store(error),

@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use super::{BrowserPolicy, Viewport};
-use crate::field::{FieldCode, InvalidValue};
+use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::profile::LoadedProfile;
 
@@ -36,9 +36,7 @@ impl StartUrl {
     /// # Errors
     /// `invalid_format` or `too_long`.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        if text.chars().take(8193).count() > 8192 {
-            return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 8192 characters"));
-        }
+        check_max_length(text, 8192)?;
         let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL");
         let (scheme, rest) = text.split_once(':').ok_or_else(bad)?;
         let scheme_is_good = scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -26,7 +26,7 @@ use crate::telemetry;
 
 /// The unchecked request for a lease.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AcquireInput {
+pub struct AcquireRequest {
     /// The wait in seconds, 0 to 3600; default: the time in which the pool fills from empty.
     pub acquire_timeout_seconds: Option<i64>,
     /// Applies to this lease only.
@@ -41,7 +41,7 @@ pub struct AcquireInput {
     pub client_timeout: Option<Duration>,
 }
 
-impl AcquireInput {
+impl AcquireRequest {
     /// The longest wait of an acquire, in seconds.
     pub const MAX_WAIT_SECONDS: u32 = 3600;
 
@@ -170,7 +170,7 @@ impl Leases {
     ///
     /// # Errors
     /// See [`AcquireError`].
-    pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, AcquireError> {
+    pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireRequest) -> Result<Acquired, AcquireError> {
         self.acquire_recorded(scope, which, input, None).await
     }
 
@@ -183,7 +183,7 @@ impl Leases {
         &self,
         scope: &Scope,
         which: &str,
-        input: AcquireInput,
+        input: AcquireRequest,
         record: Option<&PreparedRecord>,
     ) -> Result<Acquired, AcquireError> {
         scope.writable()?;
@@ -262,7 +262,7 @@ impl Leases {
         &self,
         seen: NextBrowser,
         lease: &mut LeaseRequest,
-        input: &AcquireInput,
+        input: &AcquireRequest,
         record: Option<&PreparedRecord>,
     ) -> Result<Option<Session>, AcquireError> {
         let NextBrowser { pool, next } = seen;
@@ -298,7 +298,7 @@ impl Leases {
     }
 
     /// Returns the lease and the wait in seconds, if the caller sets one.
-    fn parse(&self, input: &AcquireInput) -> Result<(LeaseRequest, Option<u32>), AcquireError> {
+    fn parse(&self, input: &AcquireRequest) -> Result<(LeaseRequest, Option<u32>), AcquireError> {
         let CheckedRequest { seconds, name, start_url, tags } = input.parse()?;
         let session = SessionId::mint(self.deps.ids.as_ref());
         Ok((LeaseRequest { session, name, start_url, tags, telemetry: None }, seconds))
@@ -469,7 +469,7 @@ async fn run_until<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Futu
     .await
 }
 
-fn merged_capture(input: &AcquireInput, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
+fn merged_capture(input: &AcquireRequest, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
     telemetry::on_change(input.telemetry.as_ref(), pool.config.telemetry.as_ref())
         .map_err(|bad| InvalidInput::of("telemetry", bad))
 }
