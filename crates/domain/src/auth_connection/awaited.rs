@@ -84,24 +84,24 @@ pub struct RequestedField {
     pub id: String,
     /// The name under which its value is stored.
     pub name: String,
-    /// Its purpose.
-    pub kind: FieldKind,
-    /// Its type of input.
-    pub input: InputKind,
     /// Its label on the page.
     pub label: String,
     /// Its description on the page.
     pub hint: Option<String>,
     /// Its placeholder.
     pub placeholder: Option<String>,
-    /// Its CSS selector, for people.
-    pub selector: String,
-    /// Whether it is required.
-    pub required: bool,
+    /// Its purpose.
+    pub kind: FieldKind,
+    /// Its type of input.
+    pub input: InputKind,
     /// The second factor that it belongs to.
     pub mfa: Option<MfaKind>,
+    /// Whether it is required.
+    pub required: bool,
     /// The allowed values; empty: any value.
     pub options: Vec<String>,
+    /// Its CSS selector, for people.
+    pub selector: String,
 }
 
 /// A choice that a flow waits for. All texts come from the page.
