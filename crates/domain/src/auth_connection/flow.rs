@@ -2,14 +2,15 @@
 
 use time::{Duration, OffsetDateTime};
 
-use super::awaited::words;
 use super::{AuthConnection, ConnectionStatus, CredentialRef, RequestedChoice, RequestedField};
 use crate::ids::{AuthConnectionId, AuthFlowId, CredentialId, NodeId, ProxyId, ReplayId, SessionId};
 use crate::login_page::{HostPattern, Progress};
+use crate::text_enum::text_enum;
 
-words! {
+text_enum! {
     /// What a flow is for.
-    FlowKind {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum FlowKind {
         /// Logs in, with a person at hand.
         Login => "LOGIN",
         /// Logs in with what is stored.
@@ -19,9 +20,10 @@ words! {
     }
 }
 
-words! {
+text_enum! {
     /// Whether a flow goes on.
-    FlowStatus {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum FlowStatus {
         /// It does.
         InProgress => "IN_PROGRESS",
         /// The profile is logged in and saved.
@@ -35,9 +37,10 @@ words! {
     }
 }
 
-words! {
+text_enum! {
     /// Where a flow stands, or stood when it ended.
-    FlowStep {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum FlowStep {
         /// Looks what the page asks for.
         Discovering => "DISCOVERING",
         /// Waits for values or a choice.
@@ -51,9 +54,10 @@ words! {
     }
 }
 
-words! {
+text_enum! {
     /// Why a flow cannot go on; the closed list of `error_code`.
-    FlowError {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum FlowError {
         /// The site refused what was stored, or locked the account.
         CredentialsRejected => "credentials_rejected",
         /// The site asks for something that is not stored, and nobody is there to be asked.

@@ -1,12 +1,13 @@
 //! Whether a connection could log in by itself, as far as can be known without trying.
 
-use super::awaited::words;
 use super::{AuthConnection, CredentialRef, FlowRequirement};
 use crate::credential::{Credential, Sites};
+use crate::text_enum::text_enum;
 
-words! {
+text_enum! {
     /// Why a connection can log in by itself, or why not.
-    ReauthReason {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ReauthReason {
         /// A credential provider is asked.
         ExternalCredential => "external_credential",
         /// There is a credential, and the last login asked for nothing.

@@ -6,6 +6,7 @@ use super::{BrowserPolicy, Viewport};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::profile::LoadedProfile;
+use crate::text_enum::text_enum;
 
 /// What a browser is started as; two browsers of one shape can stand for one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,32 +57,18 @@ impl StartUrl {
     }
 }
 
-/// Where a browser stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BrowserState {
-    /// It is being started for its pool.
-    Warming,
-    /// It is ready, and nobody has it.
-    Idle,
-    /// A session has it.
-    Leased,
-    /// Its sandbox is being ended; after that it is gone.
-    Ending,
-}
-
-impl BrowserState {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Warming, Self::Idle, Self::Leased, Self::Ending];
-
-    /// As it is stored and shown to operators.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Warming => "warming",
-            Self::Idle => "idle",
-            Self::Leased => "leased",
-            Self::Ending => "ending",
-        }
+text_enum! {
+    /// Where a browser stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum BrowserState {
+        /// It is being started for its pool.
+        Warming => "warming",
+        /// It is ready, and nobody has it.
+        Idle => "idle",
+        /// A session has it.
+        Leased => "leased",
+        /// Its sandbox is being ended; after that it is gone.
+        Ending => "ending",
     }
 }
 

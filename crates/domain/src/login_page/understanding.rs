@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use secrecy::SecretString;
 
 use super::{Act, AllowedHosts, Handle, Key, Known, Reading, rules};
+use crate::text_enum::text_enum;
 
 /// What has been done so far in one login. A page that lacks a password field means something else before than after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,42 +128,46 @@ pub struct Field {
     pub origin: String,
 }
 
-/// What a field is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FieldKind {
-    /// Who: a user name, an address of mail, a number of a telephone.
-    Identifier,
-    /// The password.
-    Password,
-    /// A code that was sent to somebody.
-    Code,
-    /// A code that somebody's authenticator shows.
-    TotpCode,
-    /// What such codes are made of.
-    TotpSecret,
-    /// Anything else: a company, a tenant, a date.
-    Text,
+text_enum! {
+    /// What a field is for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum FieldKind {
+        /// Who: a user name, an address of mail, a number of a telephone.
+        Identifier => "identifier",
+        /// The password.
+        Password => "password",
+        /// A code that was sent to somebody.
+        Code => "code",
+        /// A code that somebody's authenticator shows.
+        TotpCode => "totp_code",
+        /// What such codes are made of.
+        TotpSecret => "totp_secret",
+        /// Anything else: a company, a tenant, a date.
+        Text => "text",
+    }
 }
 
-/// What a field looks like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputKind {
-    /// A line.
-    Text,
-    /// An address of mail.
-    Email,
-    /// A password.
-    Password,
-    /// A number of a telephone.
-    Tel,
-    /// A number.
-    Number,
-    /// An address of the web.
-    Url,
-    /// A code.
-    Code,
-    /// A code of an authenticator.
-    Totp,
+text_enum! {
+    /// What a field looks like.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum InputKind {
+        /// A line.
+        Text => "text",
+        /// An address of mail.
+        Email => "email",
+        /// A password.
+        Password => "password",
+        /// A number of a telephone.
+        Tel => "tel",
+        /// A number.
+        Number => "number",
+        /// An address of the web.
+        Url => "url",
+        /// A code.
+        Code => "code",
+        /// A code of an authenticator.
+        Totp => "totp",
+    }
 }
 
 /// Something to choose.
@@ -194,42 +199,46 @@ pub struct Choice {
     pub xpath: String,
 }
 
-/// What there is to choose between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChoiceKind {
-    /// Second factors.
-    MfaMethod,
-    /// Other sites that vouch.
-    SsoProvider,
-    /// Ways to sign in.
-    SignInMethod,
-    /// Ways to prove who it is.
-    AuthMethod,
-    /// Kinds of identifiers.
-    IdentifierMethod,
-    /// Accounts.
-    Account,
-    /// Something else.
-    Other,
+text_enum! {
+    /// What there is to choose between.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ChoiceKind {
+        /// Second factors.
+        MfaMethod => "mfa_method",
+        /// Other sites that vouch.
+        SsoProvider => "sso_provider",
+        /// Ways to sign in.
+        SignInMethod => "sign_in_method",
+        /// Ways to prove who it is.
+        AuthMethod => "auth_method",
+        /// Kinds of identifiers.
+        IdentifierMethod => "identifier_method",
+        /// Accounts.
+        Account => "account",
+        /// Something else.
+        Other => "other",
+    }
 }
 
-/// How a second factor comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MfaKind {
-    /// In a short message.
-    Sms,
-    /// By telephone.
-    Call,
-    /// By mail.
-    Email,
-    /// From an authenticator.
-    Totp,
-    /// As a question on another device.
-    Push,
-    /// The password, instead.
-    Password,
-    /// "Another way".
-    Switch,
+text_enum! {
+    /// How a second factor comes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum MfaKind {
+        /// In a short message.
+        Sms => "sms",
+        /// By telephone.
+        Call => "call",
+        /// By mail.
+        Email => "email",
+        /// From an authenticator.
+        Totp => "totp",
+        /// As a question on another device.
+        Push => "push",
+        /// The password, instead.
+        Password => "password",
+        /// "Another way".
+        Switch => "switch",
+    }
 }
 
 /// A step elsewhere.

@@ -59,7 +59,7 @@ impl TryFrom<ConnectionRow> for AuthConnection {
             domain: row.domain,
             profile: ProfileId::from_ulid(ulid(row.profile_id)),
             profile_name: row.profile_name.unwrap_or_default(),
-            status: by_text(status, ConnectionStatus::ALL, ConnectionStatus::as_str, row.status)?,
+            status: by_text(status, &ConnectionStatus::ALL, ConnectionStatus::as_str, row.status)?,
             settings: Settings {
                 allowed_domains: patterns("auth_connections.allowed_domains", &row.allowed_domains)?,
                 auto_reauth: row.auto_reauth,
@@ -264,10 +264,10 @@ impl TryFrom<FlowRow> for Flow {
         let flow = Self {
             id: AuthFlowId::from_ulid(ulid(row.id)),
             connection: AuthConnectionId::from_ulid(ulid(row.connection_id)),
-            kind: by_text("auth_flows.kind", FlowKind::ALL, FlowKind::as_str, row.kind)?,
+            kind: by_text("auth_flows.kind", &FlowKind::ALL, FlowKind::as_str, row.kind)?,
             unattended: false,
-            status: by_text("auth_flows.status", FlowStatus::ALL, FlowStatus::as_str, row.status)?,
-            step: by_text("auth_flows.step", FlowStep::ALL, FlowStep::as_str, row.step)?,
+            status: by_text("auth_flows.status", &FlowStatus::ALL, FlowStatus::as_str, row.status)?,
+            step: by_text("auth_flows.step", &FlowStep::ALL, FlowStep::as_str, row.step)?,
             revision: row.revision,
             node: row.node_id.map(|id| NodeId::from_ulid(ulid(id))),
             session: SessionId::from_ulid(ulid(row.session_id)),
