@@ -11,15 +11,13 @@ use super::input::{CheckedUpdate, NewConnection, parse_proxy};
 use super::{
     AuthConnection, AuthConnectionRepository, ConnectionFilter, ConnectionRequest, ConnectionStatus, ConnectionStored,
     ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowChangeNotifier, FlowEvent, FlowKind,
-    FlowRefused, FlowSettings, FlowStatus, FlowStep, ProviderScope, Reauth, Settings, Submission, SubmitRequest,
-    TimelineEvent,
+    FlowRefused, FlowSettings, FlowStatus, ProviderScope, Reauth, Settings, Submission, SubmitRequest, TimelineEvent,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, Entropy, IdSource};
 use crate::credential::CredentialRepository;
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{AuthConnectionId, AuthFlowId, ProxyId, SessionId};
-use crate::login_page::Progress;
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
@@ -365,44 +363,13 @@ impl AuthConnections {
         let id = AuthFlowId::mint(&*self.deps.ids);
         let code = mint(&*self.deps.entropy);
         let sealed = self.deps.sealer.seal(&Flow::handoff_place(id), code.expose_secret().as_bytes())?;
+        let session = SessionId::mint(&*self.deps.ids);
         Ok(Flow {
-            id,
-            connection: connection.id,
-            kind,
             unattended: kind == FlowKind::HealthCheck,
-            status: FlowStatus::InProgress,
-            step: FlowStep::Discovering,
-            revision: 0,
-            node: None,
-            session: SessionId::mint(&*self.deps.ids),
-            session_made: false,
-            open: false,
             proxy: connection.settings.proxy,
-            record_session: false,
             begun_with: Some(Box::new(FlowSettings::of(connection))),
-            replay: None,
-            fields: Vec::new(),
-            choices: Vec::new(),
-            external_action: None,
-            website_error: None,
-            failure: None,
-            post_login_url: None,
-            saving: false,
-            outdated: false,
-            begun_again: 0,
-            submission: None,
-            entered: None,
-            needs: Vec::new(),
-            progress: Progress::default(),
-            acts: 0,
-            refusals: 0,
             handoff: Some(sealed),
-            handoff_used_at: None,
-            page_key: None,
-            found: None,
-            expires_at: now + Flow::LIFE,
-            created_at: now,
-            updated_at: now,
+            ..Flow::new(id, connection.id, kind, session, now)
         })
     }
 

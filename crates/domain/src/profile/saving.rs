@@ -182,7 +182,6 @@ struct Busy(Arc<Mutex<HashSet<BrowserId>>>);
 
 impl Busy {
     fn browsers(&self) -> MutexGuard<'_, HashSet<BrowserId>> {
-        // A poisoned lock is safe to use: every change is one call, so the state is never partial.
         self.0.lock()
     }
 }

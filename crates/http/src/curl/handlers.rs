@@ -107,9 +107,10 @@ pub(crate) async fn curl(mut inside: SessionAccess) -> Answer {
     Ok(match answer.len() {
         0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
         // The request was made: that there is no place is not to be taken for nothing done.
-        _ => {
-            image_response::place_of(&inside.session).await.map_err(|_| late(limit))?.answer("application/json", answer)
-        }
+        _ => image_response::acquire_slot(&inside.session)
+            .await
+            .map_err(|_| late(limit))?
+            .answer("application/json", answer),
     })
 }
 
@@ -131,7 +132,7 @@ async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiE
             other => other.into(),
         })?;
         if body.len() + part.len() > SMALL && place.is_none() {
-            place = Some(image_response::coming_to(session).await?);
+            place = Some(image_response::acquire_site_slot(session).await?);
         }
         if body.len() + part.len() > MAX_BYTES {
             let message = format!("the answer is longer than {MAX_BYTES} bytes; curl/raw has no such limit");

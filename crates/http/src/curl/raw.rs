@@ -98,7 +98,7 @@ fn not_from_a_page(request: &HttpRequest) -> Result<(), ApiError> {
     let fetch =
         mode || ["sec-fetch-site", "sec-fetch-dest", "sec-fetch-user", "service-worker"].iter().any(|name| said(name));
     // Of browsers that say none of these, and where they do not: over plain HTTP.
-    let older = said("origin") || said("upgrade-insecure-requests") || ui::shows_cookie(request);
+    let older = said("origin") || said("upgrade-insecure-requests") || ui::has_cookie(request);
     match fetch || older {
         false => Ok(()),
         true => Err(ApiError::new(

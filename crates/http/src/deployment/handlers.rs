@@ -86,11 +86,11 @@ pub(crate) struct GitAuth {
 )]
 pub(crate) async fn create_deployment(mut caller: Authorized) -> Answer {
     let mut form = caller.form(MAX_PACKAGE_BYTES + FORM, &[FILE]).await?;
-    let rest = form.rest();
+    let rest = form.take_body_end();
     let done = create(&caller, form).await;
     if let (Err(_), Some(rest)) = (&done, rest) {
         // A client that sends still would not read the answer.
-        rest.passed().await;
+        rest.wait().await;
     }
     done
 }
