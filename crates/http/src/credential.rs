@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use actix_web::http::StatusCode;
-use casement_domain::credential::{
-    CreateCredential, Credential, CredentialError, CredentialFilter, TotpCode, UpdateCredential,
-};
+use casement_domain::credential::{CreateCredential, Credential, CredentialFilter, TotpCode, UpdateCredential};
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,7 +11,7 @@ use utoipa::ToSchema;
 use crate::{
     answer::{self, Answer, Moment},
     caller::Authorized,
-    error::{ApiError, Code, ErrorBody},
+    error::{ApiError, ErrorBody},
     json::nullable,
 };
 
@@ -262,20 +260,4 @@ pub(crate) async fn delete_credential(caller: Authorized) -> Answer {
 pub(crate) async fn get_totp_code(caller: Authorized) -> Answer {
     let code = caller.services().credentials.totp_code(caller.scope(), &caller.path("id_or_name")?).await?;
     Ok(answer::record(StatusCode::OK, &TotpCodeBody::from(code)))
-}
-
-impl From<CredentialError> for ApiError {
-    fn from(error: CredentialError) -> Self {
-        match error {
-            CredentialError::Invalid(invalid) => invalid.into(),
-            CredentialError::Archived(archived) => archived.into(),
-            CredentialError::ProjectGone | CredentialError::NotFound(_) | CredentialError::NoTotpSecret(_) => {
-                Self::new(Code::NotFound, error.to_string())
-            }
-            CredentialError::Limit(limit) => limit.into(),
-            CredentialError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            CredentialError::Seal(seal) => Self::internal(seal),
-            CredentialError::Store(store) => store.into(),
-        }
-    }
 }

@@ -16,7 +16,7 @@ pub use fair_queue::FairQueue;
 pub use fair_slots::{FairSlot, FairSlots};
 pub use filler::{FillRound, FillStatus, PoolFiller, WarmError};
 pub use input::{PoolInput, UpdatePool};
-pub use lease::{AcquireError, AcquireInput, Acquired, Leases, ReleaseError, WaitingCaller};
+pub use lease::{AcquireInput, Acquired, Leases, NotLeased, ReleaseError, WaitingCaller};
 pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{
@@ -25,4 +25,4 @@ pub use ports::{
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockPoolRepository, MockTicketNotifier, MockWaitQueue, MockWaiter};
-pub use service::{CreatePoolError, DeletePoolError, FlushPoolError, PoolDeps, Pools, UpdatePoolError};
+pub use service::{BrowsersLeased, DeletePoolError, PoolDeps, Pools};

@@ -7,7 +7,8 @@ use super::{
     ProjectStatus, ProjectStored, ResourceCount,
 };
 use crate::clock::{Clock, IdSource};
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
+use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
+use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::ids::{OrganizationId, ProjectId};
 use crate::name::LabelName;
 use crate::organization::{Caps, Organization};
@@ -15,63 +16,30 @@ use crate::page::{Listed, Page};
 use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
-/// The organization has no such project.
-#[derive(Debug, thiserror::Error)]
-pub enum ProjectNotFound {
-    /// It has none of that id or name.
-    #[error("project {0} not found")]
-    NotFound(String),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of changing a project or its limits.
+pub type UpdateProjectError = UseCaseError<ProjectRefused>;
 
-/// A project was not made.
-#[derive(Debug, thiserror::Error)]
-pub enum CreateProjectError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// Another one bears the name.
-    #[error("a project named {0} exists already")]
-    NameTaken(LabelName),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of deleting a project.
+pub type DeleteProjectError = UseCaseError<DeleteProjectFailure>;
 
-/// A project or its limits were not changed.
+/// An error that only the deletion of a project has.
 #[derive(Debug, thiserror::Error)]
-pub enum UpdateProjectError {
-    /// There is no such project.
-    #[error(transparent)]
-    Find(#[from] ProjectNotFound),
-    /// As at a creation.
-    #[error(transparent)]
-    Input(#[from] CreateProjectError),
-    /// It cannot become that.
+pub enum DeleteProjectFailure {
+    /// The project cannot be deleted.
     #[error(transparent)]
     Refused(#[from] ProjectRefused),
-}
-
-/// A project was not deleted.
-#[derive(Debug, thiserror::Error)]
-pub enum DeleteProjectError {
-    /// There is no such project.
-    #[error(transparent)]
-    Find(#[from] ProjectNotFound),
-    /// It cannot go.
-    #[error(transparent)]
-    Refused(#[from] ProjectRefused),
-    /// Something of it is active.
+    /// The project has active resources.
     #[error("project {id} has active resources: {}", listed(.resources))]
     InUse {
-        /// Which project.
+        /// The project.
         id: ProjectId,
-        /// What it has.
+        /// The active resources.
         resources: Vec<ResourceCount>,
     },
 }
+
+impl SpecificError for ProjectRefused {}
+impl SpecificError for DeleteProjectFailure {}
 
 fn listed(resources: &[ResourceCount]) -> String {
     resources.iter().map(|found| format!("{} {}", found.count, found.kind)).collect::<Vec<_>>().join(", ")
@@ -118,12 +86,8 @@ impl Projects {
     /// Makes a project, active and without limits of its own.
     ///
     /// # Errors
-    /// See [`CreateProjectError`].
-    pub async fn create(
-        &self,
-        organization: OrganizationId,
-        name: Option<String>,
-    ) -> Result<Project, CreateProjectError> {
+    /// A field that breaks a rule; a name that is taken; the error of the store.
+    pub async fn create(&self, organization: OrganizationId, name: Option<String>) -> Result<Project, UseCaseError> {
         let mut fields = Fields::new();
         let name = fields.take_required("name", name, |text| LabelName::parse_in_path(&text));
         fields.finish()?;
@@ -141,7 +105,7 @@ impl Projects {
         };
         match self.projects.create(&project).await? {
             ProjectStored::Yes => Ok(project),
-            ProjectStored::NameTaken => Err(CreateProjectError::NameTaken(project.name)),
+            ProjectStored::NameTaken => Err(name_taken(&project.name).into()),
         }
     }
 
@@ -161,13 +125,13 @@ impl Projects {
     /// The project of that id or name.
     ///
     /// # Errors
-    /// See [`ProjectNotFound`].
-    pub async fn get(&self, organization: OrganizationId, which: &str) -> Result<Project, ProjectNotFound> {
+    /// [`NotFound`]; the error of the store.
+    pub async fn get(&self, organization: OrganizationId, which: &str) -> Result<Project, UseCaseError> {
         let found = match IdOrName::parse(which) {
             IdOrName::Id(id) => self.projects.find(organization, id).await?,
             IdOrName::Name(name) => self.projects.find_by_name(organization, &name).await?,
         };
-        found.ok_or_else(|| ProjectNotFound::NotFound(which.to_owned()))
+        found.ok_or_else(|| NotFound::new("project", which).into())
     }
 
     /// Changes name and status.
@@ -183,7 +147,7 @@ impl Projects {
         let mut fields = Fields::new();
         let name = fields.take_optional("name", wish.name, |text| LabelName::parse_in_path(&text));
         let event = fields.take_optional("status", wish.status, |text| status_event(&text));
-        fields.finish().map_err(CreateProjectError::from)?;
+        fields.finish()?;
         self.change(organization, which, |current, now| {
             let mut next = match event {
                 Some(event) => current.on(event, now)?.unwrap_or_else(|| unreachable!("no update deletes")),
@@ -207,7 +171,7 @@ impl Projects {
         which: &str,
         wish: LimitsInput,
     ) -> Result<ProjectLimits, UpdateProjectError> {
-        let above = self.projects.organization(organization).await.map_err(ProjectNotFound::from)?.caps;
+        let above = self.projects.organization(organization).await?.caps;
         let mut fields = Fields::new();
         let sessions =
             wanted(&mut fields, "max_concurrent_sessions", wish.max_concurrent_sessions, above.concurrent_sessions);
@@ -218,7 +182,7 @@ impl Projects {
             above.concurrent_invocations,
         );
         let pooled = wanted(&mut fields, "max_pooled_sessions", wish.max_pooled_sessions, above.pooled_sessions);
-        fields.finish().map_err(CreateProjectError::from)?;
+        fields.finish()?;
         let changed = self.change(organization, which, |current, now| {
             let caps = Caps {
                 concurrent_sessions: sessions.unwrap_or(current.caps.concurrent_sessions),
@@ -244,10 +208,10 @@ impl Projects {
             if next == current {
                 return Ok(current);
             }
-            match self.projects.replace(&current, &next).await.map_err(ProjectNotFound::from)? {
+            match self.projects.replace(&current, &next).await? {
                 ProjectReplaced::Yes => return Ok(next),
                 ProjectReplaced::LostRace => {}
-                ProjectReplaced::NameTaken => return Err(CreateProjectError::NameTaken(next.name).into()),
+                ProjectReplaced::NameTaken => return Err(name_taken(&next.name).into()),
             }
         }
     }
@@ -259,11 +223,11 @@ impl Projects {
     pub async fn delete(&self, organization: OrganizationId, which: &str) -> Result<(), DeleteProjectError> {
         let project = self.get(organization, which).await?;
         let now = self.clock.now();
-        project.on(ProjectEvent::Delete, now)?;
-        match self.projects.delete(organization, project.id, now).await.map_err(ProjectNotFound::from)? {
+        project.on(ProjectEvent::Delete, now).map_err(DeleteProjectFailure::from)?;
+        match self.projects.delete(organization, project.id, now).await? {
             ProjectDeleted::Yes => Ok(()),
-            ProjectDeleted::Gone => Err(ProjectNotFound::NotFound(which.to_owned()).into()),
-            ProjectDeleted::InUse(resources) => Err(DeleteProjectError::InUse { id: project.id, resources }),
+            ProjectDeleted::Gone => Err(NotFound::new("project", which).into()),
+            ProjectDeleted::InUse(resources) => Err(DeleteProjectFailure::InUse { id: project.id, resources }.into()),
         }
     }
 
@@ -278,12 +242,12 @@ impl Projects {
     /// Sets what each project may have at once unless it says otherwise; absent keeps, null and 0 clear.
     ///
     /// # Errors
-    /// See [`CreateProjectError`].
+    /// A field that breaks a rule; the error of the store.
     pub async fn set_default_sessions(
         &self,
         id: OrganizationId,
         value: Option<Option<i64>>,
-    ) -> Result<Organization, CreateProjectError> {
+    ) -> Result<Organization, UseCaseError> {
         let organization = self.projects.organization(id).await?;
         let mut fields = Fields::new();
         let name = "default_project_max_concurrent_sessions";
@@ -309,6 +273,10 @@ fn wanted(fields: &mut Fields, name: &str, value: Option<Option<i64>>, above: Op
     let parsed = u32::try_from(value).ok().filter(|value| (1..=most).contains(value));
     let bad = || InvalidValue::new(FieldCode::OutOfRange, format!("must be from 0 to {most}"));
     fields.take(name, parsed.ok_or_else(bad)).map(Some)
+}
+
+fn name_taken(name: &LabelName) -> NameTaken {
+    NameTaken::new("a project", name.as_str())
 }
 
 fn status_event(text: &str) -> Result<ProjectEvent, InvalidValue> {

@@ -4,13 +4,13 @@ use casement_domain::ExtensionId;
 use casement_domain::browser::{EngineError, Shape, Viewport};
 use casement_domain::extension::{Extension, ExtensionRef};
 use casement_domain::field::FieldCode;
-use casement_domain::pool::{CreatePoolError, PoolInput, PoolStored};
+use casement_domain::pool::{PoolInput, PoolStored};
 use casement_domain::session::{
     CreateSession, CreateSessionError, Created, IdOrName, UpdateSession, UpdateSessionError, UseSessionError,
     ViewportInput,
 };
 use casement_domain::testing::{NOON, project_id, scope, session};
-use casement_domain::{Replaced, SessionId};
+use casement_domain::{Replaced, SessionId, UseCaseError};
 use ulid::Ulid;
 
 use crate::support::World;
@@ -87,7 +87,7 @@ async fn extensions_that_the_project_does_not_have_are_each_named_before_anythin
 
     let input = PoolInput { size: Some(1), extensions: Some(asked()), ..PoolInput::default() };
     let refused = world().build().pools.create(&scope(), input).await;
-    assert!(matches!(refused, Err(CreatePoolError::Invalid(_))), "{refused:?}");
+    assert!(matches!(refused, Err(UseCaseError::Invalid(_))), "{refused:?}");
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn an_extension_deleted_while_its_pool_is_stored_is_not_found() {
     let mut world = world();
     world.pools.expect_create().times(1).returning(|_, _, _| Ok(PoolStored::ExtensionGone));
     let input = PoolInput { size: Some(1), extensions: Some(vec![named("red")]), ..PoolInput::default() };
-    let Err(CreatePoolError::Invalid(invalid)) = world.build().pools.create(&scope(), input).await else {
+    let Err(UseCaseError::Invalid(invalid)) = world.build().pools.create(&scope(), input).await else {
         panic!("it was stored");
     };
     assert_eq!(invalid.fields()[0].code, FieldCode::ReferenceNotFound);
