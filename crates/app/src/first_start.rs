@@ -161,7 +161,7 @@ mod tests {
             data_dir.write_api_key(key).expect("written");
         }
         let read = |name: &str| std::fs::read_to_string(data_dir.path().join(name)).expect("there");
-        let kept = ["api-key", "api-key.before-1", "api-key.before-2"].map(read);
-        assert_eq!(kept, ["third\n", "first\n", "second\n"]);
+        let key_files = ["api-key", "api-key.before-1", "api-key.before-2"].map(read);
+        assert_eq!(key_files, ["third\n", "first\n", "second\n"]);
     }
 }

@@ -41,9 +41,9 @@ async fn run_on(store: &Store, command: KeysCommand) -> anyhow::Result<()> {
                 Some(text) => Some(project_id(&projects, &organization, &text).await?),
                 None => None,
             };
-            let wish = CreateKey { name: Some(name), days_to_expire: days, project };
+            let request = CreateKey { name: Some(name), days_to_expire: days, project };
             let owner = organizations.owner(organization.id).await?.context("the organization has no owner")?;
-            let made = keys.create(organization.id, owner, wish).await?;
+            let made = keys.create(organization.id, owner, request).await?;
             say(&made.secret.key_text(made.key.id))
         }
         KeysCommand::List { .. } => list(&keys, &organization).await,

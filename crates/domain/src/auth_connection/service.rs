@@ -11,8 +11,8 @@ use super::input::{CheckedInput, NewConnection, ProxyInput};
 use super::{
     AuthConnection, AuthConnectionRepository, ConnectionFilter, ConnectionInput, ConnectionStatus, ConnectionStored,
     ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowChangeNotifier, FlowEvent, FlowKind,
-    FlowRefused, FlowSettings, FlowStatus, FlowStep, LoginInput, ProviderScope, Reauth, Settings, Submission,
-    SubmitInput, TimelineEvent,
+    FlowRefused, FlowSettings, FlowStatus, LoginInput, ProviderScope, Reauth, Settings, Submission, SubmitInput,
+    TimelineEvent,
 };
 use crate::access::Scope;
 use crate::clock::{Clock, Entropy, IdSource};
@@ -20,7 +20,6 @@ use crate::credential::CredentialRepository;
 use crate::error::{NotFound, SpecificError, UseCaseError};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{AuthConnectionId, AuthFlowId, ProxyId, SessionId};
-use crate::login_page::Progress;
 use crate::name::SlugName;
 use crate::page::{Listed, Page};
 use crate::profile::{Profile, ProfileError, ProfileUnavailable, Profiles};
@@ -359,44 +358,13 @@ impl AuthConnections {
         let id = AuthFlowId::mint(&*self.deps.ids);
         let code = mint(&*self.deps.entropy);
         let sealed = self.deps.sealer.seal(&Flow::handoff_place(id), code.expose_secret().as_bytes())?;
+        let session = SessionId::mint(&*self.deps.ids);
         Ok(Flow {
-            id,
-            connection: connection.id,
-            kind,
             unattended: kind == FlowKind::HealthCheck,
-            status: FlowStatus::InProgress,
-            step: FlowStep::Discovering,
-            revision: 0,
-            node: None,
-            session: SessionId::mint(&*self.deps.ids),
-            session_made: false,
-            open: false,
             proxy: connection.settings.proxy,
-            record_session: false,
             begun_with: Some(Box::new(FlowSettings::of(connection))),
-            replay: None,
-            fields: Vec::new(),
-            choices: Vec::new(),
-            external_action: None,
-            website_error: None,
-            failure: None,
-            post_login_url: None,
-            saving: false,
-            outdated: false,
-            begun_again: 0,
-            submission: None,
-            entered: None,
-            needs: Vec::new(),
-            progress: Progress::default(),
-            acts: 0,
-            refusals: 0,
             handoff: Some(sealed),
-            handoff_used_at: None,
-            page_key: None,
-            found: None,
-            expires_at: now + Flow::LIFE,
-            created_at: now,
-            updated_at: now,
+            ..Flow::new(id, connection.id, kind, session, now)
         })
     }
 

@@ -5,6 +5,7 @@ mod fair_slots;
 mod filler;
 mod input;
 mod lease;
+mod lease_cleanup;
 mod model;
 mod next_browser;
 mod plan;

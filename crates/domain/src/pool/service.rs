@@ -261,7 +261,7 @@ impl Pools {
     /// lease gets a browser that was started afterwards. Returns `false` if there is no such pool.
     ///
     /// # Errors
-    /// See [`FlushPoolError`].
+    /// See [`UseCaseError`].
     pub async fn flush(&self, scope: &Scope, which: &str) -> Result<bool, UseCaseError> {
         scope.writable()?;
         let Some(pool) = self.find(scope, which).await? else { return Ok(false) };

@@ -119,7 +119,7 @@ async fn a_store_that_is_away_is_no_refusal() {
 }
 
 #[tokio::test]
-async fn a_new_key_is_kept_without_its_secret() {
+async fn a_new_key_is_stored_without_its_secret() {
     let mut repository = MockApiKeyRepository::new();
     repository
         .expect_insert()

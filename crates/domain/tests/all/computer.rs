@@ -192,7 +192,7 @@ async fn a_call_has_time_for_its_pauses() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_of_a_session_that_has_ended() {
+async fn no_request_reaches_a_session_that_has_ended() {
     let computers = computers(MockComputer::new());
     let mut ended = session(1);
     ended.browser = None;

@@ -75,7 +75,7 @@ async fn a_session_is_started_with_the_extensions_it_names_in_their_order() {
 }
 
 #[tokio::test]
-async fn extensions_that_the_project_does_not_have_are_each_named_before_anything_is_reserved() {
+async fn each_missing_extension_is_named_before_anything_is_reserved() {
     let asked = || vec![named("none"), named("red"), by_id(id(9).to_string()), by_id("red".to_owned()), named("red\0")];
     let wish = CreateSession { extensions: asked(), ..CreateSession::default() };
     let Err(CreateSessionError::Invalid(invalid)) = world().build().sessions.create(&scope(), wish).await else {

@@ -68,7 +68,7 @@ async fn acquire_recorded(casement: &UseCases, input: AcquireInput, record: Opti
 }
 
 #[tokio::test]
-async fn the_next_caller_of_a_pool_leases_without_a_look_at_it_and_its_browser_is_asked_after_the_lease() {
+async fn the_next_caller_leases_without_reading_the_pool_and_its_browser_is_probed_after() {
     let mut world = read(1);
     let mut order = Sequence::new();
     let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };

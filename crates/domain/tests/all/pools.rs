@@ -28,7 +28,7 @@ fn resized(size: i64) -> UpdatePool {
 }
 
 #[tokio::test]
-async fn a_new_pool_may_be_filled_at_once_and_its_filler_is_woken() {
+async fn a_new_pool_may_be_filled_at_once_and_its_filler_is_notified() {
     let mut world = World::default();
     world
         .pools
@@ -49,7 +49,7 @@ async fn a_new_pool_may_be_filled_at_once_and_its_filler_is_woken() {
 }
 
 #[tokio::test]
-async fn what_the_store_refuses_is_told_and_wakes_nobody() {
+async fn what_the_store_refuses_is_reported_and_wakes_no_filler() {
     for stored in [PoolStored::NameTaken, PoolStored::LimitExceeded(FULL), PoolStored::Gone] {
         let mut world = World::default();
         let answer = stored.clone();
@@ -111,7 +111,7 @@ async fn updated(before: Pool, update: UpdatePool) -> Pool {
 }
 
 #[tokio::test]
-async fn a_pool_that_grows_earns_from_the_moment_it_was_asked_to() {
+async fn a_pool_that_grows_earns_from_the_moment_of_the_request() {
     let before = pool(4).name("warm").growth(4, NOON - Duration::DAY).build();
     let after = updated(before.clone(), resized(8)).await;
     assert_eq!(after.growth, Growth { allowance: 4, since: NOON + Duration::MINUTE });
@@ -182,7 +182,7 @@ fn flushes(world: &mut World) {
 }
 
 #[tokio::test]
-async fn an_update_ends_idle_browsers_at_once_only_if_asked_to() {
+async fn an_update_ends_idle_browsers_at_once_only_on_request() {
     let mut world = World::default();
     world.has_pool(pool(4).name("warm").build());
     world.pools.expect_replace().times(1).returning(|_, _, _| Ok(PoolStored::Yes));

@@ -30,7 +30,7 @@ fn found() -> World {
 
 /// The recorder goes on trying: it will be captured.
 #[tokio::test]
-async fn a_change_of_telemetry_that_the_browser_does_not_take_at_once_is_not_said_to_have_had_no_effect() {
+async fn a_change_of_telemetry_that_the_browser_has_not_confirmed_may_have_had_an_effect() {
     let mut world = found();
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     world.sessions.expect_set_telemetry().times(1).returning(|_, _| Ok(true));
@@ -294,7 +294,7 @@ async fn a_screenshot_counts_as_use_while_it_is_taken() {
 }
 
 #[tokio::test]
-async fn a_region_that_leaves_the_display_is_refused_before_the_engine_is_asked() {
+async fn a_region_outside_of_the_display_is_refused_before_the_engine_is_called() {
     let outside =
         |size: Viewport| Region::parse(size, Some(0), Some(0), Some(i64::from(size.width) + 1), Some(1)).map(Some);
     let error = World::default().build().sessions.screenshot(&session(1), outside).await.expect_err("outside");

@@ -7,7 +7,7 @@ use casement_domain::{
         FlowBegun, FlowError, FlowFailure, FlowKind, FlowRequirement, FlowStatus, FlowStep, RequestedChoice,
         RequestedField, Settings, TimelineEvent,
     },
-    login_page::{ChoiceKind, FieldKind, HostPattern, InputKind, MfaKind, Progress},
+    login_page::{ChoiceKind, FieldKind, HostPattern, InputKind, MfaKind},
     page::Listed,
     profile::{Profile, ProfileStored},
     sealing::Sealer as _,
@@ -75,48 +75,20 @@ fn choice(id: &str, kind: ChoiceKind, mfa: Option<MfaKind>, provider: Option<&st
 
 pub(super) fn flow() -> Flow {
     let id = casement_domain::AuthFlowId::from_ulid(ulid::Ulid::from_parts(23, 1));
+    let session = SessionId::from_ulid(ulid::Ulid::from_parts(24, 1));
     Flow {
-        id,
-        connection: self::id(),
-        kind: FlowKind::Login,
-        unattended: false,
-        status: FlowStatus::InProgress,
         step: FlowStep::AwaitingInput,
         revision: 4,
-        node: None,
-        session: SessionId::from_ulid(ulid::Ulid::from_parts(24, 1)),
-        session_made: false,
         open: true,
-        proxy: None,
-        record_session: false,
-        begun_with: None,
-        replay: None,
         fields: vec![field("identifier", FieldKind::Identifier, true), field("company", FieldKind::Text, false)],
         choices: vec![
             choice("google", ChoiceKind::SsoProvider, None, Some("google")),
             choice("text", ChoiceKind::MfaMethod, Some(MfaKind::Sms), None),
             choice("other", ChoiceKind::SignInMethod, None, None),
         ],
-        external_action: None,
         website_error: Some("Try again".to_owned()),
-        failure: None,
-        post_login_url: None,
-        saving: false,
-        outdated: false,
-        begun_again: 0,
-        submission: None,
-        entered: None,
-        needs: Vec::new(),
-        progress: Progress::default(),
-        acts: 0,
-        refusals: 0,
         handoff: Some(PlainSealer.seal(&Flow::handoff_place(id), b"the-code").unwrap()),
-        handoff_used_at: None,
-        page_key: None,
-        found: None,
-        expires_at: NOON + Flow::LIFE,
-        created_at: NOON,
-        updated_at: NOON,
+        ..Flow::new(id, self::id(), FlowKind::Login, session, NOON)
     }
 }
 

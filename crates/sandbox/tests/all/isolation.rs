@@ -172,7 +172,7 @@ async fn in_a_network_that_was_prepared_there_is_no_right_more_and_everything_of
         address: Ipv4Addr::LOCALHOST.into(),
     });
     match place.host.start(spec).await {
-        Err(StartError::Refused { said, .. }) => assert_eq!(said, "no way"),
+        Err(StartError::Refused { output, .. }) => assert_eq!(output, "no way"),
         other => anyhow::bail!("{other:?}"),
     }
     Ok(())

@@ -1,22 +1,18 @@
-//! A site that is played, and a login that goes on there.
+//! A login at a fake site, on a stored connection and flow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use casement_domain::auth_connection::{
     AuthConnection, AuthConnectionDeps, AuthConnections, ConnectionStatus, CredentialRef, Flow, FlowBegun, FlowEnd,
-    FlowError, FlowKind, FlowRunner, FlowStatus, Memory, MockAuthConnectionRepository, MockExternalCredentials,
-    MockFlowChangeNotifier, MockFlowPictures, Next, ProfileSavePermission, RunnerDeps, SubmitInput,
+    FlowError, FlowKind, FlowRunner, FlowStatus, MockAuthConnectionRepository, MockExternalCredentials,
+    MockFlowChangeNotifier, MockFlowPictures, Next, PagePhase, ProfileSavePermission, RunnerDeps, SubmitInput,
 };
 use casement_domain::blob::MockBlobStore;
 use casement_domain::credential::{
     Credential, CredentialDeps, CredentialSecret, Credentials, MockCredentialRepository, SealedSecrets,
 };
-use casement_domain::login_page::{
-    Act, Button, ButtonKind, Frame, Handle, Input, LoginPageError, LoginPages, Mark, ReadCondition, Reading, Text,
-    TextKind,
-};
+use casement_domain::login_page::{Act, LoginPageError, Reading};
 use casement_domain::name::LabelName;
 use casement_domain::profile::{LoadedProfile, MockProfileRepository, ProfileVersions, Profiles};
 use casement_domain::project::MockProjectRepository;
@@ -29,190 +25,28 @@ use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, auth_connection, auth_connection_id, auth_flow, node_id, project,
     project_id, scope, session, session_id,
 };
-use casement_domain::{BrowserId, CredentialId, ProfileId};
+use casement_domain::{CredentialId, ProfileId};
 use parking_lot::Mutex;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use time::Duration;
 use ulid::Ulid;
 
+use super::site::{Done, Site};
 use crate::support::{Rows, World};
 
-pub(super) const ORIGIN: &str = "https://d1.example";
-
-/// What the site was done so far.
-#[derive(Default)]
-pub(super) struct Done {
-    pub(super) opened: Vec<String>,
-    pub(super) reads: usize,
-    /// Every act that was tried, also those that failed.
-    pub(super) tried: usize,
-    /// What was typed, chosen or pressed, in words.
-    pub(super) acts: Vec<String>,
-}
-
-impl Done {
-    /// Whether that was typed anywhere.
-    pub(super) fn typed(&self, text: &str) -> bool {
-        self.acts.iter().any(|act| act.ends_with(&format!("={text}")))
-    }
-
-    pub(super) fn pressed(&self, what: &str) -> usize {
-        self.acts.iter().filter(|act| *act == &format!("click {what}")).count()
-    }
-}
-
-pub(super) type Reads = dyn Fn(&Done) -> Result<Reading, LoginPageError> + Send + Sync;
-pub(super) type Takes = dyn Fn(&Done, &Act) -> Result<(), LoginPageError> + Send + Sync;
-
-/// A site that is played: what it shows, and what it takes.
-pub(super) struct Site {
-    pub(super) done: Arc<Mutex<Done>>,
-    pub(super) clock: Arc<FixedClock>,
-    pub(super) shows: Box<Reads>,
-    pub(super) takes: Box<Takes>,
-}
-
-pub(super) fn words(act: &Act) -> String {
-    match act {
-        Act::Fill { into, text, .. } => format!("{}={}", into.0, text.expose_secret()),
-        Act::FillCode { into, code, .. } => format!("{}={}", into[0].0, code.expose_secret()),
-        Act::Check { what, on } => format!("check {} {on}", what.0),
-        Act::Choose { from, option, .. } => format!("{}={option}", from.0),
-        Act::Click { what, .. } => format!("click {}", what.0),
-        Act::Press { .. } => "press".to_owned(),
-    }
-}
-
-#[async_trait]
-impl LoginPages for Site {
-    async fn open(&self, _: BrowserId, url: &str) -> Result<(), LoginPageError> {
-        self.done.lock().opened.push(url.to_owned());
-        Ok(())
-    }
-
-    async fn read(&self, _: BrowserId, wait: ReadCondition) -> Result<Reading, LoginPageError> {
-        let mut done = self.done.lock();
-        done.reads += 1;
-        let reading = (self.shows)(&done)?;
-        // A page at rest is read at once; one that shows the same, or is on its way, when the wait is over.
-        let same = wait.differs_from.as_ref().is_some_and(|mark| *mark == reading.mark);
-        self.clock.advance(if same || !reading.settled {
-            wait.within.try_into().expect("it can be")
-        } else {
-            Duration::ZERO
-        });
-        Ok(reading)
-    }
-
-    async fn act(&self, _: BrowserId, acts: Vec<Act>) -> Result<(), LoginPageError> {
-        let mut done = self.done.lock();
-        done.tried += 1;
-        for act in acts {
-            (self.takes)(&done, &act)?;
-            done.acts.push(words(&act));
-        }
-        Ok(())
-    }
-
-    async fn screenshot(&self, _: BrowserId) -> Result<Vec<u8>, LoginPageError> {
-        Ok(b"png".to_vec())
-    }
-}
-
-/// A page of the site, at rest.
-pub(super) fn page(path: &str, mark: &str) -> Reading {
-    let frame = Frame { origin: ORIGIN.to_owned(), url: format!("{ORIGIN}{path}") };
-    Reading {
-        url: format!("{ORIGIN}{path}"),
-        title: "Shop".to_owned(),
-        language: "en".to_owned(),
-        status: Some(200),
-        frames: vec![frame],
-        settled: true,
-        mark: Mark(mark.to_owned()),
-        ..Reading::default()
-    }
-}
-
-pub(super) fn input(place: usize, name: &str, kind: &str) -> Input {
-    Input {
-        place,
-        handle: Handle(name.to_owned()),
-        form: Some(0),
-        kind: kind.to_owned(),
-        name: name.to_owned(),
-        id: name.to_owned(),
-        label: name.to_owned(),
-        required: true,
-        visible: true,
-        ..Input::default()
-    }
-}
-
-pub(super) fn button(place: usize, label: &str, kind: ButtonKind) -> Button {
-    let form = (kind == ButtonKind::Submit).then_some(0);
-    Button { place, handle: Handle(label.to_owned()), form, kind, label: label.to_owned(), ..Button::default() }
-}
-
-pub(super) fn text(place: usize, kind: TextKind, said: &str) -> Text {
-    Text { place, kind, text: said.to_owned(), ..Text::default() }
-}
-
-pub(super) fn asks(path: &str, heading: &str, inputs: Vec<Input>) -> Reading {
-    let texts = vec![text(0, TextKind::Heading, heading)];
-    let send = button(90, "Continue", ButtonKind::Submit);
-    Reading { inputs, texts, buttons: vec![send], ..page(path, heading) }
-}
-
-pub(super) fn login() -> Reading {
-    let inputs = vec![input(1, "username", "text"), input(2, "password", "password")];
-    asks("/login", "Sign in", inputs)
-}
-
-pub(super) fn code_by_text_message() -> Reading {
-    let code = Input { autocomplete: "one-time-code".to_owned(), ..input(2, "code", "text") };
-    let mut reading = asks("/code", "Enter the code", vec![code]);
-    reading.texts.push(text(1, TextKind::Plain, "We sent a text message (SMS) with a code to your phone ••• 42"));
-    reading
-}
-
-/// One code in six boxes.
-pub(super) fn six_boxes() -> Reading {
-    let one =
-        |n: usize| Input { max_length: Some(1), mode: "numeric".to_owned(), ..input(n, &format!("digit {n}"), "text") };
-    asks("/code", "Enter the verification code", (1..=6).map(one).collect())
-}
-
-pub(super) fn home() -> Reading {
-    let mut reading = page("/home", "home");
-    reading.texts = vec![text(1, TextKind::Heading, "Your orders")];
-    reading.buttons = vec![button(2, "Sign out", ButtonKind::Link)];
-    reading
-}
-
-pub(super) fn says(mut reading: Reading, said: &str) -> Reading {
-    reading.texts.push(text(3, TextKind::Alert, said));
-    reading.mark = Mark(format!("{} {said}", reading.mark.0));
-    reading
-}
-
-pub(super) fn restless(reading: Reading, done: &Done) -> Reading {
-    Reading { settled: false, mark: Mark(format!("{} {}", reading.mark.0, done.reads)), ..reading }
-}
-
-/// What is kept of the connection and its flows.
-pub(super) struct Kept {
+/// The stored connection and its flows.
+pub(super) struct Store {
     pub(super) connection: AuthConnection,
     pub(super) flow: Flow,
     pub(super) ends: Vec<FlowEnd>,
     pub(super) begun: Vec<Flow>,
-    /// What is said to whoever asks whether a session may save, the last first; then yes.
+    /// The answers to requests to save a profile, the last one first; then yes.
     pub(super) let_saves: Vec<ProfileSavePermission>,
     pub(super) deleted: bool,
 }
 
-/// What a test plays a flow with.
-pub(super) struct Play {
+/// What a login begins with.
+pub(super) struct Scenario {
     pub(super) flow: Flow,
     pub(super) connection: AuthConnection,
     pub(super) credential: Option<(Credential, BTreeMap<String, String>)>,
@@ -221,15 +55,15 @@ pub(super) struct Play {
     pub(super) let_saves: Vec<ProfileSavePermission>,
 }
 
-pub(super) struct Stage {
+pub(super) struct LoginRun {
     pub(super) runner: FlowRunner,
     pub(super) connections: AuthConnections,
-    pub(super) kept: Arc<Mutex<Kept>>,
+    pub(super) store: Arc<Mutex<Store>>,
     pub(super) done: Arc<Mutex<Done>>,
     pub(super) pictures: Arc<Mutex<usize>>,
     pub(super) clock: Arc<FixedClock>,
     pub(super) rows: Rows,
-    pub(super) memory: Memory,
+    pub(super) phase: PagePhase,
 }
 
 pub(super) fn active() -> Session {
@@ -239,8 +73,8 @@ pub(super) fn active() -> Session {
     active
 }
 
-impl Play {
-    /// Of a person's login, whose browser is there.
+impl Scenario {
+    /// A person's login with a running browser.
     pub(super) fn new() -> Self {
         let connection = auth_connection(1, ProfileId::from_ulid(Ulid::from_parts(11, 1)));
         let flow = Flow {
@@ -270,7 +104,7 @@ impl Play {
         self
     }
 
-    pub(super) fn of_ann(self) -> Self {
+    pub(super) fn with_ann(self) -> Self {
         self.with_values(&[("username", "ann"), ("password", "right")])
     }
 
@@ -278,7 +112,7 @@ impl Play {
         self,
         shows: impl Fn(&Done) -> Result<Reading, LoginPageError> + Send + Sync + 'static,
         takes: impl Fn(&Done, &Act) -> Result<(), LoginPageError> + Send + Sync + 'static,
-    ) -> Stage {
+    ) -> LoginRun {
         let clock = Arc::new(FixedClock::default());
         let mut world = World { clock: clock.clone(), ..World::default() };
         let rows = world.keep_sessions(self.sessions);
@@ -287,7 +121,7 @@ impl Play {
         world.browsers.expect_forget().returning(|_| Ok(()));
         let cases = world.build();
 
-        let kept = Kept {
+        let store = Store {
             connection: self.connection,
             flow: self.flow,
             ends: Vec::new(),
@@ -295,7 +129,7 @@ impl Play {
             let_saves: self.let_saves,
             deleted: false,
         };
-        let kept = Arc::new(Mutex::new(kept));
+        let store = Arc::new(Mutex::new(store));
         let mut credentials = MockCredentialRepository::new();
         let (stored, secrets) = (self.credential.clone(), self.credential);
         credentials.expect_find().returning(move |_, which| {
@@ -324,7 +158,7 @@ impl Play {
             clock.clone(),
         );
         let connections = AuthConnections::new(AuthConnectionDeps {
-            connections: Arc::new(repository(&kept)),
+            connections: Arc::new(repository(&store)),
             credentials: credentials.clone(),
             external: Arc::new(self.external),
             profiles: Profiles::new(profiles, clock.clone(), ids.clone(), 7),
@@ -375,7 +209,7 @@ impl Play {
                 pictures: Arc::new(shots),
             },
         );
-        Stage { runner, connections, kept, done, pictures, clock, rows, memory: Memory::default() }
+        LoginRun { runner, connections, store, done, pictures, clock, rows, phase: PagePhase::default() }
     }
 }
 
@@ -393,47 +227,47 @@ pub(super) fn credential(values: &[(&str, &str)]) -> Credential {
     }
 }
 
-/// Keeps one connection and its flow, as the database does.
-pub(super) fn repository(kept: &Arc<Mutex<Kept>>) -> MockAuthConnectionRepository {
+/// Stores one connection and its flow, as the database does.
+pub(super) fn repository(store: &Arc<Mutex<Store>>) -> MockAuthConnectionRepository {
     let mut mock = MockAuthConnectionRepository::new();
-    fn stored(kept: &mut Kept, flow: &Flow) -> bool {
-        let fresh = flow.revision == kept.flow.revision && kept.flow.status == FlowStatus::InProgress;
+    fn stored(store: &mut Store, flow: &Flow) -> bool {
+        let fresh = flow.revision == store.flow.revision && store.flow.status == FlowStatus::InProgress;
         if fresh {
-            kept.flow = Flow { revision: flow.revision + 1, ..flow.clone() };
+            store.flow = Flow { revision: flow.revision + 1, ..flow.clone() };
         }
         fresh
     }
-    let found = |kept: &Kept| {
-        let flow = Some(Box::new(kept.flow.clone())).filter(|flow| flow.kind != FlowKind::HealthCheck);
-        (!kept.deleted).then(|| AuthConnection { flow, ..kept.connection.clone() })
+    let found = |store: &Store| {
+        let flow = Some(Box::new(store.flow.clone())).filter(|flow| flow.kind != FlowKind::HealthCheck);
+        (!store.deleted).then(|| AuthConnection { flow, ..store.connection.clone() })
     };
-    let of = kept.clone();
+    let of = store.clone();
     mock.expect_any().returning(move |_| Ok(found(&of.lock())));
-    let of = kept.clone();
+    let of = store.clone();
     mock.expect_find().returning(move |_, _| Ok(found(&of.lock())));
-    let of = kept.clone();
+    let of = store.clone();
     mock.expect_flow().returning(move |_| Ok(Some(of.lock().flow.clone())));
-    let of = kept.clone();
+    let of = store.clone();
     mock.expect_put().returning(move |flow| Ok(stored(&mut of.lock(), flow)));
-    let of = kept.clone();
+    let of = store.clone();
     mock.expect_end().returning(move |flow, end| {
-        let mut kept = of.lock();
-        if kept.deleted || !stored(&mut kept, flow) {
+        let mut store = of.lock();
+        if store.deleted || !stored(&mut store, flow) {
             return Ok(false);
         }
-        kept.connection.status = end.status.unwrap_or(kept.connection.status);
-        kept.connection.needs = end.needs.clone().or_else(|| kept.connection.needs.clone());
-        kept.ends.push(end.clone());
+        store.connection.status = end.status.unwrap_or(store.connection.status);
+        store.connection.needs = end.needs.clone().or_else(|| store.connection.needs.clone());
+        store.ends.push(end.clone());
         Ok(true)
     });
-    let of = kept.clone();
+    let of = store.clone();
     mock.expect_begin().returning(move |flow| {
         of.lock().begun.push(flow.clone());
         Ok(FlowBegun::Yes)
     });
-    let of = kept.clone();
+    let of = store.clone();
     mock.expect_let_save().returning(move |_, _| Ok(of.lock().let_saves.pop().unwrap_or(ProfileSavePermission::Yes)));
-    let of = kept.clone();
+    let of = store.clone();
     mock.expect_closed().returning(move |_| {
         of.lock().flow.open = false;
         Ok(())
@@ -441,36 +275,36 @@ pub(super) fn repository(kept: &Arc<Mutex<Kept>>) -> MockAuthConnectionRepositor
     mock
 }
 
-impl Stage {
-    /// Goes on until the flow waits for somebody, or is over; what it is then.
-    pub(super) async fn plays(&mut self) -> Flow {
-        // For as long as the site is looked at again and again without anything being stored.
-        let mut glances = 0;
+impl LoginRun {
+    /// Runs until the flow waits for a person, or has ended; returns it.
+    pub(super) async fn run(&mut self) -> Flow {
+        // Counts readings of a waiting page without anything being stored.
+        let mut readings = 0;
         for _ in 0..2000 {
             let before = self.flow().revision;
-            let next = self.runner.step(self.flow().id, &mut self.memory).await.expect("a step");
+            let next = self.runner.step(self.flow().id, &mut self.phase).await.expect("a step");
             let flow = self.flow();
-            glances = if flow.is_awaiting() && flow.revision == before { glances + 1 } else { 0 };
+            readings = if flow.is_awaiting() && flow.revision == before { readings + 1 } else { 0 };
             match next {
                 Next::Done => return flow,
                 Next::Step => {}
-                Next::Wait(_) if glances >= 8 => return flow,
+                Next::Wait(_) if readings >= 8 => return flow,
                 Next::Wait(at) => self.clock.set(at),
             }
         }
         panic!("it never comes to anything: {:?}", self.flow());
     }
 
-    pub(super) async fn submits(&mut self, values: &[(&str, &str)]) -> Flow {
+    pub(super) async fn submit(&mut self, values: &[(&str, &str)]) -> Flow {
         let values = values.iter().map(|(id, value)| ((*id).to_owned(), SecretString::from(*value))).collect();
         let input = SubmitInput { field_values: Some(values), ..SubmitInput::default() };
         let id = auth_connection_id(1).to_string();
         self.connections.submit(&scope(), &id, input).await.expect("taken");
-        self.plays().await
+        self.run().await
     }
 
     pub(super) fn flow(&self) -> Flow {
-        self.kept.lock().flow.clone()
+        self.store.lock().flow.clone()
     }
 
     pub(super) fn done<T>(&self, of: impl FnOnce(&Done) -> T) -> T {
@@ -478,17 +312,8 @@ impl Stage {
     }
 
     pub(super) fn last_end(&self) -> FlowEnd {
-        self.kept.lock().ends.last().cloned().expect("it has ended")
+        self.store.lock().ends.last().cloned().expect("it has ended")
     }
-}
-
-pub(super) fn takes_all(_: &Done, _: &Act) -> Result<(), LoginPageError> {
-    Ok(())
-}
-
-/// Lets in whoever gives the right password.
-pub(super) fn plain(done: &Done) -> Result<Reading, LoginPageError> {
-    Ok(if done.typed("right") { home() } else { login() })
 }
 
 pub(super) fn why(flow: &Flow) -> (FlowStatus, Option<FlowError>) {
@@ -499,7 +324,7 @@ pub(super) const fn failed(code: FlowError) -> (FlowStatus, Option<FlowError>) {
     (FlowStatus::Failed, Some(code))
 }
 
-impl Stage {
+impl LoginRun {
     pub(super) fn clock_since_noon(&self) -> Duration {
         use casement_domain::Clock as _;
         self.clock.now() - NOON

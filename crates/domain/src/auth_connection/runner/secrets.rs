@@ -1,4 +1,4 @@
-//! What is known to log in with: a credential, a provider's item, what a person gave in this flow.
+//! The secrets that a login knows: those of a credential or of a provider's item, and those that a person entered in this flow.
 
 use std::collections::BTreeMap;
 
@@ -15,33 +15,33 @@ use crate::credential::{CredentialError, Route, Sites, TotpSecret};
 use crate::login_page::{Field, FieldKind, MfaKind, clean};
 use crate::sealing::SealError;
 
-/// What is known, in clear, for as long as a step takes.
+/// The secrets that a login knows, in clear text for the duration of one step.
 pub(super) struct KnownSecrets {
     values: BTreeMap<String, SecretString>,
     totp: Option<TotpSecret>,
     totp_code: Option<SecretString>,
     pub(super) sso_provider: Option<String>,
-    /// Where the values and codes above may be typed.
+    /// The sites at which the values and codes above may be typed.
     pub(super) sites: Sites,
-    /// What a person gave in this flow.
+    /// What a person entered in this flow.
     entered: BTreeMap<String, EnteredValue>,
     route: Route,
 }
 
-/// A value that a person gave, and the origin of the page that had asked for it.
+/// A value that a person entered, and the origin of the page that asked for it.
 #[derive(Clone, Debug)]
 pub(super) struct EnteredValue {
     pub(super) value: SecretString,
     pub(super) origin: String,
 }
 
-/// What is known for a field.
+/// The stored value for a field.
 pub(super) enum StoredValue {
-    /// It may be typed there.
+    /// A value that may be typed into the field.
     Here(SecretString),
-    /// It may be typed into pages of another site alone.
-    Elsewhere,
-    /// Nothing.
+    /// A value for pages of another site only.
+    OtherSite,
+    /// No value.
     None,
 }
 
@@ -58,7 +58,7 @@ impl KnownSecrets {
         }
     }
 
-    /// What is to be typed into the field, if it is known. What a person gave in this flow is newer than what is stored.
+    /// Returns the value for the field. What a person entered in this flow is newer than what is stored.
     pub(super) fn value(&self, field: &Field, now: OffsetDateTime) -> StoredValue {
         let of_app = matches!(field.mfa, None | Some(MfaKind::Totp));
         let stored = match field.kind {
@@ -75,17 +75,17 @@ impl KnownSecrets {
         };
         match stored {
             Some(value) if self.allows(&field.origin) => StoredValue::Here(value),
-            Some(_) => StoredValue::Elsewhere,
+            Some(_) => StoredValue::OtherSite,
             None => StoredValue::None,
         }
     }
 
-    /// Whether what is stored may be typed there.
+    /// Returns whether stored values may be typed into pages of the origin.
     pub(super) fn allows(&self, origin: &str) -> bool {
         self.sites.allow(origin, self.route)
     }
 
-    /// Whether what a person gave one page may be given to another that asks for it again: one of the same site, and no less secure.
+    /// Returns whether a value that a person entered in one page may be typed into another one: one of the same site, no less secure.
     fn allows_again(&self, entered: &EnteredValue, origin: &str) -> bool {
         entered.origin == origin || Sites::of_addresses([&*entered.origin]).allow(origin, self.route)
     }
@@ -98,7 +98,7 @@ impl KnownSecrets {
         self.totp.as_ref().map(|secret| secret.code(now).code).or_else(|| self.totp_code.clone())
     }
 
-    /// Who logs in, for a page of that origin.
+    /// Returns the user name, for a page of the origin.
     pub(super) fn identifier(&self, origin: &str) -> Option<&str> {
         let entered = named(&self.entered, "username").filter(|entered| self.allows_again(entered, origin));
         let stored = || named(&self.values, "username").filter(|_| self.allows(origin));
@@ -106,34 +106,35 @@ impl KnownSecrets {
     }
 }
 
-/// The value whose name means `reference`.
+/// Returns the value whose name means `reference`.
 fn named<'a, T>(values: &'a BTreeMap<String, T>, reference: &str) -> Option<&'a T> {
     let keys: Vec<String> = values.keys().cloned().collect();
     values.get(value_key(&keys, reference)?)
 }
 
 impl FlowRunner {
-    /// What is known now. What a provider has is asked anew each time it is needed: it is kept nowhere.
+    /// Returns the secrets that are known now. A provider is asked each time; its items are not stored.
     pub(super) async fn known(&self, connection: &AuthConnection, flow: &Flow) -> Result<KnownSecrets, FlowFailure> {
-        // Through a proxy of the project, nothing but an encrypted page is the site's own.
+        // Through a proxy of the project, only an encrypted page is certain to be the site's own.
         let route = if flow.proxy.is_some() { Route::Proxied } else { Route::Direct };
         let stored = match &connection.settings.credential {
-            Some(CredentialRef::Named(_)) => self.of_credential(connection, route).await?,
+            Some(CredentialRef::Named(_)) => self.from_credential(connection, route).await?,
             Some(CredentialRef::Item { provider, path }) => {
-                self.of_provider(connection, flow, (Some(provider), ExternalWanted::Path(path))).await?
+                self.from_provider(connection, flow, (Some(provider), ExternalWanted::Path(path))).await?
             }
             Some(CredentialRef::Auto { provider }) => {
-                self.of_provider(connection, flow, (Some(provider), ExternalWanted::Domain(&connection.domain))).await?
+                self.from_provider(connection, flow, (Some(provider), ExternalWanted::Domain(&connection.domain)))
+                    .await?
             }
             Some(CredentialRef::AutoAny) => {
-                self.of_provider(connection, flow, (None, ExternalWanted::Domain(&connection.domain))).await?
+                self.from_provider(connection, flow, (None, ExternalWanted::Domain(&connection.domain))).await?
             }
             None => KnownSecrets::new(route),
         };
         Ok(KnownSecrets { entered: self.entered(flow)?, route, ..stored })
     }
 
-    async fn of_credential(&self, connection: &AuthConnection, route: Route) -> Result<KnownSecrets, FlowFailure> {
+    async fn from_credential(&self, connection: &AuthConnection, route: Route) -> Result<KnownSecrets, FlowFailure> {
         let Some(credential) = &connection.credential else { return Ok(KnownSecrets::new(route)) };
         let opened = self.deps.credentials.open(credential.id).await.map_err(|error| match error {
             CredentialError::Seal(error) => sealed(&error),
@@ -145,7 +146,7 @@ impl FlowRunner {
         Ok(KnownSecrets { values: opened.values, totp: opened.totp, sso_provider, sites, ..KnownSecrets::new(route) })
     }
 
-    async fn of_provider(
+    async fn from_provider(
         &self,
         connection: &AuthConnection,
         flow: &Flow,
@@ -155,7 +156,7 @@ impl FlowRunner {
         let found = found.map_err(|why| FlowFailure::new(FlowError::ProviderError, why))?;
         let Some(found) = found else {
             if !flow.unattended {
-                // Somebody can be asked.
+                // A person can be asked.
                 return Ok(KnownSecrets::new(Route::Direct));
             }
             let message = match provider {
@@ -168,11 +169,11 @@ impl FlowRunner {
         Ok(KnownSecrets { values, totp, totp_code, sites, ..KnownSecrets::new(Route::Direct) })
     }
 
-    /// What a person gave so far in this flow, by name.
+    /// Returns what a person entered so far in this flow, by name.
     pub(super) fn entered(&self, flow: &Flow) -> Result<BTreeMap<String, EnteredValue>, FlowFailure> {
         let Some(bytes) = &flow.entered else { return Ok(BTreeMap::new()) };
         let text = self.open(&Flow::entered_place(flow.id), bytes)?;
-        // What a version before has kept of a flow says no origins: it is of no page, and not typed again.
+        // An earlier version stored values without origins; these are not typed again.
         let read: BTreeMap<String, [String; 2]> = serde_json::from_str(text.expose_secret()).unwrap_or_default();
         Ok(read
             .into_iter()
@@ -180,7 +181,7 @@ impl FlowRunner {
             .collect())
     }
 
-    /// The same with `more`, sealed.
+    /// Returns what a person entered so far with `more`, sealed.
     pub(super) fn seal_entered(
         &self,
         flow: &Flow,
@@ -200,7 +201,7 @@ impl FlowRunner {
         sealer.seal(&Flow::entered_place(flow.id), text.as_bytes()).map(Some).map_err(|error| sealed(&error))
     }
 
-    /// What was submitted and not yet typed.
+    /// Returns what was submitted and not yet typed.
     pub(super) fn submission(&self, flow: &Flow) -> Result<Option<Submission>, FlowFailure> {
         let Some(bytes) = &flow.submission else { return Ok(None) };
         let text = self.open(&Flow::submission_place(flow.id), bytes)?;
@@ -219,7 +220,7 @@ impl FlowRunner {
     }
 }
 
-/// What is stored answers the page, but is not for its site.
+/// Returns the failure of a login whose stored values are for another site than the page.
 pub(super) fn other_site(connection: &AuthConnection, stored: &KnownSecrets, origin: &str) -> FlowFailure {
     let page = clean(origin, 300);
     let what = match &connection.settings.credential {
