@@ -4,22 +4,22 @@ use time::OffsetDateTime;
 
 use super::{Project, ProjectStatus};
 
-/// What can happen to a project.
+/// An event of a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectEvent {
-    /// It takes new resources again.
+    /// The project accepts new resources again.
     Activate,
-    /// It takes nothing new.
+    /// The project accepts no new resources.
     Archive,
-    /// It goes; whether something of it is still active, the store sees to.
+    /// The project is deleted. The store checks that it has no active resources.
     Delete,
 }
 
 impl ProjectEvent {
-    /// All of them.
+    /// All events.
     pub const ALL: [Self; 3] = [Self::Activate, Self::Archive, Self::Delete];
 
-    /// For people.
+    /// Returns the participle that error messages use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -30,13 +30,13 @@ impl ProjectEvent {
     }
 }
 
-/// The default project stays, and stays active: requests that name no project need it.
+/// The error of archiving or deleting the default project, which requests that name no project need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the default project cannot be {}", .0.as_str())]
 pub struct ProjectRefused(pub ProjectEvent);
 
 impl Project {
-    /// The project after `event`, at `now`; `None` when it is deleted. The same status again changes nothing.
+    /// Returns the project after `event` at `now`; `None` if it is deleted. Setting the current status changes nothing.
     ///
     /// # Errors
     /// [`ProjectRefused`], and nothing is changed.

@@ -32,7 +32,7 @@ impl TelemetryEvents {
         Self { store, feed, clock }
     }
 
-    /// A page of events. Where nothing was captured, nothing is kept any more or the store is away, it is empty.
+    /// Returns a page of events. It is empty if nothing was captured, nothing is stored any more, or the store is unavailable.
     ///
     /// # Errors
     /// See [`ReadEventsError`].
@@ -49,7 +49,7 @@ impl TelemetryEvents {
         Ok(Listed { items: found, next_offset })
     }
 
-    /// The events of an active session as they happen.
+    /// Returns the events of an active session as they happen.
     ///
     /// # Errors
     /// Returns the error of the store.
