@@ -113,14 +113,19 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
         advice: "the program wires the adapters together",
     },
     DependencyRule {
+        from: "casement-test-support",
+        to: &[],
+        advice: "helpers of tests know no crate: pass what they need",
+    },
+    DependencyRule {
         from: "xtask",
         to: &[],
         advice: "xtask must build in seconds: run the program instead of linking it",
     },
 ];
 
-/// Tests of any crate but these two may also use the domain's mocks, the throwaway database and the WebDriver client.
-const TEST_HELPERS: &[&str] = &["casement-domain", "casement-postgres", "casement-webdriver"];
+/// Tests of any crate but these two may also use the domain's mocks, the throwaway database, the WebDriver client and the test helpers.
+const TEST_HELPERS: &[&str] = &["casement-domain", "casement-postgres", "casement-test-support", "casement-webdriver"];
 const WITHOUT_TEST_HELPERS: &[&str] = &["casement-domain", "xtask"];
 
 /// A technology that belongs to certain crates: the name prefixes of its packages, and the crates that may use it
@@ -171,7 +176,7 @@ const TECHNOLOGY_RULES: &[TechnologyRule] = &[
     },
     TechnologyRule {
         packages: &["anyhow"],
-        allowed_in: &["casement", "xtask"],
+        allowed_in: &["casement", "casement-test-support", "xtask"],
         in_tests: true,
         advice: "a crate boundary has a typed error: write an enum with thiserror",
     },
@@ -198,7 +203,7 @@ const TECHNOLOGY_RULES: &[TechnologyRule] = &[
 /// The dependencies of the domain. A new line needs a reason in the commit, because downstream teams embed this crate.
 const DOMAIN_MAY_USE: &[&str] = &[
     "async-trait",
-    "base64",           // the written form of an API key
+    "base64",           // the texts of API keys, one-time links and audit cursors
     "bytes",            // what streams into a session and out of it is made of
     "futures-core",     // and the trait of such a stream
     "mockall",          // behind the feature `mocks`

@@ -2,10 +2,10 @@
 
 use casement_domain::UseCaseError;
 use casement_domain::access::Scope;
-use casement_domain::api_key::{ApiKeys, CreateKey};
+use casement_domain::api_key::{ApiKeys, KeyRequest};
 use casement_domain::name::LabelName;
 use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
-use casement_domain::pool::{PoolInput, Pools};
+use casement_domain::pool::{PoolRequest, Pools};
 use casement_domain::project::{Project, ProjectRepository, ProjectStatus};
 use casement_domain::{Clock, IdSource, OrganizationId, ProjectId, UserId};
 use tracing::info;
@@ -51,7 +51,7 @@ pub(crate) async fn begin(
         created_at: now,
         updated_at: now,
     };
-    let first = CreateKey { name: Some("first key".into()), ..CreateKey::default() };
+    let first = KeyRequest { name: Some("first key".into()), ..KeyRequest::default() };
     let made = keys.draft(organization.id, owner.id, first)?;
     // The key's text first: if the process ends in between, the next start creates another key, so an installation
     // never lacks one.
@@ -98,11 +98,11 @@ pub(crate) async fn default_pool(
     }
     let Some(organization) = organizations.first().await? else { return Ok(()) };
     let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true, organization_wide: true };
-    let input = PoolInput {
+    let input = PoolRequest {
         name: Some(DEFAULT_POOL.into()),
         size: Some(DEFAULT_POOL_SIZE),
         headless: Some(true),
-        ..PoolInput::default()
+        ..PoolRequest::default()
     };
     match pools.create(&scope, input).await {
         // Created just before the process ended.

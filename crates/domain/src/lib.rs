@@ -40,6 +40,7 @@ pub mod process;
 pub mod profile;
 pub mod project;
 pub mod proxy;
+pub mod reference;
 pub mod replay;
 pub mod script;
 pub mod sealing;
@@ -51,6 +52,7 @@ pub mod store_error;
 pub mod telemetry;
 #[cfg(any(test, feature = "mocks"))]
 pub mod testing;
+mod text_enum;
 
 pub use clock::{Clock, Entropy, FirstSeen, IdSource, MonotonicClock, MonotonicTime};
 pub use error::{InUse, NameTaken, NotFound, UseCaseError};

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::ids::NodeId;
 use crate::store_error::StoreError;
+use crate::text_enum::text_enum;
 
 /// The bytes that a stored event or line takes beside its text, for its row and its index entries.
 pub const ROW_BYTES: u64 = 128;
@@ -26,34 +27,22 @@ impl StorageBudgets {
     pub const UNBOUNDED: Self = Self { session: u64::MAX, project: u64::MAX, node: u64::MAX };
 }
 
-/// The limit that prevents storing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StorageLimit {
-    /// The budget of the session.
-    Session,
-    /// The budget of the project.
-    Project,
-    /// The budget of the node.
-    Node,
-    /// The free space of the node's disk.
-    Disk,
+text_enum! {
+    /// The limit that prevents storing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum StorageLimit {
+        /// The budget of the session.
+        Session => "session",
+        /// The budget of the project.
+        Project => "project",
+        /// The budget of the node.
+        Node => "node",
+        /// The disk of the node is nearly full.
+        Disk => "disk",
+    }
 }
 
 impl StorageLimit {
-    /// All limits.
-    pub const ALL: [Self; 4] = [Self::Session, Self::Project, Self::Node, Self::Disk];
-
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::Project => "project",
-            Self::Node => "node",
-            Self::Disk => "disk",
-        }
-    }
-
     /// Returns a description for people.
     #[must_use]
     pub const fn message(self) -> &'static str {

@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
 use crate::{
-    audit::{self, Identity, early_record, request_id},
+    audit::{self, Identity, prepared_record, request_id},
     body,
     error::{ApiError, Code},
     multipart::Form,
@@ -96,7 +96,7 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
         Ok(caller) => {
             Identity::key(request, caller.key, caller.project);
             if caller.deployed {
-                Identity::deployed(request);
+                Identity::mark_app(request);
             }
             Ok(caller)
         }
@@ -317,9 +317,9 @@ impl Authorized {
         &self.call.api.services
     }
 
-    /// The call's audit record if it is answered with `status` right now, see [`early_record`].
+    /// The call's audit record if it is answered with `status` right now, see [`prepared_record`].
     pub(crate) fn early_record(&self, status: StatusCode) -> Option<Arc<PreparedRecord>> {
-        early_record(&self.call.request, status)
+        prepared_record(&self.call.request, status)
     }
 
     /// What outlives the call.
@@ -428,7 +428,7 @@ pub(crate) struct SessionHolder {
     pub(crate) request: HttpRequest,
     pub(crate) payload: Payload,
     pub(crate) end: EndSignal,
-    pub(crate) registered: crate::connections::Registered,
+    pub(crate) registered: crate::connections::Registration,
     /// Whether the caller has shown a key of the whole organization.
     organization_wide: bool,
     api: Data<Api>,
@@ -676,7 +676,7 @@ impl SessionAccess {
     pub(crate) fn body(
         &mut self,
         longest: u64,
-    ) -> Result<(casement_domain::session_operation::ByteStream, body::Rest), ApiError> {
+    ) -> Result<(casement_domain::session_operation::ByteStream, body::BodyEnd), ApiError> {
         let payload = self.take_payload()?;
         body::stream(&self.0.request, payload, longest)
     }
@@ -716,7 +716,7 @@ impl SessionAccess {
     }
 
     /// Says when the session ends, and counts as open until it is dropped.
-    pub(crate) fn into_open(self) -> (EndSignal, crate::connections::Registered) {
+    pub(crate) fn into_open(self) -> (EndSignal, crate::connections::Registration) {
         (self.0.end, self.0.registered)
     }
 }

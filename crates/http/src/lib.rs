@@ -1,8 +1,9 @@
-//! Routes, authentication, errors, OpenAPI, relays, pages: the API of Casement over HTTP.
+//! The HTTP API of Casement: routes, authentication, errors, OpenAPI, relays, pages.
 //!
-//! Begin at [`serve`] with [`Config`] and [`Services`]. Every request passes the outermost layer (`middleware`: request
-//! id, `Host`, log line), then its route (`routes`), then the extractor that its handler names (`caller`): without one
-//! a handler reaches no data. A handler extracts, calls one use case, maps; errors become [`ApiError`] in `refusals`.
+//! The entry point is [`serve`] with [`Config`] and [`Services`]. A request passes the outermost middleware
+//! (`middleware`: request id, `Host`, log line), its route (`routes`) and the extractor of its handler (`caller`),
+//! without which a handler reaches no data. A handler extracts, calls one use case and maps its result; errors become
+//! [`ApiError`] in `refusals`.
 
 mod answer;
 mod api_key;
@@ -22,6 +23,7 @@ mod deployment;
 mod error;
 mod extension;
 mod follow;
+mod from_fields;
 mod fs;
 mod host;
 mod ignored_fields;
@@ -62,7 +64,7 @@ mod vm;
 pub mod webdriver;
 
 pub use self::{
-    connections::{ConnectionRegistry, Registered},
+    connections::{ConnectionRegistry, Registration},
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},
     openapi::openapi,

@@ -1,6 +1,6 @@
 //! `…/logs`: logs of a session.
 
-use casement_domain::session_log::{FollowInput, LogLine};
+use casement_domain::session_log::{FollowLog, LogLine};
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -51,13 +51,9 @@ impl From<LogLine> for LogEvent {
 )]
 pub(crate) async fn stream_logs(inside: SessionAccess) -> Answer {
     let query = inside.query()?;
-    let text = |name| query.text(name).map(|value| value.map(str::to_owned));
-    let input = FollowInput {
-        source: text("source")?,
-        path: text("path")?,
-        supervisor_process: text("supervisor_process")?,
-        follow: query.boolean("follow")?,
-    };
-    let lines = inside.services().session_logs.follow(&inside.session, input).await?;
+    let (source, path) = (query.text("source")?, query.text("path")?.map(str::to_owned));
+    let supervisor_process = query.text("supervisor_process")?;
+    let log = FollowLog::parse(source, path, supervisor_process, query.boolean("follow")?.unwrap_or(true))?;
+    let lines = inside.services().session_logs.follow(&inside.session, log).await?;
     Ok(sse::answer(inside, lines.map(|line| line.map(LogEvent::from))))
 }

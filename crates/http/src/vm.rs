@@ -14,27 +14,27 @@ use crate::{
     answer::Answer,
     body,
     caller::{Driver, Operator, SessionHolder, Viewer, WebDriverUser, no_session},
-    connections::Registered,
+    connections::Registration,
     error::{ApiError, Code},
-    fs::{MAX_UPLOAD, done},
+    fs::{MAX_UPLOAD, upload_response},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
     relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver},
     replay,
     session::Urls,
     telemetry::{Connection, Kind},
     token::Permission,
-    webdriver::{BidiRelay, ClassicAnswer, ClassicRequest, CommandKind, MAX_BODY, WebDriverSessionId, forward},
+    webdriver::{BidiRelay, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, WebDriverSessionId, forward},
 };
 
 /// What an open connection holds until it ends.
 struct Open {
     _activity: ActivityGuard,
-    _registered: Registered,
+    _registered: Registration,
 }
 
 /// Everything that a connection into a session needs.
 struct ConnectionContext {
-    dial: std::sync::Arc<dyn BrowserConnector>,
+    connector: std::sync::Arc<dyn BrowserConnector>,
     webdriver_url: Url,
     view_url: String,
     permission: Permission,
@@ -58,7 +58,7 @@ impl ConnectionContext {
         let connection = kind.map(|kind| Connection::new(holder.services(), holder.session.id, kind));
         let observer = connection.map(|connection| Box::new(connection) as Box<dyn RelayObserver>);
         Ok(Self {
-            dial: holder.services().dial.of(browser),
+            connector: holder.services().session_connector.connector(browser),
             webdriver_url: urls.webdriver().parse().map_err(ApiError::internal)?,
             view_url: urls.watching(),
             permission: holder.permission,
@@ -71,7 +71,7 @@ impl ConnectionContext {
     }
 
     async fn relay(self, channel: Channel, path: String, client: &ClientHandshake) -> Answer {
-        let upstream = self.dial.dial(channel).await?;
+        let upstream = self.connector.dial(channel).await?;
         let Self { end, observer, guard, .. } = self;
         let relay = Relay { channel, path, end, limits: Limits::default(), observer, guard };
         Ok(relay.open(client, self.payload, upstream).await?)
@@ -82,7 +82,7 @@ impl ConnectionContext {
 pub(crate) async fn cdp(Driver(holder): Driver) -> Answer {
     let client = ClientHandshake::read(&holder.request)?;
     let way = ConnectionContext::into(holder, Some(Kind::Cdp))?;
-    let path = way.dial.cdp_path().await?;
+    let path = way.connector.cdp_path().await?;
     way.relay(Channel::Cdp, path, &client).await
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn cdp(Driver(holder): Driver) -> Answer {
 pub(crate) async fn bidi(Driver(holder): Driver) -> Answer {
     let client = ClientHandshake::read(&holder.request)?;
     let way = ConnectionContext::into(holder, Some(Kind::WebDriver))?;
-    let upstream = way.dial.dial(Channel::WebDriver).await?;
+    let upstream = way.connector.dial(Channel::WebDriver).await?;
     let relay = BidiRelay {
         webdriver_url: way.webdriver_url,
         end: way.end,
@@ -116,7 +116,7 @@ pub(crate) async fn classic(user: Result<WebDriverUser, ApiError>) -> Answer {
 
 async fn command(user: Result<WebDriverUser, ApiError>) -> Answer {
     let WebDriverUser(mut holder) = user?;
-    let body = body::read(&mut holder.payload, MAX_BODY).await?;
+    let body = body::read(&mut holder.payload, MAX_BODY_BYTES).await?;
     let path = holder.request.uri().path();
     // As it came: what is encoded stays encoded.
     let tail = path.splitn(5, '/').nth(4).unwrap_or_default();
@@ -124,14 +124,14 @@ async fn command(user: Result<WebDriverUser, ApiError>) -> Answer {
     let kind = command.kind().clone();
     let (api, session) = (holder.shared_api(), holder.session.id);
     let way = ConnectionContext::into(holder, None)?;
-    let upstream = way.dial.dial(Channel::WebDriver).await?;
-    let ClassicAnswer { response, made } = forward(command, upstream, &way.webdriver_url).await?;
+    let upstream = way.connector.dial(Channel::WebDriver).await?;
+    let ClassicResponse { response, created } = forward(command, upstream, &way.webdriver_url).await?;
     let (sessions, services) = (&api.classic_sessions, &api.services);
-    if let Some(id) = &made {
+    if let Some(id) = &created {
         let connection = Connection::new(services, session, Kind::WebDriver);
         // The end of the browser that it was made in: another one may have taken its place by now.
         let open = (way.end.clone(), services.connections.register(session).1);
-        sessions.made(session, id.clone(), connection, open, &services.runtime);
+        sessions.created(session, id.clone(), connection, open, &services.runtime);
     }
     if let CommandKind::Within(id) | CommandKind::End(id) = &kind {
         sessions.answered(session, id);
@@ -166,7 +166,7 @@ pub(crate) async fn live_upload(Operator(holder): Operator) -> Answer {
     }
     let (content, rest) = body::stream(&request, payload, MAX_UPLOAD)?;
     let file = stream::iter([Ok(Upload::File(path))]).chain(content.map_ok(Upload::Data)).boxed();
-    done(services.services.files.upload(&session, file).await, Some(rest)).await
+    upload_response(services.services.files.upload(&session, file).await, Some(rest)).await
 }
 
 /// `GET /live/{session_id}/socket`
@@ -188,7 +188,7 @@ pub(crate) async fn live_socket(Viewer(holder): Viewer) -> Answer {
         Permission::View => (Access::View, None),
     };
     let view = LiveView {
-        dial: way.dial,
+        connector: way.connector,
         access,
         may_act,
         display,

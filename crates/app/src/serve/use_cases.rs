@@ -166,7 +166,7 @@ impl UseCases {
             telemetry: TelemetryEvents::new(rows.telemetry.clone(), Arc::new(services.feed.clone()), system.clone()),
             recorder: services.recorder.clone(),
             tokens: SessionTokens::new(&data_dir.token_key()?),
-            dial: Arc::new(EngineConnector(engine.clone())),
+            session_connector: Arc::new(EngineConnector(engine.clone())),
             connections: services.connections.clone(),
             health: Arc::new(NodeHealth {
                 database: store.database.clone(),

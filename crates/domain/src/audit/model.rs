@@ -3,29 +3,22 @@
 use time::OffsetDateTime;
 
 use crate::ids::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, UserId};
+use crate::text_enum::text_enum;
 
-/// The way in which a caller was authenticated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthStrategy {
-    /// An API key.
-    ApiKey,
-    /// A session token, or the cookie of a hosted login page.
-    SessionToken,
-    /// A key that was refused.
-    None,
+text_enum! {
+    /// The way in which a caller was authenticated.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AuthStrategy {
+        /// An API key.
+        ApiKey => "api_key",
+        /// A session token, or the cookie of a hosted login page.
+        SessionToken => "session_token",
+        /// A key that was refused.
+        None => "none",
+    }
 }
 
 impl AuthStrategy {
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ApiKey => "api_key",
-            Self::SessionToken => "session_token",
-            Self::None => "none",
-        }
-    }
-
     /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -33,28 +26,20 @@ impl AuthStrategy {
     }
 }
 
-/// The part of the service that was called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditService {
-    /// The API.
-    Api,
-    /// The URLs of a session.
-    Session,
-    /// The API, called by a deployed app.
-    Apps,
+text_enum! {
+    /// The part of the service that was called.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AuditService {
+        /// The API.
+        Api => "api",
+        /// The URLs of a session.
+        Session => "session",
+        /// The API, called by a deployed app.
+        Apps => "apps",
+    }
 }
 
 impl AuditService {
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Api => "api",
-            Self::Session => "session",
-            Self::Apps => "apps",
-        }
-    }
-
     /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

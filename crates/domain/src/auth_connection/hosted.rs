@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::service::not_found;
-use super::{AuthConnection, AuthConnectionError, AuthConnections, Flow, SubmitInput};
+use super::{AuthConnection, AuthConnectionError, AuthConnections, Flow, SubmitRequest};
 use crate::clock::Entropy;
 use crate::ids::{AuthConnectionId, ProjectId};
 use crate::store_error::StoreError;
@@ -123,7 +123,7 @@ impl AuthConnections {
         &self,
         id: AuthConnectionId,
         key: &SecretString,
-        input: SubmitInput,
+        input: SubmitRequest,
     ) -> Result<(), AuthConnectionError> {
         let hosted = self.hosted(id, key).await.map_err(|error| match error {
             HandoffError::Store(error) => AuthConnectionError::Store(error),

@@ -21,7 +21,7 @@ pub use flow::{
     Flow, FlowError, FlowFailure, FlowKind, FlowRequirement, FlowSettings, FlowStatus, FlowStep, TimelineEvent,
 };
 pub use hosted::{HandoffError, HostedFlow, PageKey};
-pub use input::{ConnectionInput, CredentialInput, LoginInput, ProxyInput};
+pub use input::{ConnectionRequest, CredentialRequest};
 pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
 pub use ports::{
     AuthConnectionRepository, CollectedCredential, ConnectionDeleted, ConnectionFilter, ConnectionStored,
@@ -36,5 +36,5 @@ pub use runner::MockFlowPictures;
 pub use runner::{FlowPictures, FlowRunner, Next, PageEvent, PageEventRefused, PagePhase, Readings, RunnerDeps};
 pub use service::{AuthConnectionDeps, AuthConnectionError, AuthConnectionFailure, AuthConnections, StartedLogin};
 pub use settings::Settings;
-pub use submit::{Submission, SubmitInput};
+pub use submit::{Submission, SubmitRequest};
 pub use transitions::{FlowEvent, FlowRefused};

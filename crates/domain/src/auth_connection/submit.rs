@@ -18,7 +18,7 @@ const MAX_SHOWN_CHARACTERS: usize = 128;
 
 /// Unchecked values and choices.
 #[derive(Default)]
-pub struct SubmitInput {
+pub struct SubmitRequest {
     /// Values by the id of the field.
     pub field_values: Option<BTreeMap<String, SecretString>>,
     /// Values by the name of the field.
@@ -35,9 +35,9 @@ pub struct SubmitInput {
     pub sso_button_selector: Option<String>,
 }
 
-impl fmt::Debug for SubmitInput {
+impl fmt::Debug for SubmitRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubmitInput").field("choice", &self.selected_choice_id).finish_non_exhaustive()
+        f.debug_struct("SubmitRequest").field("choice", &self.selected_choice_id).finish_non_exhaustive()
     }
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Submission {
     }
 }
 
-impl SubmitInput {
+impl SubmitRequest {
     /// # Errors
     /// The fields that the flow does not wait for, that are missing, or that exclude each other.
     pub(super) fn parse(self, flow: &Flow) -> Result<Submission, InvalidInput> {

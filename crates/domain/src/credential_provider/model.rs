@@ -8,29 +8,20 @@ use crate::auth_connection::ProviderScope;
 use crate::credential::Sites;
 use crate::ids::{CredentialProviderId, OrganizationId, ProjectId};
 use crate::name::LabelName;
+use crate::text_enum::text_enum;
 
-/// The type of a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProviderType {
-    /// A 1Password Connect server.
-    PasswordManager,
-    /// A KeePass database in a file of the server.
-    Keepass,
+text_enum! {
+    /// The type of a provider.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProviderType {
+        /// A 1Password Connect server.
+        PasswordManager => "passwordmanager",
+        /// A KeePass database in a file of the server.
+        Keepass => "keepass",
+    }
 }
 
 impl ProviderType {
-    /// All types.
-    pub const ALL: [Self; 2] = [Self::PasswordManager, Self::Keepass];
-
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PasswordManager => "passwordmanager",
-            Self::Keepass => "keepass",
-        }
-    }
-
     /// Parses the shown form, or the name that the public client uses.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -8,38 +8,26 @@ use url::Url;
 use super::{Entrypoint, PackagePath};
 use crate::ids::{ApiKeyId, AppVersionId, DeploymentId, NodeId, ProjectId};
 use crate::name::LabelName;
+use crate::text_enum::text_enum;
 
-/// The status of a deployment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DeploymentStatus {
-    /// Its source is stored, and it waits for a build.
-    Queued,
-    /// It is being built.
-    InProgress,
-    /// Its actions can be invoked.
-    Running,
-    /// It could not be built, or its processes failed. Final.
-    Failed,
-    /// It was stopped. Final.
-    Stopped,
+text_enum! {
+    /// The status of a deployment.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum DeploymentStatus {
+        /// Its source is stored, and it waits for a build.
+        Queued => "queued",
+        /// It is being built.
+        InProgress => "in_progress",
+        /// Its actions can be invoked.
+        Running => "running",
+        /// It could not be built, or its processes failed. Final.
+        Failed => "failed",
+        /// It was stopped. Final.
+        Stopped => "stopped",
+    }
 }
 
 impl DeploymentStatus {
-    /// All statuses.
-    pub const ALL: [Self; 5] = [Self::Queued, Self::InProgress, Self::Running, Self::Failed, Self::Stopped];
-
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::InProgress => "in_progress",
-            Self::Running => "running",
-            Self::Failed => "failed",
-            Self::Stopped => "stopped",
-        }
-    }
-
     /// Returns whether the status is final.
     #[must_use]
     pub const fn is_final(self) -> bool {

@@ -8,12 +8,12 @@ use time::OffsetDateTime;
 
 use super::input::NewDeployment;
 use super::{
-    AppFilter, ChangeNotifier, CreateDeployment, Deployment, DeploymentEvent, DeploymentFilter, DeploymentRefused,
-    DeploymentRepository, DeploymentRules, DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored,
+    AppFilter, ChangeNotifier, Deployment, DeploymentEvent, DeploymentFilter, DeploymentRefused, DeploymentRepository,
+    DeploymentRequest, DeploymentRules, DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored,
     FollowDeps, Follower, LineStore, ListedApp, PackageArchives, SealedDeployment, Subject,
 };
 use crate::access::Scope;
-use crate::api_key::{ApiKeys, CreateKey, CreatedKey};
+use crate::api_key::{ApiKeys, CreatedKey, KeyRequest};
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::{Clock, IdSource};
 use crate::error::{NotFound, UseCaseError};
@@ -98,7 +98,7 @@ impl Deployments {
         &self,
         scope: &Scope,
         user: UserId,
-        wish: CreateDeployment,
+        wish: DeploymentRequest,
         archive: Option<ByteStream>,
     ) -> Result<Deployment, DeploymentError> {
         scope.writable()?;
@@ -128,7 +128,7 @@ impl Deployments {
         new: NewDeployment,
         checksum: Option<String>,
     ) -> Result<Deployment, DeploymentError> {
-        let wish = CreateKey {
+        let wish = KeyRequest {
             name: Some(format!("deployment {id}")),
             days_to_expire: None,
             project: Some(scope.project_id()),

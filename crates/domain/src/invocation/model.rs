@@ -4,35 +4,24 @@ use time::{Duration, OffsetDateTime};
 
 use crate::ids::{DeploymentId, InvocationId, NodeId, ProjectId};
 use crate::name::LabelName;
+use crate::text_enum::text_enum;
 
-/// The status of an invocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum InvocationStatus {
-    /// It is accepted and waits for a node.
-    Queued,
-    /// A node runs it.
-    Running,
-    /// Its action returned, or a caller finished it. Final.
-    Succeeded,
-    /// It did not succeed. Final.
-    Failed,
+text_enum! {
+    /// The status of an invocation.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum InvocationStatus {
+        /// It is accepted and waits for a node.
+        Queued => "queued",
+        /// A node runs it.
+        Running => "running",
+        /// Its action returned, or a caller finished it. Final.
+        Succeeded => "succeeded",
+        /// It did not succeed. Final.
+        Failed => "failed",
+    }
 }
 
 impl InvocationStatus {
-    /// All statuses.
-    pub const ALL: [Self; 4] = [Self::Queued, Self::Running, Self::Succeeded, Self::Failed];
-
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-        }
-    }
-
     /// Returns whether the status is final.
     #[must_use]
     pub const fn is_final(self) -> bool {

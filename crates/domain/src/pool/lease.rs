@@ -28,7 +28,7 @@ use crate::telemetry;
 
 /// The unchecked request for a lease.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AcquireInput {
+pub struct AcquireRequest {
     /// The wait in seconds, 0 to 3600; default: the time in which the pool fills from empty.
     pub acquire_timeout_seconds: Option<i64>,
     /// Applies to this lease only.
@@ -43,7 +43,7 @@ pub struct AcquireInput {
     pub client_timeout: Option<Duration>,
 }
 
-impl AcquireInput {
+impl AcquireRequest {
     /// The longest wait of an acquire, in seconds.
     pub const MAX_WAIT_SECONDS: u32 = 3600;
 
@@ -148,7 +148,7 @@ impl Leases {
     ///
     /// # Errors
     /// See [`UseCaseError`].
-    pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, UseCaseError> {
+    pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireRequest) -> Result<Acquired, UseCaseError> {
         self.acquire_recorded(scope, which, input, None).await
     }
 
@@ -161,7 +161,7 @@ impl Leases {
         &self,
         scope: &Scope,
         which: &str,
-        input: AcquireInput,
+        input: AcquireRequest,
         record: Option<&PreparedRecord>,
     ) -> Result<Acquired, UseCaseError> {
         scope.writable()?;
@@ -240,7 +240,7 @@ impl Leases {
         &self,
         seen: NextBrowser,
         lease: &mut LeaseRequest,
-        input: &AcquireInput,
+        input: &AcquireRequest,
         record: Option<&PreparedRecord>,
     ) -> Result<Option<Session>, UseCaseError> {
         let NextBrowser { pool, next } = seen;
@@ -276,7 +276,7 @@ impl Leases {
     }
 
     /// Returns the lease and the wait in seconds, if the caller sets one.
-    fn parse(&self, input: &AcquireInput) -> Result<(LeaseRequest, Option<u32>), UseCaseError> {
+    fn parse(&self, input: &AcquireRequest) -> Result<(LeaseRequest, Option<u32>), UseCaseError> {
         let CheckedRequest { seconds, name, start_url, tags } = input.parse()?;
         let session = SessionId::mint(self.deps.ids.as_ref());
         Ok((LeaseRequest { session, name, start_url, tags, telemetry: None }, seconds))
@@ -447,7 +447,7 @@ async fn run_until<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Futu
     .await
 }
 
-fn merged_capture(input: &AcquireInput, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
+fn merged_capture(input: &AcquireRequest, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
     telemetry::on_change(input.telemetry.as_ref(), pool.config.telemetry.as_ref())
         .map_err(|bad| InvalidInput::of("telemetry", bad))
 }

@@ -16,8 +16,8 @@ mod uncertain_writes;
 pub use fair_queue::FairQueue;
 pub use fair_slots::{FairSlot, FairSlots};
 pub use filler::{FillRound, FillStatus, PoolFiller, WarmError};
-pub use input::{PoolInput, UpdatePool};
-pub use lease::{AcquireInput, Acquired, Leases, NotLeased, ReleaseError, WaitingCaller};
+pub use input::{PoolRequest, PoolUpdateRequest};
+pub use lease::{AcquireRequest, Acquired, Leases, NotLeased, ReleaseError, WaitingCaller};
 pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{

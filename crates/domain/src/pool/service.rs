@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use super::{
-    Generation, Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolInput, PoolRepository, PoolStored,
-    TicketNotifier, UpdatePool, WaitQueue,
+    Generation, Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolRequest, PoolStored,
+    PoolUpdateRequest, TicketNotifier, WaitQueue,
 };
 use crate::access::Scope;
 use crate::browser::BrowserEngine;
 use crate::clock::{Clock, IdSource, MonotonicClock};
 use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
-use crate::extension::{ExtensionRef, ExtensionRepository, resolve};
+use crate::extension::{ExtensionRepository, resolve};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
 use crate::page::{Listed, Page};
-use crate::profile::{LoadedProfile, ProfileRef, SessionProfiles};
+use crate::profile::{LoadedProfile, SessionProfiles};
 use crate::proxy::ProxyRouting;
+use crate::reference::Reference;
 use crate::session::{EndSessionError, IdOrName, PoolWake, SessionEvent, SessionRepository, Sessions};
 use crate::store_error::StoreError;
 
@@ -86,11 +87,11 @@ impl Pools {
     ///
     /// # Errors
     /// See [`UseCaseError`].
-    pub async fn create(&self, scope: &Scope, input: PoolInput) -> Result<(Pool, PoolCounts), UseCaseError> {
+    pub async fn create(&self, scope: &Scope, input: PoolRequest) -> Result<(Pool, PoolCounts), UseCaseError> {
         scope.writable()?;
         let asked = input.extensions.clone().unwrap_or_default();
         let proxy = input.proxy.clone();
-        let profile = input.asked_profile().cloned();
+        let profile = input.requested_profile().cloned();
         let (name, mut config) = input.parse()?;
         config.shape.extensions = self.extensions(scope, &asked).await?;
         config.shape.proxy = self.proxy(scope, proxy.as_deref().unwrap_or_default()).await?;
@@ -112,7 +113,7 @@ impl Pools {
         Ok((pool, PoolCounts::default()))
     }
 
-    async fn extensions(&self, scope: &Scope, asked: &[ExtensionRef]) -> Result<Vec<ExtensionId>, UseCaseError> {
+    async fn extensions(&self, scope: &Scope, asked: &[Reference]) -> Result<Vec<ExtensionId>, UseCaseError> {
         resolve(&*self.deps.extensions, scope.project_id(), asked).await
     }
 
@@ -123,7 +124,7 @@ impl Pools {
         self.deps.proxies.resolve(scope.project_id(), asked).await.map(Some)
     }
 
-    async fn profile(&self, scope: &Scope, asked: Option<&ProfileRef>) -> Result<Option<LoadedProfile>, UseCaseError> {
+    async fn profile(&self, scope: &Scope, asked: Option<&Reference>) -> Result<Option<LoadedProfile>, UseCaseError> {
         let Some(asked) = asked else { return Ok(None) };
         let found = self.deps.profiles.resolve::<UseCaseError>(scope, asked).await?;
         Ok(Some(LoadedProfile { id: found.id, version: None, save_changes: false }))
@@ -186,7 +187,7 @@ impl Pools {
         &self,
         scope: &Scope,
         which: &str,
-        update: UpdatePool,
+        update: PoolUpdateRequest,
     ) -> Result<(Pool, PoolCounts), UseCaseError> {
         scope.writable()?;
         // This loop ends: each lost race means that another change succeeded.
@@ -201,7 +202,7 @@ impl Pools {
                 config.shape.proxy = self.proxy(scope, asked).await?;
             }
             if update.input.profile.is_some() {
-                config.shape.profile = self.profile(scope, update.input.asked_profile()).await?;
+                config.shape.profile = self.profile(scope, update.input.requested_profile()).await?;
             }
             let now = self.deps.clock.now();
             let growth = Growth {

@@ -11,7 +11,7 @@ use crate::access::Scope;
 use crate::blob::BlobError;
 use crate::clock::{Clock, IdSource};
 use crate::error::{InUse, NameTaken, NotFound, SpecificError, UseCaseError};
-use crate::field::Fields;
+use crate::field::{Fields, required};
 use crate::ids::{ProfileId, ProfileVersionId};
 use crate::name::SlugName;
 use crate::page::{Listed, Page};
@@ -119,10 +119,7 @@ impl Profiles {
     /// See [`ProfileError`].
     pub async fn rename(&self, scope: &Scope, which: &str, name: Option<&str>) -> Result<Profile, ProfileError> {
         scope.writable()?;
-        let mut fields = Fields::new();
-        let name = fields.take_required("name", name, SlugName::parse);
-        fields.finish()?;
-        let Some(name) = name else { unreachable!("a refused field is an error") };
+        let name = required("name", name, SlugName::parse)?;
         let profile = self.get(scope, which).await?;
         match self.kept.rows().rename(profile.id, &name, self.clock.now()).await? {
             ProfileRenamed::Yes(profile) => Ok(profile),

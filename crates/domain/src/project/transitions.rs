@@ -4,29 +4,18 @@ use time::OffsetDateTime;
 
 use super::{Project, ProjectStatus};
 
-/// An event of a project.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProjectEvent {
-    /// The project accepts new resources again.
-    Activate,
-    /// The project accepts no new resources.
-    Archive,
-    /// The project is deleted. The store checks that it has no active resources.
-    Delete,
-}
+use crate::text_enum::text_enum;
 
-impl ProjectEvent {
-    /// All events.
-    pub const ALL: [Self; 3] = [Self::Activate, Self::Archive, Self::Delete];
-
-    /// Returns the participle that error messages use.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Activate => "activated",
-            Self::Archive => "archived",
-            Self::Delete => "deleted",
-        }
+text_enum! {
+    /// An event of a project.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProjectEvent {
+        /// The project accepts new resources again.
+        Activate => "activated",
+        /// The project accepts no new resources.
+        Archive => "archived",
+        /// The project is deleted. The store checks that it has no active resources.
+        Delete => "deleted",
     }
 }
 

@@ -2,41 +2,28 @@
 
 use super::ProxyType;
 use crate::field::{FieldCode, Fields, InvalidValue};
+use crate::text_enum::text_enum;
 
-/// A property by which an exit is selected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitMember {
-    /// The country.
-    Country,
-    /// The state.
-    State,
-    /// The city.
-    City,
-    /// The postal code.
-    Zip,
-    /// The autonomous system.
-    Asn,
-    /// The operating system of the exit.
-    Os,
+text_enum! {
+    /// A property by which an exit is selected.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ExitMember {
+        /// The country.
+        Country => "country",
+        /// The state.
+        State => "state",
+        /// The city.
+        City => "city",
+        /// The postal code.
+        Zip => "zip",
+        /// The autonomous system.
+        Asn => "asn",
+        /// The operating system of the exit.
+        Os => "os",
+    }
 }
 
 impl ExitMember {
-    /// All properties.
-    pub const ALL: [Self; 6] = [Self::Country, Self::State, Self::City, Self::Zip, Self::Asn, Self::Os];
-
-    /// Returns the name of the field.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Country => "country",
-            Self::State => "state",
-            Self::City => "city",
-            Self::Zip => "zip",
-            Self::Asn => "asn",
-            Self::Os => "os",
-        }
-    }
-
     /// Returns the properties that proxies of this type can be selected by.
     pub(super) fn of(kind: ProxyType) -> &'static [Self] {
         match kind {

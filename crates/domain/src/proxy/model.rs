@@ -5,143 +5,75 @@ use time::OffsetDateTime;
 use super::{BypassHost, Exit};
 use crate::ids::{ProjectId, ProxyId};
 use crate::name::LabelName;
+use crate::text_enum::text_enum;
 
-/// The type of a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyType {
-    /// Rented: in a data centre.
-    Datacenter,
-    /// Rented: in the network of an internet provider.
-    Isp,
-    /// Rented: in a household.
-    Residential,
-    /// Rented: in a mobile network.
-    Mobile,
-    /// The caller's own proxy.
-    Custom,
-}
-
-impl ProxyType {
-    /// All values.
-    pub const ALL: [Self; 5] = [Self::Datacenter, Self::Isp, Self::Residential, Self::Mobile, Self::Custom];
-
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Datacenter => "datacenter",
-            Self::Isp => "isp",
-            Self::Residential => "residential",
-            Self::Mobile => "mobile",
-            Self::Custom => "custom",
-        }
+text_enum! {
+    /// The type of a proxy.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProxyType {
+        /// Rented: in a data centre.
+        Datacenter => "datacenter",
+        /// Rented: in the network of an internet provider.
+        Isp => "isp",
+        /// Rented: in a household.
+        Residential => "residential",
+        /// Rented: in a mobile network.
+        Mobile => "mobile",
+        /// The caller's own.
+        Custom => "custom",
     }
 }
 
-/// The protocol of a proxy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProxyProtocol {
-    /// HTTP without TLS.
-    #[default]
-    Http,
-    /// HTTP over TLS.
-    Https,
-    /// SOCKS version 5.
-    Socks5,
-}
-
-impl ProxyProtocol {
-    /// All values.
-    pub const ALL: [Self; 3] = [Self::Http, Self::Https, Self::Socks5];
-
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-            Self::Socks5 => "socks5",
-        }
+text_enum! {
+    /// The protocol of a proxy.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum ProxyProtocol {
+        /// HTTP without TLS.
+        #[default]
+        Http => "http",
+        /// HTTP over TLS.
+        Https => "https",
+        /// SOCKS version 5.
+        Socks5 => "socks5",
     }
 }
 
-/// The result of the last check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyStatus {
-    /// The proxy answered and accepted the credentials.
-    Available,
-    /// The proxy cannot be used.
-    Unavailable,
-}
-
-impl ProxyStatus {
-    /// All values.
-    pub const ALL: [Self; 2] = [Self::Available, Self::Unavailable];
-
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Available => "available",
-            Self::Unavailable => "unavailable",
-        }
+text_enum! {
+    /// The result of the last check.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProxyStatus {
+        /// The proxy answered and accepted the credentials.
+        Available => "available",
+        /// The proxy cannot be used.
+        Unavailable => "unavailable",
     }
 }
 
-/// The reason why a proxy cannot be used.
-///
-/// A forbidden address, an unknown host name and a refused connection are one reason, so that callers cannot scan the network
-/// of this machine with a proxy of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyFailure {
-    /// The connection failed.
-    Unreachable,
-    /// The proxy did not answer in time.
-    Timeout,
-    /// The proxy closed the connection without an answer.
-    Closed,
-    /// The proxy reset the connection.
-    Reset,
-    /// The answer does not follow the protocol.
-    Protocol,
-    /// The TLS handshake failed: the certificate is not trusted, or the proxy does not support TLS.
-    Tls,
-    /// The proxy refused the credentials, or requires some.
-    Authentication,
-    /// This server does not know the proxy any more, cannot open its password, or rents no proxies of its type.
-    Unknown,
-    /// The proxy answers, but the requested URL could not be read through it.
-    Target,
-}
-
-impl ProxyFailure {
-    /// All values.
-    pub const ALL: [Self; 9] = [
-        Self::Unreachable,
-        Self::Timeout,
-        Self::Closed,
-        Self::Reset,
-        Self::Protocol,
-        Self::Tls,
-        Self::Authentication,
-        Self::Unknown,
-        Self::Target,
-    ];
-
-    /// Returns the stored and shown form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::Timeout => "timeout",
-            Self::Closed => "closed",
-            Self::Reset => "reset",
-            Self::Protocol => "protocol",
-            Self::Tls => "tls",
-            Self::Authentication => "authentication",
-            Self::Unknown => "unknown",
-            Self::Target => "target",
-        }
+text_enum! {
+    /// The reason why a proxy cannot be used.
+    ///
+    /// One that may not be dialled, one whose name is not known and one that does not listen are one kind, so that nobody learns from a proxy
+    /// of his own what stands in the network of this machine.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProxyFailure {
+        /// The connection failed.
+        Unreachable => "unreachable",
+        /// The proxy did not answer in time.
+        Timeout => "timeout",
+        /// The proxy closed the connection without an answer.
+        Closed => "closed",
+        /// The proxy reset the connection.
+        Reset => "reset",
+        /// The answer does not follow the protocol.
+        Protocol => "protocol",
+        /// The TLS handshake failed: the certificate is not trusted, or the proxy does not support TLS.
+        Tls => "tls",
+        /// The proxy refused the credentials, or requires some.
+        Authentication => "authentication",
+        /// This server does not know the proxy any more, cannot open its password, or rents no proxies of its type.
+        Unknown => "unknown",
+        /// The proxy answers, but the requested URL could not be read through it.
+        Target => "target",
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use casement_domain::browser::{HandOut, StartUrl};
 use casement_domain::pool::{
-    AcquireInput, Acquired, Growth, ImmediateLease, MockWaiter, NotLeased, Pool, QueueEntered, QueueEntry,
+    AcquireRequest, Acquired, Growth, ImmediateLease, MockWaiter, NotLeased, Pool, QueueEntered, QueueEntry,
     ReleaseError, TicketOutcome, Waiter, WaiterEvent, WaitingCaller,
 };
 use casement_domain::session::{EndReason, PoolRef, Session, SessionState};
@@ -26,8 +26,8 @@ fn pool_of_four() -> Pool {
     pool(4).name("warm").build()
 }
 
-fn patient() -> AcquireInput {
-    AcquireInput { acquire_timeout_seconds: Some(30), name: Some("one".to_owned()), ..AcquireInput::default() }
+fn patient() -> AcquireRequest {
+    AcquireRequest { acquire_timeout_seconds: Some(30), name: Some("one".to_owned()), ..AcquireRequest::default() }
 }
 
 /// A world in which no browser is idle, and the waiter hears `events` one after the other.
@@ -137,7 +137,7 @@ async fn a_leased_browser_is_probed_once_and_receives_its_lease() {
             assert_eq!((Some(id), &to), (browser, &told));
             Ok(())
         });
-        let input = AcquireInput { start_url, ..patient() };
+        let input = AcquireRequest { start_url, ..patient() };
         match world.build().leases.acquire(&scope(), "warm", input).await.expect("leased") {
             Acquired::Leased(leased) => assert_eq!(*leased, session),
             _ => panic!("a browser was idle"),
@@ -147,8 +147,8 @@ async fn a_leased_browser_is_probed_once_and_receives_its_lease() {
 
 #[tokio::test]
 async fn without_time_to_wait_a_busy_pool_answers_at_once() {
-    let none = AcquireInput { acquire_timeout_seconds: Some(0), ..AcquireInput::default() };
-    let gone = AcquireInput { client_timeout: Some(-Duration::SECOND), ..AcquireInput::default() };
+    let none = AcquireRequest { acquire_timeout_seconds: Some(0), ..AcquireRequest::default() };
+    let gone = AcquireRequest { client_timeout: Some(-Duration::SECOND), ..AcquireRequest::default() };
     for input in [none, gone] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
@@ -183,11 +183,11 @@ async fn what_is_not_valid_takes_no_browser_and_no_place() {
     let named = BTreeMap::from([(Category::Page, true)]);
     let contradiction = telemetry::ConfigRequest { enabled: Some(false), browser: Some(named) };
     for input in [
-        AcquireInput { acquire_timeout_seconds: Some(3601), ..patient() },
-        AcquireInput { acquire_timeout_seconds: Some(-1), ..patient() },
-        AcquireInput { name: Some("a/b".to_owned()), ..patient() },
-        AcquireInput { start_url: Some("nowhere".to_owned()), ..patient() },
-        AcquireInput { telemetry: Some(contradiction), ..patient() },
+        AcquireRequest { acquire_timeout_seconds: Some(3601), ..patient() },
+        AcquireRequest { acquire_timeout_seconds: Some(-1), ..patient() },
+        AcquireRequest { name: Some("a/b".to_owned()), ..patient() },
+        AcquireRequest { start_url: Some("nowhere".to_owned()), ..patient() },
+        AcquireRequest { telemetry: Some(contradiction), ..patient() },
     ] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
@@ -216,7 +216,7 @@ async fn a_lease_merges_telemetry_of_pool_and_caller_before_anything_is_opened()
     world.engine.expect_hand_out().times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
     let wish = BTreeMap::from([(Category::Page, false), (Category::Console, true)]);
     let wish = telemetry::ConfigRequest { enabled: None, browser: Some(wish) };
-    let input = AcquireInput { telemetry: Some(wish), ..patient() };
+    let input = AcquireRequest { telemetry: Some(wish), ..patient() };
     let acquired = world.build().leases.acquire(&scope(), "warm", input).await.expect("leased");
     assert!(matches!(acquired, Acquired::Leased(_)));
 }
@@ -419,10 +419,10 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
             Box::new(turn)
         });
         let casement = world.build();
-        let input = AcquireInput {
+        let input = AcquireRequest {
             acquire_timeout_seconds: asked,
             client_timeout: client_timeout.map(Duration::seconds),
-            ..AcquireInput::default()
+            ..AcquireRequest::default()
         };
         let Acquired::Waiting(mut waiting) = casement.leases.acquire(&scope(), "warm", input).await.expect("in line")
         else {

@@ -8,16 +8,16 @@ use bytes::Bytes;
 use casement_domain::blob::MockBlobStore;
 use casement_domain::browser::{Browser, BrowserState, EngineError, Shape};
 use casement_domain::field::FieldCode;
-use casement_domain::pool::{Observed, Pool, PoolInput, PoolStored, UpdatePool};
+use casement_domain::pool::{Observed, Pool, PoolRequest, PoolStored, PoolUpdateRequest};
 use casement_domain::profile::{
-    LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, Profile, ProfileDeps, ProfileRef,
-    ProfileRequest, ProfileSource as _, ProfileVersion, ProfileVersions, Profiles, Saved, SessionProfiles,
-    VersionStored,
+    LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, Profile, ProfileDeps, ProfileRequest,
+    ProfileSource as _, ProfileVersion, ProfileVersions, Profiles, Saved, SessionProfiles, VersionStored,
 };
+use casement_domain::reference::Reference;
 use casement_domain::sealing::SealError;
 use casement_domain::session::{
-    CreateSession, CreateSessionError, Created, EndReason, MockPoolWake, Session, SessionEvent, SessionState,
-    StartFailed, UpdateSession, UpdateSessionError,
+    CreateSessionError, Created, EndReason, MockPoolWake, Session, SessionEvent, SessionRequest, SessionState,
+    SessionUpdateRequest, StartFailed, UpdateSessionError,
 };
 use casement_domain::session_operation::{ByteStream, OperationError};
 use casement_domain::testing::{
@@ -291,7 +291,7 @@ async fn what_is_lost_with_a_node_is_reported() {
 }
 
 fn wish(name: &str, save_changes: bool) -> ProfileRequest {
-    ProfileRequest { which: ProfileRef { id: None, name: Some(name.to_owned()) }, save_changes }
+    ProfileRequest { which: Reference { id: None, name: Some(name.to_owned()) }, save_changes }
 }
 
 #[tokio::test]
@@ -306,7 +306,7 @@ async fn a_profile_that_cannot_be_loaded_leaves_no_session() {
         .returning(|_| Err(EngineError::Profile("what was saved is cut or altered".to_owned())));
     world.engine.expect_end().times(1).returning(|_| Ok(()));
     world.connections.expect_close().return_const(());
-    let asked = CreateSession { profile: Some(wish("login", true)), ..CreateSession::default() };
+    let asked = SessionRequest { profile: Some(wish("login", true)), ..SessionRequest::default() };
     let refused = world.build().sessions.create(&scope(), asked).await;
     assert!(matches!(refused, Err(CreateSessionError::Specific(StartFailed(EngineError::Profile(_))))), "{refused:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
@@ -337,7 +337,7 @@ async fn a_living_session_gets_one_profile_and_no_second() {
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     world.connections.expect_restarted().times(2).return_const(());
     let casement = world.build();
-    let update = || UpdateSession { profile: Some(wish("login", true)), ..UpdateSession::default() };
+    let update = || SessionUpdateRequest { profile: Some(wish("login", true)), ..SessionUpdateRequest::default() };
     let changed = casement.sessions.update(&scope(), "one", update()).await.expect("changed");
     assert_eq!(changed.shape.profile, Some(loaded(true)));
     let refused = casement.sessions.update(&scope(), "one", update()).await;
@@ -362,7 +362,7 @@ async fn a_damaged_profile_is_not_noted_as_loaded() {
         Ok(Some(Created::Yes))
     });
     let name = Some(Some("two".to_owned()));
-    let update = UpdateSession { name, profile: Some(wish("login", false)), ..UpdateSession::default() };
+    let update = SessionUpdateRequest { name, profile: Some(wish("login", false)), ..SessionUpdateRequest::default() };
     let refused = world.build().sessions.update(&scope(), "one", update).await;
     let Err(UpdateSessionError::Profile(OperationError::Engine(EngineError::Profile(_)))) = refused else {
         panic!("{refused:?}");
@@ -376,7 +376,7 @@ async fn a_change_with_a_name_that_is_taken_loads_no_profile() {
     world.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     world.sessions.expect_change().times(1).returning(|_, _| Ok(Some(Created::NameTaken)));
     let name = Some(Some("taken".to_owned()));
-    let update = UpdateSession { name, profile: Some(wish("login", false)), ..UpdateSession::default() };
+    let update = SessionUpdateRequest { name, profile: Some(wish("login", false)), ..SessionUpdateRequest::default() };
     let refused = world.build().sessions.update(&scope(), "one", update).await;
     assert!(matches!(refused, Err(UpdateSessionError::NameTaken(_))), "{refused:?}");
 }
@@ -400,13 +400,13 @@ async fn a_browser_of_a_pool_is_started_with_the_version_that_is_current_then() 
 }
 
 /// Stores an update of `before` and gives back what was stored.
-async fn updated(before: Pool, input: PoolInput) -> Result<Pool, Vec<(String, FieldCode)>> {
+async fn updated(before: Pool, input: PoolRequest) -> Result<Pool, Vec<(String, FieldCode)>> {
     let mut world = World { profiles: Some(Ports::with_profile().build()), ..World::default() };
     world.pools.expect_find().returning(move |_, _| Ok(Some(before.clone())));
     world.pools.expect_replace().returning(|_, _, _| Ok(PoolStored::Yes));
     world.pools.expect_counts().returning(|_| Ok(Default::default()));
     world.wake.expect_wake().return_const(());
-    let update = UpdatePool { input, discard_all_idle: false };
+    let update = PoolUpdateRequest { input, discard_all_idle: false };
     match world.build().pools.update(&scope(), "x", update).await {
         Ok((pool, _)) => Ok(pool),
         Err(casement_domain::UseCaseError::Invalid(bad)) => {
@@ -418,13 +418,14 @@ async fn updated(before: Pool, input: PoolInput) -> Result<Pool, Vec<(String, Fi
 
 #[tokio::test]
 async fn a_pool_follows_a_new_profile_unless_disabled_and_none_without_one() {
-    let named = |name: &str| Some(ProfileRef { id: None, name: Some(name.to_owned()) });
-    let cleared = || Some(ProfileRef { id: Some(String::new()), name: None });
+    let named = |name: &str| Some(Reference { id: None, name: Some(name.to_owned()) });
+    let cleared = || Some(Reference { id: Some(String::new()), name: None });
     let plain = || pool(1).build();
     let mut following = pool(1).build();
     following.config.shape.profile = Some(LoadedProfile { version: None, ..loaded(false) });
     following.config.refresh_on_profile_update = true;
-    let input = |profile, refresh| PoolInput { profile, refresh_on_profile_update: refresh, ..PoolInput::default() };
+    let input =
+        |profile, refresh| PoolRequest { profile, refresh_on_profile_update: refresh, ..PoolRequest::default() };
     let came = |pool: Pool| (pool.config.shape.profile.is_some(), pool.config.refresh_on_profile_update);
     for (before, profile, refresh, after) in [
         (plain(), named("login"), None, (true, true)),

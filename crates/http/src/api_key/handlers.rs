@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::{
-    api_key::{KeyFilter, KeyOrder, KeyRequest, RotateKey},
+    api_key::{KeyFilter, KeyOrder},
     field::FieldCode,
     session::StatusFilter,
 };
@@ -57,8 +57,8 @@ pub(crate) struct RotateApiKey {
 )]
 pub(crate) async fn create_api_key(mut caller: OrganizationCaller) -> Answer {
     let CreateApiKey { name, days_to_expire, project_id } = caller.json().await?;
-    let wish = KeyRequest { name, days_to_expire, project_id };
-    let made = caller.services().key_administration.create(caller.caller(), wish).await?;
+    let keys = &caller.services().key_administration;
+    let made = keys.create(caller.caller(), name, days_to_expire, project_id.as_deref()).await?;
     let location = format!("/org/api_keys/{}", made.1.key.id);
     Ok(answer::created(&location, &CreatedApiKeyBody::from(made)))
 }
@@ -176,8 +176,8 @@ pub(crate) async fn delete_api_key(caller: OrganizationCaller) -> Answer {
 pub(crate) async fn rotate_api_key(mut caller: OrganizationCaller) -> Answer {
     let id = caller.path("id")?;
     let RotateApiKey { days_to_expire, expire_in_days } = caller.json().await?;
-    let wish = RotateKey { days_to_expire, expire_in_days };
-    let made = caller.services().key_administration.rotate(caller.caller(), &id, wish).await?;
+    let keys = &caller.services().key_administration;
+    let made = keys.rotate(caller.caller(), &id, days_to_expire, expire_in_days).await?;
     let location = format!("/org/api_keys/{}", made.1.key.id);
     Ok(answer::created(&location, &CreatedApiKeyBody::from(made)))
 }

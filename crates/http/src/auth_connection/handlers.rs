@@ -133,9 +133,11 @@ pub(crate) async fn delete_auth_connection(caller: Authorized) -> Answer {
 )]
 pub(crate) async fn login_auth_connection(mut caller: Authorized) -> Answer {
     let which = caller.path("id")?;
-    let wish = caller.json::<LoginBody>().await?.into();
-    let begun =
-        caller.finish(|services, scope| async move { services.auth_connections.login(&scope, &which, wish).await });
+    let LoginBody { proxy, record_session } = caller.json().await?;
+    let proxy = proxy.map(Into::into);
+    let begun = caller.finish(|services, scope| async move {
+        services.auth_connections.login(&scope, &which, proxy, record_session).await
+    });
     let StartedLogin { flow, code } = begun.await?;
     let code = code.expose_secret().to_owned();
     let record = LoginRecord {

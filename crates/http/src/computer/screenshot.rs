@@ -48,7 +48,7 @@ pub(crate) async fn capture_screenshot(mut inside: SessionAccess) -> Answer {
     let wanted = inside.json::<Screenshot>().await?;
     let region =
         |display| wanted.region.map(|part| Region::parse(display, part.x, part.y, part.width, part.height)).transpose();
-    let place = image_response::place_of(&inside.session).await?;
+    let place = image_response::acquire_slot(&inside.session).await?;
     let png = inside.services().sessions.screenshot(&inside.session, region).await?;
     Ok(place.answer("image/png", png))
 }

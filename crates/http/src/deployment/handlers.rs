@@ -86,21 +86,22 @@ pub(crate) struct GitAuth {
 )]
 pub(crate) async fn create_deployment(mut caller: Authorized) -> Answer {
     let mut form = caller.form(MAX_PACKAGE_BYTES + FORM, &[FILE]).await?;
-    let rest = form.rest();
+    let rest = form.take_body_end();
     let done = create(&caller, form).await;
     if let (Err(_), Some(rest)) = (&done, rest) {
         // A client that sends still would not read the answer.
-        rest.passed().await;
+        rest.wait().await;
     }
     done
 }
 
 async fn create(caller: &Authorized, mut form: Form) -> Answer {
-    let wish = form::wish(&form)?;
+    let request = form::request(&form)?;
     let archive = form.next_file().await?.map(|file| whole(file.boxed(), form));
     let user = caller.user();
-    let made = caller
-        .finish(move |services, scope| async move { services.deployments.create(&scope, user, wish, archive).await });
+    let made = caller.finish(move |services, scope| async move {
+        services.deployments.create(&scope, user, request, archive).await
+    });
     let body = DeploymentBody::from(made.await?);
     Ok(answer::created(&format!("/deployments/{}", body.id()), &body))
 }

@@ -1,6 +1,6 @@
 //! Making, deleting, moving, permissions.
 
-use casement_domain::fs::{MakeDirectory, Move, Permissions};
+use casement_domain::fs::{NewDirectory, NewMove, NewPermissions};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -40,15 +40,14 @@ pub(crate) struct SetPermissions {
 )]
 pub(crate) async fn set_file_permissions(mut inside: SessionAccess) -> Answer {
     let SetPermissions { path, mode, owner, group } = inside.json().await?;
-    let wish = Permissions { path, mode, owner, group };
-    inside.services().files.set_permissions(&inside.session, wish).await?;
+    let permissions = NewPermissions::parse(path, mode, owner, group)?;
+    inside.services().files.set_permissions(&inside.session, permissions).await?;
     Ok(answer::nothing())
 }
 
-/// A directory to make.
+/// A directory to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[schema(as = CreateDirectory)]
-pub(crate) struct NewDirectory {
+pub(crate) struct CreateDirectory {
     /// Absolute. Required.
     #[schema(required, nullable = false)]
     path: Option<String>,
@@ -59,7 +58,7 @@ pub(crate) struct NewDirectory {
 /// Makes a directory, with those above it. One that is there is fine.
 #[utoipa::path(
     put, path = "/browsers/{id}/fs/create_directory", tag = "Files",
-    params(("id" = String, Path)), request_body = NewDirectory,
+    params(("id" = String, Path)), request_body = CreateDirectory,
     responses(
         (status = 204, description = "Made"),
         (status = 400, description = "A field breaks a rule", body = ErrorBody),
@@ -71,8 +70,8 @@ pub(crate) struct NewDirectory {
     )
 )]
 pub(crate) async fn create_directory(mut inside: SessionAccess) -> Answer {
-    let NewDirectory { path, mode } = inside.json().await?;
-    inside.services().files.make_directory(&inside.session, MakeDirectory { path, mode }).await?;
+    let CreateDirectory { path, mode } = inside.json().await?;
+    inside.services().files.make_directory(&inside.session, NewDirectory::parse(path, mode)?).await?;
     Ok(answer::nothing())
 }
 
@@ -121,7 +120,7 @@ pub(crate) async fn delete_file(mut inside: SessionAccess) -> Answer {
     Ok(answer::nothing())
 }
 
-/// Something to move.
+/// A file or directory to move.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MovePath {
     /// Absolute. Required.
@@ -148,6 +147,6 @@ pub(crate) struct MovePath {
 )]
 pub(crate) async fn move_path(mut inside: SessionAccess) -> Answer {
     let MovePath { src_path, dest_path } = inside.json().await?;
-    inside.services().files.relocate(&inside.session, Move { src_path, dest_path }).await?;
+    inside.services().files.relocate(&inside.session, NewMove::parse(src_path, dest_path)?).await?;
     Ok(answer::nothing())
 }

@@ -1,4 +1,4 @@
-//! `…/fs`: the files of a session's machine.
+//! The routes `…/fs`: files of sessions.
 
 mod change;
 mod record;
@@ -12,8 +12,8 @@ pub(crate) use self::{
     },
     transfer::{
         __path_download_dir_zip, __path_file_info, __path_list_files, __path_read_file, __path_upload_files,
-        __path_upload_zip, __path_write_file, MAX_UPLOAD, done, download_dir_zip, file_info, list_files, read_file,
-        upload_files, upload_zip, write_file,
+        __path_upload_zip, __path_write_file, MAX_UPLOAD, download_dir_zip, file_info, list_files, read_file,
+        upload_files, upload_response, upload_zip, write_file,
     },
     watch::{
         __path_start_fs_watch, __path_stop_fs_watch, __path_stream_fs_events, start_fs_watch, stop_fs_watch,

@@ -1,6 +1,6 @@
-//! WatchRequest directories.
+//! Watches of directories.
 
-use casement_domain::fs::{Change, WatchRequest};
+use casement_domain::fs::Change;
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,7 +12,7 @@ use crate::{
     sse,
 };
 
-/// What to watch.
+/// The directory to watch.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct StartFsWatch {
     /// Absolute. Required. A directory.
@@ -22,13 +22,13 @@ pub(crate) struct StartFsWatch {
     recursive: Option<bool>,
 }
 
-/// A watch that was begun.
+/// A new watch.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FsWatch {
     watch_id: String,
 }
 
-/// Something happened in a watched directory.
+/// A change in a watched directory.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FileSystemEvent {
     /// `CREATE`: it came to be, or was moved there; `WRITE`; `DELETE`; `RENAME`: it was moved away.
@@ -61,7 +61,7 @@ impl FileSystemEvent {
 )]
 pub(crate) async fn start_fs_watch(mut inside: SessionAccess) -> Answer {
     let StartFsWatch { path, recursive } = inside.json().await?;
-    let id = inside.services().files.watch(&inside.session, WatchRequest { path, recursive }).await?;
+    let id = inside.services().files.watch(&inside.session, path, recursive.unwrap_or(false)).await?;
     let location = format!("/browsers/{}/fs/watch/{}/events", inside.session.id, id.as_str());
     Ok(answer::created(&location, &FsWatch { watch_id: id.as_str().to_owned() }))
 }

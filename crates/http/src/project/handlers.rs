@@ -1,7 +1,7 @@
 //! Create, list, get, update, delete.
 
 use actix_web::http::StatusCode;
-use casement_domain::project::{Project, ProjectFilter, UpdateProject};
+use casement_domain::project::{Project, ProjectFilter};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -108,8 +108,7 @@ pub(crate) async fn get_project(caller: Member) -> Answer {
 pub(crate) async fn update_project(mut caller: OrganizationCaller) -> Answer {
     let id = caller.path("id")?;
     let ProjectChanges { name, status } = caller.json().await?;
-    let wish = UpdateProject { name, status };
-    let project = caller.services().projects.update(caller.organization(), &id, wish).await?;
+    let project = caller.services().projects.update(caller.organization(), &id, name, status).await?;
     Ok(answer::record(StatusCode::OK, &ProjectBody::from(project)))
 }
 

@@ -1,10 +1,7 @@
 //! The limits of a project, and of the organization.
 
 use actix_web::http::StatusCode;
-use casement_domain::{
-    organization::{Caps, Organization},
-    project::LimitsInput,
-};
+use casement_domain::organization::{Caps, Organization};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -114,13 +111,11 @@ pub(crate) async fn get_project_limits(caller: Member) -> Answer {
 )]
 pub(crate) async fn update_project_limits(mut caller: OrganizationCaller) -> Answer {
     let id = caller.path("id")?;
-    let wish = caller.json::<ProjectLimitsChanges>().await?;
-    let wish = LimitsInput {
-        max_concurrent_sessions: wish.max_concurrent_sessions,
-        max_concurrent_invocations: wish.max_concurrent_invocations,
-        max_pooled_sessions: wish.max_pooled_sessions,
-    };
-    let limits = caller.services().projects.set_limits(caller.organization(), &id, wish).await?;
+    let ProjectLimitsChanges { max_concurrent_sessions, max_concurrent_invocations, max_pooled_sessions } =
+        caller.json().await?;
+    let (sessions, invocations, pooled) = (max_concurrent_sessions, max_concurrent_invocations, max_pooled_sessions);
+    let projects = &caller.services().projects;
+    let limits = projects.set_limits(caller.organization(), &id, sessions, invocations, pooled).await?;
     Ok(answer::record(StatusCode::OK, &ProjectLimitsBody::from(limits)))
 }
 

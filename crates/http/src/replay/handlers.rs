@@ -4,7 +4,6 @@ use actix_web::{
     HttpResponse,
     http::header::{self, HeaderValue},
 };
-use casement_domain::replay::StartReplay;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -49,8 +48,8 @@ struct Mp4(Vec<u8>);
 )]
 pub(crate) async fn start_replay(mut inside: SessionAccess) -> Answer {
     let Start { framerate, max_duration_in_seconds, record_audio } = inside.json().await?;
-    let wish = StartReplay { framerate, max_duration_in_seconds, record_audio };
-    let replay = inside.services().replays.start(&inside.session, wish).await?;
+    let (replays, with_audio) = (&inside.services().replays, record_audio == Some(true));
+    let replay = replays.start(&inside.session, framerate, max_duration_in_seconds, with_audio).await?;
     let location = format!("/browsers/{}/replays/{}", inside.session.id, replay.id);
     Ok(answer::created(&location, &ReplayBody::new(inside.api(), &inside.session, replay)))
 }

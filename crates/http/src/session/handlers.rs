@@ -56,7 +56,7 @@ impl Api {
     )
 )]
 pub(crate) async fn create_browser(mut caller: Authorized) -> Answer {
-    let wish = caller.json::<CreateBrowser>().await?.wish().map_err(in_order::<CreateBrowser>)?;
+    let wish = caller.json::<CreateBrowser>().await?.into_request().map_err(in_order::<CreateBrowser>)?;
     let made = caller.finish(|services, scope| async move {
         let made = services.sessions.create(&scope, wish).await;
         made.map(|session| UndeliveredSession::new(session, &services))
@@ -145,7 +145,7 @@ pub(crate) async fn get_browser(caller: Authorized) -> Answer {
 )]
 pub(crate) async fn update_browser(mut caller: Authorized) -> Answer {
     let which = caller.path("id_or_name")?;
-    let wish = caller.json::<UpdateBrowser>().await?.wish().map_err(in_order::<UpdateBrowser>)?;
+    let wish = caller.json::<UpdateBrowser>().await?.into_request().map_err(in_order::<UpdateBrowser>)?;
     let changed = caller.finish(|services, scope| async move { services.sessions.update(&scope, &which, wish).await });
     let session = changed.await.map_err(in_order::<UpdateBrowser>)?;
     caller.about(&session);

@@ -1,5 +1,5 @@
-//! `…/telemetry`: what happened in a session, page by page and as it happens; and what this service tells of it itself: calls and
-//! connections.
+//! The routes `…/telemetry`: events of a session, page by page and live; and the events that the server itself
+//! records: calls and connections.
 
 mod calls;
 mod connection;

@@ -14,7 +14,7 @@ use crate::auth_connection::{
     AuthConnection, CollectedCredential, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent,
     FlowFailure, ProfileSavePermission,
 };
-use crate::credential::{CreateCredential, Route, Sites};
+use crate::credential::{NewCredential, Route, Sites};
 use crate::ids::SessionId;
 use crate::session::{IdOrName, SessionState};
 use crate::store_error::StoreError;
@@ -147,13 +147,9 @@ impl FlowRunner {
                 }
                 Some(_) => continue,
                 None => {
-                    let new = CreateCredential {
-                        name: Some(name.clone()),
-                        domain: Some(entered.domain.clone()),
-                        values: Some(entered.values.clone()),
-                        ..CreateCredential::default()
-                    };
-                    credentials.kept_as_new(scope, new)
+                    let values = Some(entered.values.clone());
+                    let new = NewCredential::parse(Some(&name), Some(&entered.domain), values, None, None);
+                    new.map_err(Into::into).and_then(|new| credentials.kept_as_new(scope, new))
                 }
             };
             return Ok(collected.ok().map(|collected| (collected, name)));

@@ -6,9 +6,9 @@ use crate::auth_connection::{AuthConnection, Flow, FlowError, FlowFailure};
 use crate::browser::BrowserPolicy;
 use crate::ids::BrowserId;
 use crate::login_page::{Act, LoginPageError, Reading};
-use crate::profile::{ProfileRef, ProfileRequest};
-use crate::replay::StartReplay;
-use crate::session::{CreateSession, CreateSessionError, EndSessionError, Session, SessionEvent, SessionState};
+use crate::profile::ProfileRequest;
+use crate::reference::Reference;
+use crate::session::{CreateSessionError, EndSessionError, Session, SessionEvent, SessionRequest, SessionState};
 use crate::store_error::StoreError;
 
 impl FlowRunner {
@@ -46,8 +46,8 @@ impl FlowRunner {
             return Ok(Err(FlowFailure::new(FlowError::Internal, "the project was deleted")));
         };
         let scope = Scope { project, unscoped: true, organization_wide: false };
-        let profile = ProfileRef { id: Some(connection.profile.to_string()), name: None };
-        let request = CreateSession {
+        let profile = Reference { id: Some(connection.profile.to_string()), name: None };
+        let request = SessionRequest {
             // A person may have to see it.
             headless: Some(flow.unattended),
             timeout_seconds: Some((Flow::LIFE + Flow::GRACE).whole_seconds()),
@@ -56,7 +56,7 @@ impl FlowRunner {
             proxy: flow.proxy.map(|id| id.to_string()),
             // A person in the live view of the login must not reach the rest of the profile.
             browser_policy: Some(BrowserPolicy::of_logins().as_map().clone()),
-            ..CreateSession::default()
+            ..SessionRequest::default()
         };
         match self.connections.deps().sessions.create_as(flow.session, &scope, request).await {
             Ok(session) => Ok(Ok(session)),
@@ -71,8 +71,7 @@ impl FlowRunner {
     /// Records the session. A login does not fail if that is not possible.
     async fn record(&self, session: &Session) -> Option<crate::ids::ReplayId> {
         let max_duration_in_seconds = Some(Flow::LIFE.whole_seconds());
-        let request = StartReplay { max_duration_in_seconds, ..StartReplay::default() };
-        self.deps.replays.start(session, request).await.ok().map(|replay| replay.id)
+        self.deps.replays.start(session, None, max_duration_in_seconds, false).await.ok().map(|replay| replay.id)
     }
 
     /// Returns the session of a running flow; `Err`: it has ended.

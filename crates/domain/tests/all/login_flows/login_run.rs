@@ -6,7 +6,7 @@ use std::sync::Arc;
 use casement_domain::auth_connection::{
     AuthConnection, AuthConnectionDeps, AuthConnections, ConnectionStatus, CredentialRef, Flow, FlowBegun, FlowEnd,
     FlowError, FlowKind, FlowRunner, FlowStatus, MockAuthConnectionRepository, MockExternalCredentials,
-    MockFlowChangeNotifier, MockFlowPictures, Next, PagePhase, ProfileSavePermission, RunnerDeps, SubmitInput,
+    MockFlowChangeNotifier, MockFlowPictures, Next, PagePhase, ProfileSavePermission, RunnerDeps, SubmitRequest,
 };
 use casement_domain::blob::MockBlobStore;
 use casement_domain::credential::{
@@ -297,7 +297,7 @@ impl LoginRun {
 
     pub(super) async fn submit(&mut self, values: &[(&str, &str)]) -> Flow {
         let values = values.iter().map(|(id, value)| ((*id).to_owned(), SecretString::from(*value))).collect();
-        let input = SubmitInput { field_values: Some(values), ..SubmitInput::default() };
+        let input = SubmitRequest { field_values: Some(values), ..SubmitRequest::default() };
         let id = auth_connection_id(1).to_string();
         self.connections.submit(&scope(), &id, input).await.expect("taken");
         self.run().await

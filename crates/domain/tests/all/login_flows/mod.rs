@@ -9,7 +9,7 @@ mod sites;
 use casement_domain::SessionId;
 use casement_domain::auth_connection::{
     CollectedCredential, ConnectionStatus, CredentialRef, FlowError, FlowKind, FlowRequirement, FlowSettings,
-    FlowStatus, FlowStep, PagePhase, ProfileSavePermission, ReauthReason, Settings, SubmitInput,
+    FlowStatus, FlowStep, PagePhase, ProfileSavePermission, ReauthReason, Settings, SubmitRequest,
 };
 use casement_domain::login_page::{ButtonKind, Frame, HostPattern, LoginPageError, Reading};
 use casement_domain::session::{EndReason, Session, SessionState};
@@ -50,7 +50,7 @@ async fn after_a_deletion_entered_values_are_not_stored() {
     let mut login_run = Scenario::new().at(plain, accept_all);
     login_run.run().await;
     let values = [("identifier", "ann"), ("password", "right")].map(|(id, value)| (id.to_owned(), value.into()));
-    let input = SubmitInput { field_values: Some(values.into()), ..SubmitInput::default() };
+    let input = SubmitRequest { field_values: Some(values.into()), ..SubmitRequest::default() };
     login_run.connections.submit(&scope(), &auth_connection_id(1).to_string(), input).await.expect("taken");
     while login_run.flow().post_login_url.is_none() {
         login_run.runner.step(login_run.flow().id, &mut login_run.phase).await.expect("a step");
@@ -117,7 +117,7 @@ async fn a_flow_is_run_on_from_each_of_its_stored_steps() {
         if flow.step == FlowStep::AwaitingInput && flow.acts == 0 {
             let values =
                 [("identifier", "ann"), ("password", "right")].map(|(id, value)| (id.to_owned(), value.into()));
-            let input = SubmitInput { field_values: Some(values.into()), ..SubmitInput::default() };
+            let input = SubmitRequest { field_values: Some(values.into()), ..SubmitRequest::default() };
             let id = auth_connection_id(1).to_string();
             login_run.connections.submit(&scope(), &id, input).await.expect("accepted");
         }

@@ -1,6 +1,6 @@
 //! Pages that are slow, restless, or do not take what they are given.
 
-use casement_domain::auth_connection::{FlowError, FlowStatus, FlowStep, SubmitInput};
+use casement_domain::auth_connection::{FlowError, FlowStatus, FlowStep, SubmitRequest};
 use casement_domain::login_page::{Act, ButtonKind, Captcha, Input, LoginPageError, Mark, Reading, Text, TextKind};
 use casement_domain::testing::{auth_connection_id, scope};
 use pretty_assertions::assert_eq;
@@ -226,7 +226,7 @@ async fn a_list_takes_one_of_its_options() {
     let input = |option: &str| {
         let values = [(&*company, option), ("identifier", "ann"), ("password", "right")];
         let values = values.map(|(id, value)| (id.to_owned(), SecretString::from(value)));
-        SubmitInput { field_values: Some(values.into()), ..SubmitInput::default() }
+        SubmitRequest { field_values: Some(values.into()), ..SubmitRequest::default() }
     };
     let id = auth_connection_id(1).to_string();
     let refused = login_run.connections.submit(&scope(), &id, input("West")).await.expect_err("no such option");

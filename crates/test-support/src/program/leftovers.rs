@@ -1,5 +1,5 @@
-//! What a server has on this machine, seen from outside: found by its directory, never by the name of a program, since
-//! other tests and other people run browsers too.
+//! Processes, mounts and sockets of a server on this machine. They are found by its directory, never by the name of a program, because
+//! other tests and other users run browsers too.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,22 +7,23 @@ use std::path::Path;
 
 /// A process that belongs to a server: its command line names the directory, or its mounts come from there.
 #[derive(Clone, Debug)]
-pub(crate) struct Process {
-    pub(crate) pid: i32,
-    /// The command line, as the kernel has it.
-    pub(crate) argv: Vec<String>,
+pub struct Process {
+    /// Its number.
+    pub pid: i32,
+    /// The command line.
+    pub argv: Vec<String>,
 }
 
 impl Process {
-    /// Whether it is a browser's first process, which starts the others.
-    pub(crate) fn is_browser(&self) -> bool {
+    /// Returns whether it is the main process of a browser.
+    pub fn is_browser(&self) -> bool {
         let program = self.argv.first().is_some_and(|program| program.ends_with("/chromium"));
         program && !self.argv.iter().any(|argument| argument.starts_with("--type="))
     }
 }
 
-/// Every living process that belongs to `dir`, this test's own aside.
-pub(crate) fn processes_of(dir: &Path) -> Vec<Process> {
+/// Returns every living process that belongs to `dir`, without the test itself.
+pub fn processes_of(dir: &Path) -> Vec<Process> {
     let own = std::process::id().cast_signed();
     let numbered = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(numbered);
@@ -38,13 +39,13 @@ fn process_of(dir: &Path, pid: i32) -> Option<Process> {
     if !holds(&command, name) && !holds(&mounts(), name) && !cwd() {
         return None;
     }
-    // A zombie has neither, so it is never seen here: its parent reaps it, and that is the parent's rule to keep.
+    // A zombie has neither, so it is never seen here: its parent must reap it.
     let words = command.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
     Some(Process { pid, argv: words.filter(|word| !word.is_empty()).collect() })
 }
 
-/// What is left of a server whose directory is `dir`, a line each; empty is what it should be. Files are not looked at.
-pub(crate) fn remains_of(dir: &Path) -> Vec<String> {
+/// Returns what is left of a server whose directory is `dir`, a line each, except for files.
+pub fn remains_of(dir: &Path) -> Vec<String> {
     let name = dir.as_os_str().as_bytes();
     let within = |file: &str| fs::read(file).is_ok_and(|bytes| holds(&bytes, name));
     let mut found: Vec<String> = processes_of(dir)

@@ -1,4 +1,4 @@
-//! A site on which everything happens that telemetry has a name for. Whoever serves it does so under any host.
+//! A site that causes every type of telemetry event. It can be served under any host.
 
 /// Beside the site itself, the host of somebody who makes captchas.
 const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>telemetry</title>
@@ -111,8 +111,8 @@ fetch('data:text/plain,' + 'd'.repeat(1_000_000)).catch(() => {});
 console.log('the end');
 </script>"#;
 
-/// Status line without the protocol, type of the content with further header lines, content.
-pub(crate) fn answer(path: &str) -> Option<(&'static str, &'static str, String)> {
+/// Returns the status line without the protocol, the content type with further header lines, and the content of a path.
+pub fn answer(path: &str) -> Option<(&'static str, &'static str, String)> {
     let html = |content: &str| ("200 OK", "text/html", content.to_owned());
     Some(match path.split('?').next().unwrap_or_default() {
         "/telemetry/" => html(PAGE),

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 request on a connection of its own, by hand: what was sent and what came back can be seen whole.
+//! One HTTP/1.1 request on a connection of its own, written and read without a library: tests see all bytes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -7,40 +7,47 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-/// Longer than any operation takes that a test waits for, on a busy machine.
+/// Longer than any operation that a test waits for, on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What is sent. `Host` is the address unless `headers` name another; `Content-Length` is added where there is a body.
+/// A request. `Host` is the address unless `headers` name another; `Content-Length` is added where there is a body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Request {
-    pub(crate) method: String,
+pub struct Request {
+    /// The method.
+    pub method: String,
     /// Path and query, as it stands in the request line.
-    pub(crate) path: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Option<Vec<u8>>,
+    pub path: String,
+    /// The headers in order.
+    pub headers: Vec<(String, String)>,
+    /// The body, if there is one.
+    pub body: Option<Vec<u8>>,
 }
 
 impl Request {
-    pub(crate) fn new(method: &str, path: &str) -> Self {
+    /// Returns a request without headers and body.
+    pub fn new(method: &str, path: &str) -> Self {
         Self { method: method.to_owned(), path: path.to_owned(), ..Self::default() }
     }
 
-    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+    /// Adds a header.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub(crate) fn bearer(self, key: &str) -> Self {
+    /// Adds the credential.
+    pub fn bearer(self, key: &str) -> Self {
         self.header("Authorization", &format!("Bearer {key}"))
     }
 
-    pub(crate) fn json(mut self, body: &Value) -> Self {
+    /// Sets a JSON body.
+    pub fn json(mut self, body: &Value) -> Self {
         self.body = Some(body.to_string().into_bytes());
         self.header("Content-Type", "application/json")
     }
 
-    /// Sends it and reads the answer to its end.
-    pub(crate) fn send(&self, to: SocketAddr) -> anyhow::Result<Answer> {
+    /// Sends it and reads the whole response.
+    pub fn send(&self, to: SocketAddr) -> anyhow::Result<Answer> {
         let mut stream = self.start(to)?;
         let mut bytes = Vec::new();
         let read = stream.read_to_end(&mut bytes);
@@ -48,8 +55,8 @@ impl Request {
         Answer::read(&bytes, self.method == "HEAD").with_context(|| format!("{} {}", self.method, self.path))
     }
 
-    /// Sends it and gives the connection: for a caller that hangs up, or reads slowly.
-    pub(crate) fn start(&self, to: SocketAddr) -> anyhow::Result<TcpStream> {
+    /// Sends it and returns the connection, for a client that disconnects or reads slowly.
+    pub fn start(&self, to: SocketAddr) -> anyhow::Result<TcpStream> {
         let mut stream = TcpStream::connect(to).with_context(|| format!("nobody listens on {to}"))?;
         stream.set_read_timeout(Some(TEST_TIMEOUT))?;
         stream.set_write_timeout(Some(TEST_TIMEOUT))?;
@@ -76,18 +83,20 @@ impl Request {
     }
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
+pub struct Answer {
+    /// The status.
+    pub status: u16,
     /// Names in lower case.
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+    pub headers: Vec<(String, String)>,
+    /// The whole body.
+    pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// Takes the bytes of a connection that was read to its end.
-    pub(crate) fn read(bytes: &[u8], head_only: bool) -> anyhow::Result<Self> {
+    /// Parses the bytes of a connection that was read to its end.
+    pub fn read(bytes: &[u8], head_only: bool) -> anyhow::Result<Self> {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").context("the answer has no whole head")?;
         let head = std::str::from_utf8(&bytes[..end]).context("the head is not text")?;
         let mut lines = head.split("\r\n");
@@ -105,20 +114,26 @@ impl Answer {
         Ok(answer)
     }
 
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// Returns the first header of this name, which is in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// Returns the body as text.
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    pub(crate) fn json(&self) -> anyhow::Result<Value> {
+    /// Returns the body as JSON.
+    pub fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_slice(&self.body).with_context(|| format!("no JSON: {} {}", self.status, self.text()))
     }
 
-    /// The answer itself if it has this status; else a failure that shows it.
-    pub(crate) fn expect(self, status: u16) -> anyhow::Result<Self> {
+    /// Returns the response if it has this status.
+    ///
+    /// # Errors
+    /// The response as text, if it has another status.
+    pub fn expect(self, status: u16) -> anyhow::Result<Self> {
         ensure!(self.status == status, "{status} expected, but: {} {}", self.status, self.text());
         Ok(self)
     }

@@ -1,4 +1,4 @@
-//! The login pages below `tests/login_pages`, served as web sites. The format of a file:
+//! The login pages of the folder `login_pages`, served as web sites. The format of a file:
 //!
 //! ```text
 //! answers: wrong-first, choose=<text of a choice>      how the person answers, if not with the right values
@@ -25,12 +25,13 @@ const HOME: &str = "<title>Your orders</title><h1>Your orders</h1><p>Welcome bac
 
 /// A login and its pages.
 #[derive(Clone, Debug)]
-pub(crate) struct Login {
-    pub(crate) name: String,
+pub struct Login {
+    /// The name of its file.
+    pub name: String,
     /// The expected steps.
-    pub(crate) expect: String,
+    pub expect: String,
     /// The answers.
-    pub(crate) answers: String,
+    pub answers: String,
     views: BTreeMap<String, View>,
 }
 
@@ -45,10 +46,13 @@ struct View {
 
 /// The origins that stand for the hosts of pages.
 #[derive(Clone, Debug)]
-pub(crate) struct Origins {
-    pub(crate) shop: String,
-    pub(crate) id: String,
-    pub(crate) evil: String,
+pub struct Origins {
+    /// The site of the login.
+    pub shop: String,
+    /// A site where the login may go.
+    pub id: String,
+    /// A site where the login may not go.
+    pub evil: String,
 }
 
 /// A server's response.
@@ -59,7 +63,7 @@ struct Answer {
 }
 
 /// Returns Ann's value for a field that `expect` names. `wrong`: a wrong value.
-pub(crate) fn given(what: &str, wrong: bool) -> &'static str {
+pub fn given(what: &str, wrong: bool) -> &'static str {
     match what {
         "email" => "ann@shop.test",
         "phone" => "+4915112345642",
@@ -75,7 +79,7 @@ pub(crate) fn given(what: &str, wrong: bool) -> &'static str {
 }
 
 /// Returns a server's whole response for `path`, without its leading slash.
-pub(crate) fn response(path: &str, posted: Option<&str>, logins: &[Login], origins: &Origins) -> String {
+pub fn response(path: &str, posted: Option<&str>, logins: &[Login], origins: &Origins) -> String {
     let (name, view) = path.split_once('/').unwrap_or((path, ""));
     let view = view.split('?').next().unwrap_or_default();
     let found = logins.iter().find(|login| login.name == name).map(|login| login.answer(view, posted, origins));
@@ -93,9 +97,9 @@ impl Answer {
     }
 }
 
-/// Returns the logins in a folder of `tests/login_pages`, in order.
-pub(crate) fn logins(folder: &str) -> anyhow::Result<Vec<Login>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chromium/tests/login_pages").join(folder);
+/// Returns the logins in a folder of `login_pages`, in order.
+pub fn logins(folder: &str) -> anyhow::Result<Vec<Login>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("login_pages").join(folder);
     let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
     paths.iter().map(|path| login(path).with_context(|| path.display().to_string())).collect()

@@ -1,4 +1,4 @@
-//! A caller that goes before it has its answer costs nothing.
+//! A caller that disconnects before its response leaves nothing behind.
 
 use std::sync::{
     Arc,
@@ -77,7 +77,7 @@ async fn start() -> (std::net::SocketAddr, Arc<Seen>) {
 const WAIT: &[u8] = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
 
 #[actix_web::test]
-async fn a_caller_that_hangs_up_ends_its_handler_at_once() {
+async fn a_caller_that_disconnects_ends_its_handler_at_once() {
     let (address, seen) = start().await;
     for how in ["close", "reset", "half-close", "kept alive"] {
         let mut client = TcpStream::connect(address).await.unwrap();
@@ -97,15 +97,15 @@ async fn a_caller_that_hangs_up_ends_its_handler_at_once() {
             "half-close" => client.shutdown().await.unwrap(),
             _ => {}
         }
-        let kept = (how == "half-close").then_some(client);
+        let half_closed = (how == "half-close").then_some(client);
         eventually(how, || seen.waiting.load(Ordering::SeqCst) == 0).await;
         assert_eq!(seen.finished.load(Ordering::SeqCst), 0, "{how}: the handler did not go on");
-        drop(kept);
+        drop(half_closed);
     }
 }
 
 #[actix_web::test]
-async fn an_answer_that_was_not_taken_is_reported_once() {
+async fn an_undelivered_response_is_reported_once() {
     let (address, seen) = start().await;
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -116,7 +116,7 @@ async fn an_answer_that_was_not_taken_is_reported_once() {
 }
 
 #[actix_web::test]
-async fn an_answer_that_was_taken_is_not_reported() {
+async fn a_delivered_response_is_not_reported() {
     let (address, seen) = start().await;
     let mut client = TcpStream::connect(address).await.unwrap();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! An HTTP proxy of Debian's packages.
+//! An HTTP proxy of a Debian package.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
@@ -12,18 +12,19 @@ use tempfile::TempDir;
 use super::until;
 
 /// A running tinyproxy that asks for a name and a password. Ends with the test, also if that is killed.
-pub(crate) struct Tinyproxy {
-    pub(crate) address: SocketAddr,
+pub struct Tinyproxy {
+    /// Where it listens.
+    pub address: SocketAddr,
     child: Child,
     dir: TempDir,
 }
 
 impl Tinyproxy {
-    /// Starts one. The password is of letters and digits: it knows no others.
-    pub(crate) fn start(name: &str, password: &str) -> anyhow::Result<Self> {
+    /// Starts a proxy. The password may contain only letters and digits.
+    pub fn start(name: &str, password: &str) -> anyhow::Result<Self> {
         static PORT: AtomicU16 = AtomicU16::new(21_000);
         let [_, high, middle, low] = std::process::id().to_be_bytes();
-        // It does not say which port it took; but no other process has this address.
+        // It cannot report a port of its choice, but no other process uses this address.
         let address = SocketAddr::from(([127, 64 + high, middle, low], PORT.fetch_add(1, Ordering::Relaxed)));
         let dir = tempfile::tempdir()?;
         let config = format!(
@@ -44,8 +45,8 @@ impl Tinyproxy {
         Ok(started)
     }
 
-    /// What it was asked for.
-    pub(crate) fn log(&self) -> String {
+    /// Returns its log, with all requests.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 }

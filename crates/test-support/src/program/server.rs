@@ -22,18 +22,17 @@ use super::http::{Answer, Request};
 use super::leftovers::{Process, processes_of, remains_of};
 use super::until;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_casement");
-/// To a line on standard output: a database cluster is made, and others may start browsers at the same time.
-const TO_READY: Duration = Duration::from_secs(300);
-/// For a server to end: running requests have 30 s, then its database stops.
-const TO_END: Duration = Duration::from_secs(300);
-/// For a browser of a pool to become free, on a busy machine.
-const TO_FILL: Duration = Duration::from_secs(300);
-/// How much of a server's log a failure shows.
-const SHOWN: usize = 120;
+/// Until the line on standard output: a database cluster is created, and other tests may start browsers at the same time.
+const READY_TIMEOUT: Duration = Duration::from_secs(300);
+/// Until a server has ended: running requests have 30 s, then its database stops.
+const END_TIMEOUT: Duration = Duration::from_secs(300);
+/// Until a browser of a pool is free, on a busy machine.
+const FILL_TIMEOUT: Duration = Duration::from_secs(300);
+/// The lines of a server's log that a failure shows.
+const MAX_SHOWN_LINES: usize = 120;
 
-/// Ends a server and its sessions when the test program has died without doing so: then its end of the pipe closes.
-/// A server that was dead already is started once more, since only a server ends sandboxes.
+/// Ends a server and its sessions if the test program dies: then its end of the pipe closes. A server that is already dead is started
+/// again, because only a server ends sandboxes.
 const WATCHDOG: &str = r#"
 read -r cleaned && exit 0
 stop() { "$PROGRAM" stop --end-sessions --data-dir "$ROOT/data" 2>/dev/null; }
@@ -50,43 +49,43 @@ type Lines = Arc<Mutex<Vec<String>>>;
 
 /// How a server is started.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
-    /// What its browsers may reach besides the public internet; see `Pages::allow`.
-    pub(crate) egress_allow: Vec<String>,
-    /// Whether the first start makes the pool `default` of two headless browsers. Two browsers cost seconds of two cores.
-    pub(crate) default_pool: bool,
+pub struct Options {
+    /// The destinations that its browsers may reach besides the public internet; see `Pages::allow`.
+    pub egress_allow: Vec<String>,
+    /// Whether the first start creates the pool `default` of two headless browsers, which costs seconds of two cores.
+    pub default_pool: bool,
     /// How many browsers of each common shape wait for `POST /browsers`.
-    pub(crate) spares: u32,
+    pub spares: u32,
     /// Further flags of `casement serve`.
-    pub(crate) flags: Vec<String>,
-    /// What the server finds at `/etc/resolv.conf`, if not the machine's own.
-    pub(crate) resolv_conf: Option<PathBuf>,
-    /// Where it listens, if not at this machine alone.
-    pub(crate) listen: Option<IpAddr>,
-    /// Where what it logs cannot be written.
-    pub(crate) deaf: bool,
-    /// Further variables. The test's own `CASEMENT_…` are not handed on.
-    pub(crate) variables: Vec<(String, String)>,
-    /// Whose database it uses, with whose first key, if not one of its own; see [`Server::another`].
-    pub(crate) beside: Option<StoreConnection>,
+    pub flags: Vec<String>,
+    /// The file that replaces `/etc/resolv.conf` for the server.
+    pub resolv_conf: Option<PathBuf>,
+    /// The address to listen at; 127.0.0.1 by default.
+    pub listen: Option<IpAddr>,
+    /// Whether its log cannot be written.
+    pub log_is_full: bool,
+    /// Further environment variables. The `CASEMENT_…` of the test itself are not inherited.
+    pub variables: Vec<(String, String)>,
+    /// The server whose database and first key it uses instead of its own; see [`Server::another`].
+    pub beside: Option<StoreConnection>,
 }
 
-/// What a server shares with the one whose database it uses.
+/// The database and the key that two servers share.
 #[derive(Clone, Debug)]
-pub(crate) struct StoreConnection {
+pub struct StoreConnection {
     database: String,
     key: String,
 }
 
 impl Options {
-    /// A server whose browsers may open these pages.
-    pub(crate) fn reaching(pages: &super::Pages) -> Self {
+    /// Returns the options of a server whose browsers may open these pages.
+    pub fn reaching(pages: &super::Pages) -> Self {
         Self { egress_allow: vec![pages.allow()], ..Self::default() }
     }
 }
 
-/// A running server, or one between two lives.
-pub(crate) struct Server {
+/// A server that runs, or that has ended and can be restarted.
+pub struct Server {
     root: TempDir,
     options: Options,
     address: SocketAddr,
@@ -94,33 +93,34 @@ pub(crate) struct Server {
     _port: TcpSocket,
     key: String,
     child: Option<Child>,
-    said: Lines,
+    output: Lines,
     watchdog: Child,
 }
 
 /// A session as the server answered it.
 #[derive(Clone, Debug)]
-pub(crate) struct Session(pub(crate) Value);
+pub struct Session(pub Value);
 
 impl Session {
-    /// One of its texts, such as `cdp_ws_url`.
-    pub(crate) fn text(&self, field: &str) -> &str {
+    /// Returns a text field, such as `cdp_ws_url`.
+    pub fn text(&self, field: &str) -> &str {
         self.0[field].as_str().unwrap_or_else(|| panic!("the session has no {field}: {}", self.0))
     }
 
-    pub(crate) fn id(&self) -> &str {
+    /// Returns its id.
+    pub fn id(&self) -> &str {
         self.text("session_id")
     }
 
-    /// What opens this one session.
-    pub(crate) fn token(&self) -> &str {
-        self.text("cdp_ws_url").split_once("jwt=").map(|(_, token)| token).unwrap()
+    /// Returns the session token.
+    pub fn token(&self) -> &str {
+        self.text("cdp_ws_url").split_once("jwt=").map(|(_, token)| token).expect("the address has a token")
     }
 }
 
 impl Server {
-    /// Starts one on an empty directory and waits until it is ready.
-    pub(crate) fn start(options: Options) -> anyhow::Result<Self> {
+    /// Starts a server with an empty directory and waits until it is ready.
+    pub fn start(options: Options) -> anyhow::Result<Self> {
         // Sandboxes run as users of their own, which must be able to pass through; sockets want short paths.
         let open = Permissions::from_mode(0o711);
         let root = tempfile::Builder::new().prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?;
@@ -128,15 +128,15 @@ impl Server {
         let watchdog = Command::new("sh")
             .args(["-c", WATCHDOG])
             // Not as arguments: it would be found as something that the server left.
-            .env("PROGRAM", PROGRAM)
+            .env("PROGRAM", program())
             .env("ROOT", root.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .process_group(0)
             .spawn()
             .context("cannot start sh")?;
-        let (key, said) = (String::new(), Lines::default());
-        let mut server = Self { root, options, address, _port: port, key, child: None, said, watchdog };
+        let (key, output) = (String::new(), Lines::default());
+        let mut server = Self { root, options, address, _port: port, key, child: None, output, watchdog };
         server.begin()?;
         server.key = match &server.options.beside {
             Some(beside) => beside.key.clone(),
@@ -145,137 +145,144 @@ impl Server {
         Ok(server)
     }
 
-    /// Another server on the database of this one, as on another machine. It must be dropped before this one.
-    pub(crate) fn another(&self, options: Options) -> anyhow::Result<Self> {
+    /// Starts another server on the database of this one, as on another machine. It must be dropped before this one.
+    pub fn another(&self, options: Options) -> anyhow::Result<Self> {
         let database = format!("postgresql://casement@/casement?host={}", self.database_socket()?);
         Self::start(Options { beside: Some(StoreConnection { database, key: self.key.clone() }), ..options })
     }
 
-    /// The directory where its private database listens.
-    pub(crate) fn database_socket(&self) -> anyhow::Result<String> {
+    /// Returns the directory where its private database listens.
+    pub fn database_socket(&self) -> anyhow::Result<String> {
         let file = fs::read_to_string(self.data_dir().join("postgres/postmaster.pid")).context("no postmaster.pid")?;
         Ok(file.lines().nth(4).context("no socket")?.to_owned())
     }
 
-    /// Ends the server as `kill -9` does. Its sessions go on.
-    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+    /// Kills the server with `SIGKILL`. Its sessions continue.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
         let mut child = self.child.take().context("it does not run")?;
         child.kill()?;
         child.wait()?;
         Ok(())
     }
 
-    /// `casement stop`: returns when the server has ended. Its sessions go on.
-    pub(crate) fn stop(&mut self) -> anyhow::Result<ExitStatus> {
+    /// Runs `casement stop` and waits until the server has ended. Its sessions continue.
+    pub fn stop(&mut self) -> anyhow::Result<ExitStatus> {
         self.stop_with(&[])
     }
 
-    /// `casement stop --end-sessions`.
-    pub(crate) fn stop_all(&mut self) -> anyhow::Result<ExitStatus> {
+    /// Runs `casement stop --end-sessions` and waits until the server has ended.
+    pub fn stop_all(&mut self) -> anyhow::Result<ExitStatus> {
         self.stop_with(&["--end-sessions"])
     }
 
-    /// Starts the server again on the same directory and the same port. It must have ended.
-    pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
+    /// Restarts a server that has ended, with the same directory and port.
+    pub fn restart(&mut self) -> anyhow::Result<()> {
         ensure!(self.child.is_none(), "it runs already: kill() or stop() first");
         self.begin()
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Returns where it listens.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Returns its address as clients are given it.
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The key that the first start made.
-    pub(crate) fn key(&self) -> &str {
+    /// Returns the key that the first start made.
+    pub fn key(&self) -> &str {
         &self.key
     }
 
-    pub(crate) fn data_dir(&self) -> PathBuf {
+    /// Returns its data directory.
+    pub fn data_dir(&self) -> PathBuf {
         self.root.path().join("data")
     }
 
-    /// Everything that the server and its sandboxes run.
-    pub(crate) fn processes(&self) -> Vec<Process> {
+    /// Returns all processes of the server and its sandboxes.
+    pub fn processes(&self) -> Vec<Process> {
         processes_of(self.root.path())
     }
 
-    /// All that it has logged so far, over all its lives.
-    pub(crate) fn log(&self) -> String {
+    /// Returns its log since the first start.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 
-    /// The lines that it has written to standard output since its last start.
-    pub(crate) fn said(&self) -> Vec<String> {
-        self.said.lock().clone()
+    /// Returns the lines that it has written to standard output since its last start.
+    pub fn output_lines(&self) -> Vec<String> {
+        self.output.lock().clone()
     }
 
-    /// Another command of the program on the same directory: `server.command(&["keys", "list"])`.
-    pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
+    /// Returns another command of the program on the same directory: `server.command(&["keys", "list"])`.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(program());
         command.args(words).arg("--data-dir").arg(self.data_dir());
         self.clean(&mut command);
         command
     }
 
-    /// A request with the server's key.
-    pub(crate) fn send(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+    /// Sends a request with the server's key.
+    pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
         let request = Request::new(method, path).bearer(&self.key);
         body.map_or_else(|| request.clone(), |body| request.clone().json(body)).send(self.address)
     }
 
-    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Answer> {
+    /// Sends a `GET` with its key.
+    pub fn get(&self, path: &str) -> anyhow::Result<Answer> {
         self.send("GET", path, None)
     }
 
-    pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+    /// Sends a `POST` with its key.
+    pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
         self.send("POST", path, Some(body))
     }
 
-    pub(crate) fn delete(&self, path: &str) -> anyhow::Result<Answer> {
+    /// Sends a `DELETE` with its key.
+    pub fn delete(&self, path: &str) -> anyhow::Result<Answer> {
         self.send("DELETE", path, None)
     }
 
-    /// A new session outside of any pool.
-    pub(crate) fn create(&self, body: &Value) -> anyhow::Result<Session> {
+    /// Creates a session outside of any pool.
+    pub fn create(&self, body: &Value) -> anyhow::Result<Session> {
         Ok(Session(self.post("/browsers", body)?.expect(201)?.json()?))
     }
 
-    /// A session like most tests need it.
-    pub(crate) fn headless(&self) -> anyhow::Result<Session> {
+    /// Creates a headless session, which suffices for most tests.
+    pub fn headless(&self) -> anyhow::Result<Session> {
         self.create(&json!({ "headless": true, "timeout_seconds": 600 }))
     }
 
-    /// A browser of the pool, once one is free.
-    pub(crate) fn acquire(&self, pool: &str) -> anyhow::Result<Session> {
+    /// Acquires a browser of the pool, once one is free.
+    pub fn acquire(&self, pool: &str) -> anyhow::Result<Session> {
         let path = format!("/browser_pools/{pool}/acquire");
-        let answer = until(&format!("a browser of the pool {pool}"), TO_FILL, || {
+        let answer = until(&format!("a browser of the pool {pool}"), FILL_TIMEOUT, || {
             let answer = self.post(&path, &json!({ "acquire_timeout_seconds": 60 }));
-            // 204: none became free in time; whoever wants one asks again.
+            // 204: none became free in time, so the client repeats the request.
             (!answer.as_ref().is_ok_and(|answer| answer.status == 204)).then_some(answer)
         })??;
         Ok(Session(answer.expect(200)?.json()?))
     }
 
-    pub(crate) fn release(&self, pool: &str, session: &Session) -> anyhow::Result<()> {
+    /// Gives a browser back to its pool.
+    pub fn release(&self, pool: &str, session: &Session) -> anyhow::Result<()> {
         let body = json!({ "session_id": session.id() });
         self.post(&format!("/browser_pools/{pool}/release"), &body)?.expect(204).map(drop)
     }
 
-    /// Waits until the pool has so many browsers that nobody uses.
-    pub(crate) fn until_available(&self, pool: &str, count: u64) -> anyhow::Result<()> {
+    /// Waits until the pool has this many idle browsers.
+    pub fn until_available(&self, pool: &str, count: u64) -> anyhow::Result<()> {
         let path = format!("/browser_pools/{pool}");
-        until(&format!("{count} browsers in the pool {pool}"), TO_FILL, || {
+        until(&format!("{count} browsers in the pool {pool}"), FILL_TIMEOUT, || {
             let found = self.get(&path).ok()?.json().ok()?;
             (found["available_count"] == count).then_some(())
         })
     }
 
-    /// Sends a signal to one process, which must belong to this server.
-    pub(crate) fn signal(&self, process: &Process, signal: Signal) -> anyhow::Result<()> {
+    /// Sends a signal to a process of this server.
+    pub fn signal(&self, process: &Process, signal: Signal) -> anyhow::Result<()> {
         let pid = Pid::from_raw(process.pid).context("no pid")?;
         Ok(kill_process(pid, signal)?)
     }
@@ -289,7 +296,7 @@ impl Server {
             command.env_remove(name);
         }
         command.envs(self.options.beside.as_ref().map(|beside| ("CASEMENT_DATABASE_URL", &beside.database)));
-        // Nor is the machine's own file.
+        // The configuration file of the machine is not read either.
         command.env("CASEMENT_CONFIG", "/dev/null");
         command.envs(self.options.variables.iter().map(|(name, value)| (name, value)));
     }
@@ -308,12 +315,12 @@ impl Server {
         if !self.options.default_pool {
             command.arg("--no-default-pool");
         }
-        let log = if self.options.deaf { Path::new("/dev/full").to_owned() } else { self.log_file() };
+        let log = if self.options.log_is_full { Path::new("/dev/full").to_owned() } else { self.log_file() };
         let log = File::options().create(true).append(true).open(log)?;
         // Ctrl-C at the terminal is for the test program; the watchdog does the rest.
         command.args(&self.options.flags).stdout(Stdio::piped()).stderr(log).stdin(Stdio::null()).process_group(0);
-        let mut child = command.spawn().with_context(|| format!("cannot start {PROGRAM}"))?;
-        self.said = lines_of(child.stdout.take().context("no standard output")?);
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", program().display()))?;
+        self.output = lines_of(child.stdout.take().context("no standard output")?);
         self.child = Some(child);
         self.address = self.until_ready()?;
         Ok(())
@@ -321,9 +328,9 @@ impl Server {
 
     fn until_ready(&mut self) -> anyhow::Result<SocketAddr> {
         let address = |line: &String| line.strip_prefix("casement ready http://").map(str::parse::<SocketAddr>);
-        until("`casement ready` on standard output", TO_READY, || {
+        until("`casement ready` on standard output", READY_TIMEOUT, || {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-            self.said.lock().iter().find_map(address).map(Ok).or_else(|| ended.map(Err))
+            self.output.lock().iter().find_map(address).map(Ok).or_else(|| ended.map(Err))
         })
         .and_then(|found| match found {
             Ok(address) => address.context("the address is none"),
@@ -335,7 +342,7 @@ impl Server {
     fn stop_with(&mut self, flags: &[&str]) -> anyhow::Result<ExitStatus> {
         let mut child = self.child.take().context("it does not run")?;
         let mut stopping = self.command(&[&["stop"], flags].concat()).spawn()?;
-        let ended = until("`casement stop` returns and the server has ended", TO_END, || {
+        let ended = until("`casement stop` returns and the server has ended", END_TIMEOUT, || {
             let both = (child.try_wait().ok()?, stopping.try_wait().ok()?);
             both.0.zip(both.1)
         });
@@ -355,7 +362,7 @@ impl Server {
         }
     }
 
-    /// Ends everything, also what a killed server left, and says what is still there.
+    /// Ends everything, also what a killed server left. An error lists what remains.
     fn end(&mut self) -> anyhow::Result<()> {
         if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
             self.child = None;
@@ -390,8 +397,15 @@ impl Drop for Server {
     }
 }
 
-/// A port of this address that nobody else is given as long as the socket is there, also while the server between two of its lives
-/// does not listen. Nobody listens at the socket itself, and the server, which may use an address anew as it may, takes no notice of it.
+/// Returns the path of the built program. Cargo puts it beside the folder of the test programs and benchmarks.
+pub fn program() -> PathBuf {
+    let test = std::env::current_exe().expect("the test program has a path");
+    let folder = test.ancestors().nth(2).expect("it is in `deps`");
+    folder.join("casement")
+}
+
+/// Reserves a port of an address for as long as the socket exists, also while the server is down. Nothing listens at the socket itself,
+/// and `SO_REUSEADDR` lets the server listen at the same address.
 fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
     let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -400,7 +414,7 @@ fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// The same program, in a mount namespace of its own, without the disks of other tests: it would count as something of theirs.
+/// Returns the same program in a mount namespace of its own, without the disks of other tests, which would count it as a remainder.
 fn in_place_of_resolv_conf(file: &Path, program: &Command) -> Command {
     let script = "cut -d' ' -f5 /proc/self/mountinfo | grep ^/tmp/casement-e2e- | xargs -r umount -l
         mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
@@ -410,7 +424,7 @@ fn in_place_of_resolv_conf(file: &Path, program: &Command) -> Command {
     command
 }
 
-/// The machine stays clean although the program failed; the test has failed with the list.
+/// Kills what a failed server left. The test has failed with the list.
 fn kill_remains(root: &Path) {
     for process in processes_of(root) {
         if let Some(pid) = Pid::from_raw(process.pid) {
@@ -419,7 +433,7 @@ fn kill_remains(root: &Path) {
     }
 }
 
-/// Reads on for as long as the program writes, so that it never waits for us.
+/// Reads the output in a thread of its own, so that the program never blocks on a full pipe.
 fn lines_of(output: impl std::io::Read + Send + 'static) -> Lines {
     let lines = Lines::default();
     let read = Arc::clone(&lines);
@@ -433,5 +447,5 @@ fn lines_of(output: impl std::io::Read + Send + 'static) -> Lines {
 
 fn end_of(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(SHOWN)..].join("\n")
+    lines[lines.len().saturating_sub(MAX_SHOWN_LINES)..].join("\n")
 }

@@ -1,4 +1,4 @@
-//! Web pages for browsers to open, served by the test itself; it keeps what was asked for.
+//! Web pages that the test serves to browsers. It records the requests.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// A page with something to read, to click and to fill in; what happened stands in `window.seen` and in the title.
+/// A page with a text, a button and a field. `window.seen` and the title show what happened.
 const FORM: &str = "<!doctype html><meta charset=utf-8><title>A form</title>\
     <style>html,body{margin:0;background:#fff}\
     #name{position:absolute;left:40px;top:40px;width:400px;height:60px;font-size:32px}\
@@ -19,25 +19,25 @@ const FORM: &str = "<!doctype html><meta charset=utf-8><title>A form</title>\
     <script>window.seen=[];press.onclick=e=>{seen.push(e.isTrusted?'click':'false click');\
     said.textContent='Hello, '+document.getElementById('name').value;document.title='Pressed'};</script>";
 
-/// Nothing but one colour, so that a picture of it can be judged by one pixel.
+/// A page of one colour, so that one pixel of a screenshot decides.
 const GREEN: &str = "<!doctype html><title>Green</title><style>html{background:rgb(0,160,80)}</style>";
 
 const INDEX: &str = "<!doctype html><meta charset=utf-8><title>A page</title><h1>It works</h1><a href=/form>A form</a>";
 
-/// How long a browser may keep a connection without asking for anything.
+/// The time that a connection may be idle.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A small web server on 127.0.0.1. `/`, `/form` and `/green` are there; [`Pages::put`] adds others.
-pub(crate) struct Pages {
+pub struct Pages {
     address: SocketAddr,
     shelf: Arc<Shelf>,
 }
 
-/// What is answered.
+/// A response.
 #[derive(Clone)]
 struct Answer {
     status: &'static str,
-    /// The lines of the head that are the page's own.
+    /// The header lines of the page.
     head: String,
     body: String,
     /// How much of it is sent, and when.
@@ -55,7 +55,7 @@ impl Answer {
     }
 }
 
-/// How much of an answer is sent.
+/// How much of a response is sent, and when.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Whole,
@@ -68,12 +68,12 @@ enum Sent {
 struct Shelf {
     /// By path.
     pages: Mutex<HashMap<String, Answer>>,
-    asked: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
 }
 
 impl Pages {
     /// Serves until the test program ends.
-    pub(crate) fn start() -> anyhow::Result<Self> {
+    pub fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let pages = Self { address: listener.local_addr()?, shelf: Arc::default() };
         for (path, html) in [("/", INDEX), ("/form", FORM), ("/green", GREEN)] {
@@ -83,49 +83,50 @@ impl Pages {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shelf = Arc::clone(&shelf);
-                // One that breaks off is the browser's business.
+                // The browser may break off a connection.
                 thread::spawn(move || drop(shelf.serve(stream)));
             }
         });
         Ok(pages)
     }
 
-    /// What `--egress-allow` takes to let a server's browsers come here.
-    pub(crate) fn allow(&self) -> String {
+    /// Returns the value of `--egress-allow` that lets a server's browsers open the pages.
+    pub fn allow(&self) -> String {
         self.address.to_string()
     }
 
-    pub(crate) fn url(&self, path: &str) -> String {
+    /// Returns the address of a path.
+    pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
     /// Serves `html` at `path` from now on.
-    pub(crate) fn put(&self, path: &str, html: &str) {
+    pub fn put(&self, path: &str, html: &str) {
         self.put_as(path, "Content-Type: text/html; charset=utf-8", html);
     }
 
     /// Serves `body` at `path` from now on, with these lines in the head.
-    pub(crate) fn put_as(&self, path: &str, head: &str, body: &str) {
+    pub fn put_as(&self, path: &str, head: &str, body: &str) {
         self.answer(path, "200 OK", (head, body), Sent::Whole);
     }
 
-    /// Sends whoever asks for `path` to another address from now on.
-    pub(crate) fn redirect(&self, path: &str, to: &str) {
+    /// Redirects `path` to another address from now on.
+    pub fn redirect(&self, path: &str, to: &str) {
         self.answer(path, "302 Found", (&format!("Location: {to}"), ""), Sent::Whole);
     }
 
-    /// Serves `html` at `path` from now on, and never comes to its end.
-    pub(crate) fn put_without_end(&self, path: &str, html: &str) {
+    /// Serves `html` at `path` from now on, without an end of the response.
+    pub fn put_without_end(&self, path: &str, html: &str) {
         self.answer(path, "200 OK", ("Content-Type: text/html; charset=utf-8", html), Sent::WithoutEnd);
     }
 
-    /// Serves `text` at `path` from now on, after that time.
-    pub(crate) fn put_late(&self, path: &str, after: Duration, text: &str) {
+    /// Serves `text` at `path` from now on, after a delay.
+    pub fn put_late(&self, path: &str, after: Duration, text: &str) {
         self.answer(path, "200 OK", ("Content-Type: text/plain", text), Sent::Late(after));
     }
 
-    /// Answers nothing at `path` until something else is put there.
-    pub(crate) fn hold(&self, path: &str) {
+    /// Holds requests for `path` until something else is put there.
+    pub fn hold(&self, path: &str) {
         self.answer(path, "", ("", ""), Sent::Nothing);
     }
 
@@ -134,9 +135,9 @@ impl Pages {
         self.shelf.pages.lock().insert(path.to_owned(), answer);
     }
 
-    /// Everything that was asked for so far, as `GET /path?query`, in order.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.shelf.asked.lock().clone()
+    /// Returns all requests so far, as `GET /path?query`, in order.
+    pub fn requests(&self) -> Vec<String> {
+        self.shelf.requests.lock().clone()
     }
 }
 
@@ -151,7 +152,7 @@ impl Shelf {
             }
             let mut words = line.split(' ');
             let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            self.asked.lock().push(format!("{method} {target}"));
+            self.requests.lock().push(format!("{method} {target}"));
             body(&mut reader)?;
             let path = target.split('?').next().unwrap_or_default();
             let Some(answer) = self.answer_at(path, reader.get_mut())? else { return Ok(()) };
@@ -167,7 +168,7 @@ impl Shelf {
         }
     }
 
-    /// What is at `path` once it is not held; nothing if whoever asked has hung up before.
+    /// Returns the response for `path` once it is not held, or `None` if the client disconnected before.
     fn answer_at(&self, path: &str, stream: &mut TcpStream) -> std::io::Result<Option<Answer>> {
         loop {
             let found = self.pages.lock().get(path).cloned().unwrap_or_else(Answer::nothing_here);
@@ -181,7 +182,7 @@ impl Shelf {
     }
 }
 
-/// Waits for a moment whether the other side hangs up.
+/// Waits a moment for the client to disconnect. Returns whether it did.
 fn is_hung_up(stream: &mut TcpStream) -> std::io::Result<bool> {
     stream.set_read_timeout(Some(Duration::from_millis(20)))?;
     let peeked = stream.peek(&mut [0]);
@@ -198,7 +199,7 @@ fn until_hung_up(stream: &mut TcpStream) -> std::io::Result<()> {
 }
 
 /// Reads the remaining head and the body, if one is announced.
-pub(crate) fn body(reader: &mut BufReader<TcpStream>) -> std::io::Result<Vec<u8>> {
+pub fn body(reader: &mut BufReader<TcpStream>) -> std::io::Result<Vec<u8>> {
     let mut length = 0;
     loop {
         let mut line = String::new();

@@ -1,4 +1,5 @@
-//! A line whose browsers take a while to be leased, and whose tickets are held by one transaction at a time. A mock can only block its thread, which may be the one that is to notice something.
+//! A wait queue whose leases take a while, and whose tickets are locked by one transaction at a time. A mock alone could
+//! only block its thread, which may be the one under test.
 
 use std::time::Duration;
 
@@ -12,30 +13,30 @@ use casement_domain::{
 };
 use time::OffsetDateTime;
 
-pub(super) struct SlowLine {
-    pub(super) line: MockWaitQueue,
-    pub(super) takes: Duration,
-    /// The row of a ticket: whoever looks at it holds it for a while.
+pub(super) struct SlowQueue {
+    pub(super) queue: MockWaitQueue,
+    pub(super) delay: Duration,
+    /// The lock of a ticket's row, which a reader holds for a while.
     pub(super) row: tokio::sync::Mutex<()>,
 }
 
-impl SlowLine {
-    async fn slowly(&self, taken: Result<ImmediateLease, StoreError>) -> Result<ImmediateLease, StoreError> {
-        tokio::time::sleep(self.takes).await;
-        taken
+impl SlowQueue {
+    async fn delayed(&self, result: Result<ImmediateLease, StoreError>) -> Result<ImmediateLease, StoreError> {
+        tokio::time::sleep(self.delay).await;
+        result
     }
 }
 
 #[async_trait]
-impl WaitQueue for SlowLine {
+impl WaitQueue for SlowQueue {
     async fn take_now(
         &self,
         from: &LeaseFrom,
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<ImmediateLease, StoreError> {
-        let taken = self.line.take_now(from, lease, now).await;
-        self.slowly(taken).await
+        let result = self.queue.take_now(from, lease, now).await;
+        self.delayed(result).await
     }
 
     async fn take_recorded(
@@ -46,35 +47,35 @@ impl WaitQueue for SlowLine {
         record: &AuditEntry,
         now: OffsetDateTime,
     ) -> Result<ImmediateLease, StoreError> {
-        let taken = self.line.take_recorded(from, browser, lease, record, now).await;
-        self.slowly(taken).await
+        let result = self.queue.take_recorded(from, browser, lease, record, now).await;
+        self.delayed(result).await
     }
 
     async fn enter(&self, place: &QueueEntry, now: OffsetDateTime) -> Result<QueueEntered, StoreError> {
-        self.line.enter(place, now).await
+        self.queue.enter(place, now).await
     }
 
     async fn outcome(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
-        let _held = self.row.lock().await;
-        let outcome = self.line.outcome(ticket).await;
-        tokio::time::sleep(self.takes).await;
+        let _lock = self.row.lock().await;
+        let outcome = self.queue.outcome(ticket).await;
+        tokio::time::sleep(self.delay).await;
         outcome
     }
 
     async fn leave(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
-        let _held = self.row.lock().await;
-        self.line.leave(ticket).await
+        let _lock = self.row.lock().await;
+        self.queue.leave(ticket).await
     }
 
     async fn decided(&self, node: NodeId) -> Result<Vec<TicketId>, StoreError> {
-        self.line.decided(node).await
+        self.queue.decided(node).await
     }
 
     async fn clear(&self, node: NodeId, now: OffsetDateTime) -> Result<(), StoreError> {
-        self.line.clear(node, now).await
+        self.queue.clear(node, now).await
     }
 
     async fn lengths(&self) -> Result<Vec<(PoolId, u32, OffsetDateTime)>, StoreError> {
-        self.line.lengths().await
+        self.queue.lengths().await
     }
 }

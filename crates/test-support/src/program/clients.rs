@@ -14,24 +14,25 @@ use tempfile::TempDir;
 use super::leftovers::processes_of;
 use super::{Server, until};
 
-/// For one script on a busy machine, its own browser's start and what is installed for a program included.
-const DEADLINE: Duration = Duration::from_secs(900);
+/// For one script on a busy machine, including the start of its browser and the installation of packages.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Where the clients are installed.
-pub(crate) struct Clients {
+/// The folder where the clients are installed.
+pub struct Clients {
     home: PathBuf,
 }
 
-/// A script that has run.
-pub(crate) struct Script {
-    /// Where it ran; what it wrote is there until this is dropped.
-    pub(crate) dir: TempDir,
-    pub(crate) stdout: String,
+/// A script that has run to its end.
+pub struct Script {
+    /// The directory where it ran, with the files that it wrote.
+    pub dir: TempDir,
+    /// What it wrote to standard output.
+    pub stdout: String,
 }
 
 impl Clients {
-    /// The clients that `cargo xtask test` installs.
-    pub(crate) fn find() -> anyhow::Result<Self> {
+    /// Finds the clients that `cargo xtask test` installs.
+    pub fn find() -> anyhow::Result<Self> {
         let default = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients"));
         let home = std::env::var_os("CASEMENT_TEST_CLIENTS").map_or_else(default, PathBuf::from);
         // Written last by the installation.
@@ -43,13 +44,13 @@ impl Clients {
         Ok(Self { home: home.canonicalize()? })
     }
 
-    /// A package of Node's, as a folder.
-    pub(crate) fn node_package(&self, name: &str) -> PathBuf {
+    /// Returns the folder of a Node package.
+    pub fn node_package(&self, name: &str) -> PathBuf {
         self.home.join("node_modules").join(name)
     }
 
-    /// A package of Python's, as a folder.
-    pub(crate) fn python_package(&self, name: &str) -> anyhow::Result<PathBuf> {
+    /// Returns the folder of a Python package.
+    pub fn python_package(&self, name: &str) -> anyhow::Result<PathBuf> {
         let versions = fs::read_dir(self.home.join("venv/lib"))?;
         let mut places = versions.flatten().map(|version| version.path().join("site-packages").join(name));
         places.find(|place| place.is_dir()).with_context(|| format!("there is no {name} for Python"))
@@ -57,21 +58,15 @@ impl Clients {
 
     /// Runs a file of this repository, named from its top: `.mjs` with Node, `.py` with Python, `.sh` with sh. It finds the
     /// server in `CASEMENT_URL` and `CASEMENT_KEY`, and gets `arguments`.
-    pub(crate) fn run(&self, server: &Server, file: &str, arguments: &[&str]) -> anyhow::Result<Script> {
+    pub fn run(&self, server: &Server, file: &str, arguments: &[&str]) -> anyhow::Result<Script> {
         let path = repository().join(file);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let name = path.file_name().and_then(|name| name.to_str()).context("a file without a name")?;
         self.run_text(server, name, &text, arguments)
     }
 
-    /// Runs a script that stands nowhere, under this name.
-    pub(crate) fn run_text(
-        &self,
-        server: &Server,
-        name: &str,
-        text: &str,
-        arguments: &[&str],
-    ) -> anyhow::Result<Script> {
+    /// Runs a script that is given as text, under this name.
+    pub fn run_text(&self, server: &Server, name: &str, text: &str, arguments: &[&str]) -> anyhow::Result<Script> {
         let dir = tempfile::Builder::new().prefix("casement-client-").tempdir_in("/tmp")?;
         // Node looks for packages beside the script, and upwards.
         std::os::unix::fs::symlink(self.home.join("node_modules"), dir.path().join("node_modules"))?;
@@ -86,38 +81,38 @@ impl Clients {
         let mut command = Command::new(program);
         command.arg(&script).args(arguments);
         command.env("CASEMENT_URL", server.url()).env("CASEMENT_KEY", server.key());
-        let status = run_in(dir.path(), &mut command).with_context(|| format!("{name} {}", said(dir.path())))?;
-        ensure!(status.success(), "{name}: {status} {}", said(dir.path()));
+        let status = run_in(dir.path(), &mut command).with_context(|| format!("{name} {}", output_of(dir.path())))?;
+        ensure!(status.success(), "{name}: {status} {}", output_of(dir.path()));
         let stdout = fs::read_to_string(dir.path().join("stdout"))?;
         Ok(Script { dir, stdout })
     }
 }
 
 impl Script {
-    /// The last line of its output, which must be JSON.
-    pub(crate) fn json(&self) -> anyhow::Result<Value> {
+    /// Returns the last line of its output, which must be JSON.
+    pub fn json(&self) -> anyhow::Result<Value> {
         let last = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(last).with_context(|| format!("the last line is not JSON:\n{}", self.stdout))
     }
 
-    /// A file that it wrote.
-    pub(crate) fn file(&self, name: &str) -> anyhow::Result<Vec<u8>> {
+    /// Returns a file that it wrote.
+    pub fn file(&self, name: &str) -> anyhow::Result<Vec<u8>> {
         fs::read(self.dir.path().join(name)).with_context(|| format!("the script wrote no {name}"))
     }
 }
 
-/// The top of the checkout.
-pub(crate) fn repository() -> PathBuf {
+/// Returns the top folder of the checkout.
+pub fn repository() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Runs it to its end, or to the deadline. Nothing that it started outlives it.
+/// Runs a command to its end, or to the timeout. Ends everything that it started.
 fn run_in(dir: &Path, command: &mut Command) -> anyhow::Result<ExitStatus> {
     let output = |name: &str| File::create(dir.join(name));
     command.current_dir(dir).stdin(Stdio::null()).stdout(output("stdout")?).stderr(output("stderr")?);
-    // A browser that a script starts keeps its profile below TMPDIR: so it can be found.
+    // A browser that a script starts has its profile below TMPDIR, by which it is found.
     let mut child = command.env("TMPDIR", dir).process_group(0).spawn().context("cannot start it")?;
-    let ended = until("the script ends", DEADLINE, || child.try_wait().transpose());
+    let ended = until("the script ends", SCRIPT_TIMEOUT, || child.try_wait().transpose());
     if ended.is_err()
         && let Some(group) = Pid::from_raw(child.id().cast_signed())
     {
@@ -132,7 +127,7 @@ fn run_in(dir: &Path, command: &mut Command) -> anyhow::Result<ExitStatus> {
     Ok(ended??)
 }
 
-fn said(dir: &Path) -> String {
+fn output_of(dir: &Path) -> String {
     let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
-    format!("said:\n{}\n{}", read("stdout"), read("stderr"))
+    format!("output:\n{}\n{}", read("stdout"), read("stderr"))
 }
