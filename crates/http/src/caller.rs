@@ -13,7 +13,7 @@ use actix_web::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
-    OrganizationId, SessionId, UserId,
+    NotFound, OrganizationId, SessionId, UserId,
     access::Scope,
     api_key::{AuthenticateError, Caller},
     audit::PreparedRecord,
@@ -418,7 +418,7 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, ApiError> {
 }
 
 pub(crate) fn no_session(text: &str) -> ApiError {
-    ApiError::new(Code::NotFound, format!("browser session {text} not found"))
+    NotFound::new("browser session", text).into()
 }
 
 /// A caller who may use one active session directly: with the session's token, or with a key of its project.

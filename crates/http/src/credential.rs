@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use actix_web::http::StatusCode;
 use casement_domain::{
-    credential::{Credential, CredentialError, CredentialFilter, CredentialUpdate, NewCredential, TotpCode},
+    credential::{Credential, CredentialFilter, CredentialUpdate, NewCredential, TotpCode},
     field::InvalidInput,
 };
 use secrecy::ExposeSecret as _;
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use crate::{
     answer::{self, Answer, Moment},
     caller::Authorized,
-    error::{ApiError, Code, ErrorBody},
+    error::{ApiError, ErrorBody},
     from_fields::secrets,
     json::nullable,
 };
@@ -256,20 +256,4 @@ pub(crate) async fn delete_credential(caller: Authorized) -> Answer {
 pub(crate) async fn get_totp_code(caller: Authorized) -> Answer {
     let code = caller.services().credentials.totp_code(caller.scope(), &caller.path("id_or_name")?).await?;
     Ok(answer::record(StatusCode::OK, &TotpCodeBody::from(code)))
-}
-
-impl From<CredentialError> for ApiError {
-    fn from(error: CredentialError) -> Self {
-        match error {
-            CredentialError::Invalid(invalid) => invalid.into(),
-            CredentialError::Archived(archived) => archived.into(),
-            CredentialError::ProjectGone | CredentialError::NotFound(_) | CredentialError::NoTotpSecret(_) => {
-                Self::new(Code::NotFound, error.to_string())
-            }
-            CredentialError::Limit(limit) => limit.into(),
-            CredentialError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            CredentialError::Seal(seal) => Self::internal(seal),
-            CredentialError::Store(store) => store.into(),
-        }
-    }
 }

@@ -2,8 +2,8 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::credential_provider::{
-    CredentialProvider, ProviderError, ProviderItem, ProviderPlace, ProviderRequest, ProviderTest,
-    ProviderUpdateRequest, ProviderVault,
+    CredentialProvider, ProviderItem, ProviderPlace, ProviderRequest, ProviderTest, ProviderUpdateRequest,
+    ProviderVault,
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::{
     answer::{self, Answer, Moment},
     caller::OrganizationCaller,
-    error::{ApiError, Code, ErrorBody},
+    error::ErrorBody,
     from_fields::{from_fields, option},
 };
 
@@ -307,22 +307,4 @@ pub(crate) async fn list_credential_provider_items(caller: OrganizationCaller) -
 pub(crate) async fn test_credential_provider(caller: OrganizationCaller) -> Answer {
     let test = caller.services().credential_providers.test(caller.organization(), &caller.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &TestBody::from(test)))
-}
-
-impl From<ProviderError> for ApiError {
-    fn from(error: ProviderError) -> Self {
-        match error {
-            ProviderError::Invalid(invalid) => invalid.into(),
-            ProviderError::Limit(limit) => limit.into(),
-            ProviderError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            ProviderError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            ProviderError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
-            ProviderError::Fault(fault) => {
-                let message = format!("the credential provider could not be asked: {fault}");
-                Self::new(Code::UpstreamError, message).with_inner(&fault, fault.to_string())
-            }
-            ProviderError::Seal(seal) => Self::internal(seal),
-            ProviderError::Store(store) => store.into(),
-        }
-    }
 }

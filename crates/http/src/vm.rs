@@ -6,17 +6,14 @@ use actix_web::{
     HttpRequest, HttpResponse,
     web::{self, Payload},
 };
-use casement_domain::{
-    fs::Upload,
-    session::{ActivityGuard, UseSessionError},
-};
+use casement_domain::{fs::Upload, session::ActivityGuard};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
 
 use crate::{
     answer::Answer,
     body,
-    caller::{Driver, Operator, SessionHolder, Viewer, WebDriverUser},
+    caller::{Driver, Operator, SessionHolder, Viewer, WebDriverUser, no_session},
     connections::Registration,
     error::{ApiError, Code},
     fs::{MAX_UPLOAD, upload_response},
@@ -56,7 +53,7 @@ impl ConnectionContext {
         let activity = holder.services().sessions.activity();
         let view = matches!(kind, Some(Kind::LiveView { .. }));
         let begun = if view { activity.begin_view(holder.session.id) } else { activity.begin(holder.session.id) };
-        let activity = begun.ok_or_else(|| UseSessionError::NotFound(holder.session.id.to_string()))?;
+        let activity = begun.ok_or_else(|| no_session(&holder.session.id.to_string()))?;
         let urls = Urls::new(&holder.api().public_url, &holder.services().tokens, &holder.session);
         let connection = kind.map(|kind| Connection::new(holder.services(), holder.session.id, kind));
         let observer = connection.map(|connection| Box::new(connection) as Box<dyn RelayObserver>);

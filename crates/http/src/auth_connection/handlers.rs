@@ -1,7 +1,7 @@
 //! One handler for each operation but the stream.
 
 use actix_web::http::StatusCode;
-use casement_domain::auth_connection::{AuthConnectionError, ConnectionFilter, FlowKind, StartedLogin};
+use casement_domain::auth_connection::{ConnectionFilter, FlowKind, StartedLogin};
 use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     answer::{self, Answer, Moment},
     caller::Authorized,
-    error::{ApiError, Code, ErrorBody},
+    error::{ApiError, ErrorBody},
 };
 
 /// Makes an auth connection, and its profile if there is none of that name.
@@ -220,24 +220,4 @@ pub(crate) async fn list_auth_connection_timeline(caller: Authorized) -> Answer 
     let (which, page) = (caller.path("id")?, query.page()?);
     let found = caller.services().auth_connections.timeline(caller.scope(), &which, kind, page).await?;
     Ok(answer::list(&found.map(TimelineBody::from)))
-}
-
-impl From<AuthConnectionError> for ApiError {
-    fn from(error: AuthConnectionError) -> Self {
-        match error {
-            AuthConnectionError::Invalid(invalid) => invalid.into(),
-            AuthConnectionError::Archived(archived) => archived.into(),
-            AuthConnectionError::ProjectGone | AuthConnectionError::NotFound(_) => {
-                Self::new(Code::NotFound, error.to_string())
-            }
-            AuthConnectionError::Limit(limit) => limit.into(),
-            AuthConnectionError::Exists { .. } => Self::new(Code::AlreadyExists, error.to_string()),
-            AuthConnectionError::NoFlow | AuthConnectionError::Refused(_) => {
-                Self::new(Code::InvalidState, error.to_string())
-            }
-            AuthConnectionError::Profile(profile) => profile.into(),
-            AuthConnectionError::Seal(seal) => Self::internal(seal),
-            AuthConnectionError::Store(store) => store.into(),
-        }
-    }
 }

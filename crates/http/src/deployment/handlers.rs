@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::{
-    deployment::{AppFilter, DeploymentError, DeploymentFilter, MAX_PACKAGE_BYTES},
+    deployment::{AppFilter, DeploymentFilter, MAX_PACKAGE_BYTES},
     field::FieldCode,
     session_operation::{ByteStream, OperationError},
 };
@@ -13,7 +13,7 @@ use super::{AppBody, DeploymentBody, form};
 use crate::{
     answer::{self, Answer},
     caller::Authorized,
-    error::{ApiError, Code, ErrorBody},
+    error::{ApiError, ErrorBody},
     follow::{self, DeploymentEventBody},
     multipart::Form,
 };
@@ -225,22 +225,4 @@ pub(crate) async fn list_apps(caller: Authorized) -> Answer {
     let filter = AppFilter { app_name: given("app_name")?, version: given("version")?, query: given("query")? };
     let page = caller.services().deployments.apps(caller.scope(), &filter, query.page()?).await?;
     Ok(answer::list(&page.map(AppBody::from)))
-}
-
-impl From<DeploymentError> for ApiError {
-    fn from(error: DeploymentError) -> Self {
-        match error {
-            DeploymentError::Invalid(invalid) => invalid.into(),
-            DeploymentError::NotSupported(unsupported) => unsupported.into(),
-            DeploymentError::Archive(inside) => inside.into(),
-            DeploymentError::Blob(error) => {
-                Self::new(Code::Unavailable, "stored files cannot be reached; nothing was done").caused_by(error)
-            }
-            DeploymentError::Archived(archived) => archived.into(),
-            DeploymentError::ProjectGone | DeploymentError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            DeploymentError::Limit(limit) => limit.into(),
-            DeploymentError::Seal(seal) => Self::internal(seal),
-            DeploymentError::Store(store) => store.into(),
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Create, list, get, update, delete, flush, release.
 
 use actix_web::http::StatusCode;
-use casement_domain::pool::PoolFilter;
+use casement_domain::{NotFound, pool::PoolFilter};
 
 use super::{
     input::{DeletePool, PoolInput, ReleaseBrowser},
@@ -10,12 +10,12 @@ use super::{
 use crate::{
     answer::{self, Answer},
     caller::Authorized,
-    error::{ApiError, Code, ErrorBody},
+    error::{ApiError, ErrorBody},
     json::in_order,
 };
 
 fn no_pool(which: &str) -> ApiError {
-    ApiError::new(Code::NotFound, format!("browser pool {which} not found"))
+    NotFound::new("browser pool", which).into()
 }
 
 /// Creates a pool; its browsers are started at once.

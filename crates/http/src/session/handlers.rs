@@ -149,7 +149,7 @@ pub(crate) async fn update_browser(mut caller: Authorized) -> Answer {
     let changed = caller.finish(|services, scope| async move { services.sessions.update(&scope, &which, wish).await });
     let session = changed.await.map_err(in_order::<UpdateBrowser>)?;
     caller.about(&session);
-    let record = caller.api().session(session).await.map_err(StoreError::half_done)?;
+    let record = caller.api().session(session).await.map_err(|error| error.with_maybe_done(true))?;
     Ok(answer::record(StatusCode::OK, &record))
 }
 
