@@ -1,15 +1,15 @@
 //! Routes, authentication, errors, OpenAPI, relays, pages: the API of Casement over HTTP.
 //!
-//! Begin at [`serve`] with [`Config`] and [`Services`]. Every request passes the outermost layer (`middleware`: request
-//! id, `Host`, log line), then its route (`routes`), then the extractor that its handler names (`caller`): without one
-//! a handler reaches no data. A handler extracts, calls one use case, maps; errors become [`ApiError`] in `refusals`.
+//! Begin at [`serve`] with [`Config`] and [`Services`]. Every request passes the outermost layer (`middleware`: request id, `Host`, log
+//! line), then its route (`routes`), then the check of the credential that its handler names (`request`): without one a handler reaches no
+//! data. A handler extracts, calls one use case, maps; errors become [`ApiError`] in `refusals`. Each resource declares its operations
+//! once (`operation`); the routes and the OpenAPI document (`openapi`) are made from the declarations.
 
 mod answer;
 mod api_key;
 mod audit;
 mod auth_connection;
 mod body;
-mod caller;
 mod client_timeout;
 mod computer;
 mod connections;
@@ -33,6 +33,7 @@ mod login_page;
 mod middleware;
 mod multipart;
 mod openapi;
+mod operation;
 mod operational;
 mod plain_errors;
 mod pool;
@@ -45,6 +46,7 @@ mod rate;
 mod refusals;
 pub mod relay;
 mod replay;
+mod request;
 mod request_heads;
 mod routes;
 mod script;
@@ -65,7 +67,7 @@ pub use self::{
     connections::{ConnectionRegistry, Registered},
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},
-    openapi::openapi,
+    openapi::{openapi, operations_page},
     server::{Server, serve},
     state::{Config, Health, Readiness, Services, SessionConnector},
     token::{BadToken, Permission, SessionTokens, redact},

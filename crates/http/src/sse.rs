@@ -7,18 +7,18 @@ use casement_domain::session_operation::OperationError;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 
-use crate::caller::SessionAccess;
+use crate::request::{Request, SessionCredential};
 
 /// After this much silence a comment tells both sides that the other is there.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(crate) const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// The events as the body of an answer. It ends with them, with the first failure, which a comment tells, or with the session.
-pub(crate) fn answer<T: Serialize>(
-    inside: SessionAccess,
+pub(crate) fn answer<C: SessionCredential, T: Serialize>(
+    request: Request<C>,
     events: impl Stream<Item = Result<T, OperationError>> + 'static,
 ) -> HttpResponse {
-    let (end, open) = inside.into_open();
+    let (end, open) = request.into_open();
     let ended = Box::pin(async move { end.ended().await });
     let frames = stream::unfold(Some((Box::pin(events), open)), |state| async move {
         let (mut events, open) = state?;

@@ -4,16 +4,19 @@ use actix_web::{HttpResponse, HttpResponseBuilder, web::Bytes};
 use casement_domain::session_operation::OperationError;
 use futures_util::{Stream, StreamExt as _, stream};
 
-use crate::{caller::SessionAccess, error::ApiError};
+use crate::{
+    error::ApiError,
+    request::{Request, SessionCredential},
+};
 
 /// `content` as the body of an answer. It is asked for more only as fast as the caller takes it. What fails in the middle breaks the
 /// connection off, and so does the end of the session: a part is never taken for the whole.
-pub(crate) fn answer(
+pub(crate) fn answer<C: SessionCredential>(
     mut response: HttpResponseBuilder,
-    inside: SessionAccess,
+    request: Request<C>,
     content: impl Stream<Item = Result<Bytes, OperationError>> + 'static,
 ) -> HttpResponse {
-    let (end, open) = inside.into_open();
+    let (end, open) = request.into_open();
     let ended = Box::pin(async move { end.ended().await });
     let parts = stream::unfold(Some((Box::pin(content), ended, open)), |state| async move {
         let (mut content, mut ended, open) = state?;

@@ -6,37 +6,48 @@ use actix_web::web::Bytes;
 use casement_domain::telemetry::{Followed, FollowedEvents, NumberedEvent, Start};
 use futures_util::{Stream, StreamExt as _, stream};
 
-use super::events::{self, TelemetryEvent};
-use crate::{answer::Answer, caller::SessionAccess, error::ErrorBody, relay::CloseReason, sse};
+use super::events;
+use crate::{
+    answer::Answer,
+    query::Verbatim,
+    relay::CloseReason,
+    request::{ActiveSession, Request},
+    sse,
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 /// How long the last events of a session may take after its end.
 const LAST_EVENTS: Duration = Duration::from_secs(10);
 /// What a client is told that read too slowly.
 const TOO_SLOW: Bytes = Bytes::from_static(b": slow_reader\n\n");
 
-/// Follows what happens in a session. The stream ends with the session.
-#[utoipa::path(
-    get, path = "/browsers/{id}/telemetry/stream", tag = "Telemetry",
-    params(
-        ("id" = String, Path),
-        ("replay" = Option<String>, Query, description = "all: from the oldest event that is kept on; default: from now on"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The number of the last event that the caller has"),
-    ),
-    responses(
-        (status = 200, body = TelemetryEvent, content_type = "text/event-stream"),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn stream_telemetry(inside: SessionAccess) -> Answer {
-    let last = inside.headers().get("last-event-id").and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let start = match (last, inside.query()?.raw("replay")?) {
+/// Where the stream begins.
+#[derive(Deserialize, IntoParams)]
+pub(super) struct StreamParams {
+    /// `all`: with the oldest stored event. Default: with the next event.
+    #[param(value_type = Option<String>)]
+    replay: Option<Verbatim>,
+}
+
+/// The header with which a client resumes a stream.
+#[derive(IntoParams)]
+#[expect(dead_code, reason = "it is in the OpenAPI document only")]
+pub(super) struct LastEventHeader {
+    /// The number of the last event that the caller has.
+    #[param(rename = "Last-Event-ID")]
+    last_event_id: Option<String>,
+}
+
+pub(crate) async fn stream_telemetry(request: Request<ActiveSession>) -> Answer {
+    let last = request.headers().get("last-event-id").and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let start = match (last, request.query::<StreamParams>()?.replay) {
         (Some(seq), _) => Start::After(seq),
-        (None, Some("all")) => Start::Oldest,
+        (None, Some(Verbatim(text))) if text == "all" => Start::Oldest,
         (None, _) => Start::Now,
     };
-    let events = inside.services().telemetry.follow(&inside.session, start).await?;
-    Ok(sse::head().streaming(frames(inside, events).map(Ok::<_, actix_web::Error>)))
+    let events = request.services().telemetry.follow(request.session(), start).await?;
+    Ok(sse::head().streaming(frames(request, events).map(Ok::<_, actix_web::Error>)))
 }
 
 /// What ends the frames, when the session does.
@@ -54,9 +65,9 @@ enum Next {
     Ended,
 }
 
-fn frames(inside: SessionAccess, events: FollowedEvents) -> impl Stream<Item = Bytes> {
-    let (registry, session) = (inside.services().connections.clone(), inside.session.id);
-    let (mut end, mut open) = inside.into_open();
+fn frames(request: Request<ActiveSession>, events: FollowedEvents) -> impl Stream<Item = Bytes> {
+    let (registry, session) = (request.services().connections.clone(), request.session().id);
+    let (mut end, mut open) = request.into_open();
     let ended: Ended = Box::pin(async move {
         let mut reason = end.ended().await;
         // Another browser is still the same session.

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::{
     answer::{self, Answer},
-    caller::Authorized,
     pool::PoolBody,
+    request::{ProjectKey, Request},
 };
 
 /// How it goes with a pool, as far as this node knows.
@@ -41,11 +41,11 @@ struct Shown {
 }
 
 /// `GET /ui/api/browser_pools`.
-pub(crate) async fn list_pools(caller: Authorized) -> Answer {
-    let page = caller.query()?.page()?;
-    let found = caller.services().pools.list(caller.scope(), &PoolFilter::default(), page).await?;
+pub(crate) async fn list_pools(request: Request<ProjectKey>) -> Answer {
+    let page = request.page()?;
+    let found = request.services().pools.list(request.scope(), &PoolFilter::default(), page).await?;
     let shown = |(pool, counts): (Pool, PoolCounts)| Shown {
-        pool_status: caller.services().pool_status.of(pool.id),
+        pool_status: request.services().pool_status.of(pool.id),
         pool: (pool, counts).into(),
     };
     Ok(answer::list(&found.map(shown)))

@@ -6,9 +6,9 @@ use png::{Decoder, Limits, Transformations};
 
 use crate::{
     answer::Answer,
-    caller::Authorized,
     error::{ApiError, Code},
     image_response,
+    request::{ProjectKey, Request},
 };
 
 /// How wide it is at most, in pixels.
@@ -18,11 +18,11 @@ const QUALITY: u8 = 70;
 const MAX_BYTES: usize = 128 * 1024 * 1024;
 
 /// `GET /ui/api/browsers/{id}/thumbnail`: what it shows now. Looking on is no use of the session: it may become idle.
-pub(crate) async fn thumbnail(caller: Authorized) -> Answer {
-    let session = caller.services().sessions.get(caller.scope(), &caller.path("id")?, false).await?;
-    session.admits(caller.scope().organization_wide)?;
+pub(crate) async fn thumbnail(request: Request<ProjectKey>) -> Answer {
+    let session = request.services().sessions.get(request.scope(), &request.path("id")?, false).await?;
+    session.admits(request.scope().organization_wide)?;
     let place = image_response::place_of(&session).await?;
-    let whole = caller.services().sessions.glance(&session).await?;
+    let whole = request.services().sessions.glance(&session).await?;
     let small = tokio::task::spawn_blocking(move || shrunk(&whole)).await.map_err(ApiError::internal)?;
     let small =
         small.map_err(|error| ApiError::new(Code::BrowserUnavailable, "the picture is broken").caused_by(error))?;
