@@ -181,7 +181,7 @@ pub(crate) fn operations(api: &mut Operations) {
     api.get("/credentials/{id_or_name}/totp-code", "get_totp_code", get_totp_code)
         .summary("Returns the one-time password that is valid now.")
         .returns::<TotpCodeBody>()
-        .refuses([(404, "The credential does not exist, or has no TOTP secret")]);
+        .refuses([("404", "The credential does not exist, or has no TOTP secret")]);
 }
 
 async fn create_credential(mut request: Request<ProjectKey>) -> Answer {

@@ -228,14 +228,14 @@ pub(crate) fn operations(api: &mut Operations) {
     api.delete("/org/credential_providers/{id}", "delete_credential_provider", delete_credential_provider)
         .summary("Deletes a credential provider with its token.")
         .no_content("Deleted")
-        .refuses([(409, "An auth connection names the provider")]);
+        .refuses([("409", "An auth connection names the provider")]);
     api.get("/org/credential_providers/{id}/items", "list_credential_provider_items", list_credential_provider_items)
         .summary("Lists the logins of a provider without their secrets, from a list that is at most `cache_ttl_seconds` old.")
         .returns::<ItemsBody>()
-        .refuses([(502, "The provider failed, or refused the token")]);
+        .refuses([("502", "The provider failed, or refused the token")]);
     api.post("/org/credential_providers/{id}/test", "test_credential_provider", test_credential_provider)
         .summary("Queries which vaults the token of a provider opens.")
-        .responds::<TestBody>(200, "The vaults; `success` says whether the provider responded");
+        .responds::<TestBody>("200", "The vaults; `success` says whether the provider responded");
 }
 
 async fn create_credential_provider(mut request: Request<OrganizationKey>) -> Answer {

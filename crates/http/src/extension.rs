@@ -88,10 +88,10 @@ pub(crate) fn operations(api: &mut Operations) {
         .form::<UploadExtension>()
         .created::<ExtensionBody>()
         .refuses([
-            (400, "A field breaks a rule, or the archive is not safe to unpack"),
+            ("400", "A field breaks a rule, or the archive is not safe to unpack"),
             ARCHIVED,
             NAME_TAKEN,
-            (413, "The archive is longer than 50 MiB"),
+            ("413", "The archive is longer than 50 MiB"),
             LIMIT_REACHED,
         ]);
     api.get("/extensions", "list_extensions", list_extensions)
@@ -103,7 +103,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .summary("Downloads an extension from the Chrome Web Store, as a ZIP archive.")
         .query::<WebStoreParams>()
         .file("The archive")
-        .refuses([(502, "The store does not respond, or has no such extension")])
+        .refuses([("502", "The store does not respond, or has no such extension")])
         .fails("The server failed");
     api.get("/extensions/{id_or_name}", "download_extension", download_extension)
         .summary("Downloads the archive of an extension as it was uploaded.")
@@ -114,16 +114,16 @@ pub(crate) fn operations(api: &mut Operations) {
     api.delete("/extensions/{id_or_name}", "delete_extension", delete_extension)
         .summary("Deletes an extension. Sessions that have loaded it keep it.")
         .no_content("Deleted")
-        .refuses([(409, "A browser pool loads the extension")]);
+        .refuses([("409", "A browser pool loads the extension")]);
     api.resource("Browsers", "The session does not exist");
     api.post("/browsers/{id}/extensions", "load_extensions", load_extensions)
         .summary("Loads extensions into a session. Chromium restarts with its profile; debugging connections end.")
         .form::<LoadExtensions>()
         .no_content("Loaded")
         .refuses([
-            (400, "A field breaks a rule, an archive is not safe to unpack, or Chromium rejects it"),
-            (413, "An archive is longer than 50 MiB"),
-            (429, "The session has as many extensions as it may have, or no disk space"),
+            ("400", "A field breaks a rule, an archive is not safe to unpack, or Chromium rejects it"),
+            ("413", "An archive is longer than 50 MiB"),
+            ("429", "The session has as many extensions as it may have, or no disk space"),
         ])
         .fails("The browser did not restart");
 }

@@ -1,6 +1,7 @@
 //! Streams that follow a deployment or an invocation to its end.
 
 use std::sync::Arc;
+use time::OffsetDateTime;
 
 use actix_web::{HttpResponse, web::Bytes};
 use casement_domain::{
@@ -19,7 +20,6 @@ use crate::{
     query::date_time_or_age,
     sse,
 };
-use time::OffsetDateTime;
 
 /// One event of a deployment's stream.
 #[derive(Serialize, ToSchema)]

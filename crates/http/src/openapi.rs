@@ -9,17 +9,14 @@ use actix_web::http::Method;
 use utoipa::{
     OpenApi, PartialSchema, ToSchema as _,
     openapi::{
-        self, AllOfBuilder, Content, Deprecated, HeaderBuilder, HttpMethod, ObjectBuilder, RefOr, Required,
-        ResponseBuilder, Schema, SecurityRequirement,
-        path::{OperationBuilder, ParameterBuilder, ParameterIn},
-        request_body::RequestBodyBuilder,
+        self, HttpMethod, RefOr, Required, Schema, SecurityRequirement,
         security::{Http, HttpAuthScheme, SecurityScheme},
     },
 };
 
 use crate::{
     error::ErrorBody,
-    operation::{self, Body, Operation, Operations, Requirement},
+    operation::{Operation, Operations, Requirement},
 };
 
 #[derive(OpenApi)]
@@ -42,9 +39,20 @@ fn document() -> openapi::OpenApi {
     let operations = Operations::declared();
     operations.all.iter().flat_map(|operation| &operation.schemas).for_each(|add| add(&mut schemas));
     components.schemas.extend(schemas);
-    for operation in operations.all {
-        let described = describe(&operation, &components.schemas);
-        document.paths.add_path_operation(operation.path, vec![http_method(&operation.method)], described);
+    for mut operation in operations.all {
+        if operation.requirement == Requirement::None {
+            operation.described.security = Some(vec![SecurityRequirement::default()]);
+        }
+        if let Some(RefOr::T(body)) = &mut operation.described.request_body {
+            let mut schemas = body.content.values().filter_map(|content| match content {
+                RefOr::T(content) => content.schema.as_ref(),
+                RefOr::Ref(_) => None,
+            });
+            let is_required =
+                operation.is_body_required || schemas.any(|schema| is_required(schema, &components.schemas));
+            body.required = is_required.then_some(Required::True);
+        }
+        document.paths.add_path_operation(operation.path, vec![http_method(&operation.method)], operation.described);
     }
     document
 }
@@ -57,57 +65,6 @@ fn http_method(method: &Method) -> HttpMethod {
         Method::DELETE => HttpMethod::Delete,
         _ => HttpMethod::Get,
     }
-}
-
-fn describe(operation: &Operation, schemas: &SchemaMap) -> OperationBuilder {
-    let parameters = operation::path_parameters(operation.path).map(|name| {
-        let text = String::schema();
-        ParameterBuilder::new()
-            .name(name)
-            .parameter_in(ParameterIn::Path)
-            .required(Required::True)
-            .schema(Some(text))
-            .build()
-    });
-    let parameters: Vec<_> = parameters.chain(operation.parameters.iter().cloned()).collect();
-    let mut described = OperationBuilder::new()
-        .tag(operation.tag)
-        .summary(Some(operation.summary))
-        .description(operation.description)
-        .operation_id(Some(operation.id))
-        .deprecated(operation.is_removed.then_some(Deprecated::True))
-        .parameters((!parameters.is_empty()).then_some(parameters));
-    if operation.requirement == Requirement::None {
-        described = described.security(SecurityRequirement::default());
-    }
-    if let Some(request) = &operation.request {
-        let mut content = content(&request.body);
-        let required = request.is_required
-            || request.field.is_some()
-            || content.schema.as_ref().is_some_and(|schema| is_required(schema, schemas));
-        if let (Some(field), Some(schema)) = (request.field, content.schema.take()) {
-            let with_field = ObjectBuilder::new().required(field).build();
-            content.schema = Some(Schema::AllOf(AllOfBuilder::new().item(schema).item(with_field).build()).into());
-        }
-        let body = RequestBodyBuilder::new().content(request.body.media_type, content);
-        described = described.request_body(Some(body.required(required.then_some(Required::True)).build()));
-    }
-    for response in &operation.responses {
-        let mut answer = ResponseBuilder::new().description(response.description);
-        if let Some(body) = &response.body {
-            answer = answer.content(body.media_type, content(body));
-        }
-        for (name, schema, description) in &response.headers {
-            answer = answer
-                .header(*name, HeaderBuilder::new().schema(Some(schema())).description(Some(*description)).build());
-        }
-        described = described.response(response.status.clone(), answer.build());
-    }
-    described
-}
-
-fn content(body: &Body) -> Content {
-    Content::new(body.schema.map(|schema| schema()))
 }
 
 /// Whether a body of this schema must be sent. No body means the same as `{}`, so a body whose fields are all optional may be absent.
@@ -146,7 +103,8 @@ pub fn operations_page() -> String {
          | method | path | credential | operation | summary |\n| --- | --- | --- | --- | --- |\n",
     );
     for operation in Operations::declared().all {
-        let Operation { method, path, requirement, id, summary, .. } = operation;
+        let Operation { method, path, requirement, id, described, .. } = operation;
+        let summary = described.summary.unwrap_or_default();
         // Writing to a string does not fail.
         let _ = writeln!(page, "| {method} | `{path}` | {} | `{id}` | {summary} |", requirement.name());
     }

@@ -3,11 +3,13 @@
 
 use actix_web::{FromRequest, Handler, HttpRequest, Responder, Route, http::Method};
 use utoipa::{
-    IntoParams, ToSchema,
+    IntoParams, PartialSchema, ToSchema,
     openapi::{
-        Ref, RefOr, Schema,
-        path::{Parameter, ParameterIn},
-        schema::ArrayBuilder,
+        AllOfBuilder, ArrayBuilder, Content, Deprecated, HeaderBuilder, ObjectBuilder, Ref, RefOr, Required,
+        ResponseBuilder, Schema, path,
+        path::{OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
+        request_body::RequestBodyBuilder,
+        schema::{SchemaType, Type},
     },
 };
 
@@ -22,17 +24,17 @@ use crate::{
 };
 
 /// A refusal in the document: its status and the reason.
-pub(crate) type Refusal = (u16, &'static str);
+pub(crate) type Refusal = (&'static str, &'static str);
 
-pub(crate) const INVALID: Refusal = (400, "A field breaks a rule");
-pub(crate) const ARCHIVED: Refusal = (403, "The project is archived");
-pub(crate) const NAME_TAKEN: Refusal = (409, "The name is taken");
-pub(crate) const LIMIT_REACHED: Refusal = (429, "A limit is reached");
+const INVALID: Refusal = ("400", "A field breaks a rule");
+pub(crate) const OTHER_PROJECT: Refusal = ("403", "The key does not open the project");
+pub(crate) const ARCHIVED: Refusal = ("403", "The project is archived");
+pub(crate) const NAME_TAKEN: Refusal = ("409", "The name is taken");
+pub(crate) const LIMIT_REACHED: Refusal = ("429", "A limit is reached");
 
 /// The media types of bodies that are not JSON.
 pub(crate) const BYTES: &str = "application/octet-stream";
 const FORM: &str = "multipart/form-data";
-const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
 
 /// The credential that an operation requires.
@@ -58,14 +60,12 @@ impl Requirement {
         }
     }
 
-    /// Who is refused with 403.
-    const fn forbidden(self) -> &'static str {
+    /// What a 403 means for all operations with this credential, where it is documented.
+    const fn forbidden(self) -> Option<&'static str> {
         match self {
-            Self::None => "Nobody",
-            Self::ProjectKey => "The key does not open the project",
-            Self::OrganizationKey => "The key is not one of the organization",
-            Self::AnyKey => "The key is one of another project",
-            Self::Session => "The credential does not permit this in the session",
+            Self::OrganizationKey => Some("The key is not one of the organization"),
+            Self::AnyKey => Some(OTHER_PROJECT.1),
+            Self::None | Self::ProjectKey | Self::Session => None,
         }
     }
 
@@ -93,35 +93,8 @@ impl<C: Credential> HandlerArguments for (HttpRequest, Result<Request<C>, ApiErr
     type Credential = C;
 }
 
-type SchemaFn = fn() -> RefOr<Schema>;
 /// Schemas by their names.
 pub(crate) type Schemas = Vec<(String, RefOr<Schema>)>;
-
-/// The body of a request or of a response.
-pub(crate) struct Body {
-    pub(crate) media_type: &'static str,
-    pub(crate) schema: Option<SchemaFn>,
-}
-
-/// The body of a request.
-pub(crate) struct RequestBody {
-    pub(crate) body: Body,
-    /// A field that this operation requires although the schema does not.
-    pub(crate) field: Option<&'static str>,
-    /// Whether a body is required although no single field is.
-    pub(crate) is_required: bool,
-}
-
-/// A header of a response: its name, its schema and its description.
-pub(crate) type ResponseHeader = (&'static str, SchemaFn, &'static str);
-
-/// A response in the document.
-pub(crate) struct Response {
-    pub(crate) status: String,
-    pub(crate) description: &'static str,
-    pub(crate) body: Option<Body>,
-    pub(crate) headers: Vec<ResponseHeader>,
-}
 
 /// One operation of the API.
 pub(crate) struct Operation {
@@ -129,17 +102,18 @@ pub(crate) struct Operation {
     pub(crate) path: &'static str,
     /// The name in the document, in telemetry and in client libraries.
     pub(crate) id: &'static str,
-    pub(crate) tag: &'static str,
-    pub(crate) summary: &'static str,
-    pub(crate) description: Option<&'static str>,
     pub(crate) requirement: Requirement,
-    /// Whether the operation has been removed and responds with 410.
-    pub(crate) is_removed: bool,
-    pub(crate) parameters: Vec<Parameter>,
-    pub(crate) request: Option<RequestBody>,
-    pub(crate) responses: Vec<Response>,
-    /// What adds the schemas that the operation refers to.
+    pub(crate) described: path::Operation,
+    /// What adds the schemas that the description refers to.
     pub(crate) schemas: Vec<fn(&mut Schemas)>,
+    /// Whether a body is required although its schema requires no field.
+    pub(crate) is_body_required: bool,
+    /// Whether the refusals that follow from the declaration are documented.
+    has_implied_refusals: bool,
+    /// Whether the response is a stream of events, which has no HEAD.
+    pub(crate) is_stream: bool,
+    /// The status of the response that was declared last.
+    last_status: &'static str,
     not_found: &'static str,
     route: Box<dyn Fn() -> Route>,
 }
@@ -201,19 +175,23 @@ impl Operations {
         A: HandlerArguments,
         F::Output: Responder + 'static,
     {
+        let parameters = path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
+        let parameter =
+            |name| ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
+        let parameters = parameters.map(|name| parameter(name).schema(Some(String::schema())).build());
+        let described =
+            OperationBuilder::new().tag(self.tag).operation_id(Some(id)).parameters(Some(parameters)).build();
         self.all.push(Operation {
             method,
             path,
             id,
-            tag: self.tag,
-            summary: "",
-            description: None,
             requirement: A::Credential::REQUIREMENT,
-            is_removed: false,
-            parameters: Vec::new(),
-            request: None,
-            responses: Vec::new(),
+            described,
             schemas: Vec::new(),
+            is_body_required: false,
+            has_implied_refusals: true,
+            is_stream: false,
+            last_status: "",
             not_found: self.not_found,
             route: Box::new(move || Route::new().to(handler.clone())),
         });
@@ -241,18 +219,9 @@ macro_rules! methods {
 
 methods! { get GET, post POST, put PUT, patch PATCH, delete DELETE, }
 
-/// A reference to the schema of `T`.
+/// Returns a reference to the schema of `T`.
 fn reference<T: ToSchema>() -> RefOr<Schema> {
     Ref::from_schema_name(T::name()).into()
-}
-
-fn list<T: ToSchema>() -> RefOr<Schema> {
-    ArrayBuilder::new().items(reference::<T>()).into()
-}
-
-/// The names of the parameters in a path.
-pub(crate) fn path_parameters(path: &'static str) -> impl Iterator<Item = &'static str> {
-    path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
 }
 
 /// Adds the schema of `T` and those that it refers to.
@@ -261,91 +230,97 @@ fn schemas<T: ToSchema>(schemas: &mut Schemas) {
     T::schemas(schemas);
 }
 
-/// What the document shows of an operation.
+/// What the document says of an operation.
 impl Operation {
-    pub(crate) fn summary(&mut self, text: &'static str) -> &mut Self {
-        self.summary = text;
+    pub(crate) fn summary(&mut self, text: &str) -> &mut Self {
+        self.described.summary = Some(text.to_owned());
         self
     }
 
-    pub(crate) fn description(&mut self, text: &'static str) -> &mut Self {
-        self.description = Some(text);
+    pub(crate) fn description(&mut self, text: &str) -> &mut Self {
+        self.described.description = Some(text.to_owned());
         self
     }
 
     /// Query parameters.
     pub(crate) fn query<T: IntoParams>(&mut self) -> &mut Self {
-        self.parameters.extend(T::into_params(|| Some(ParameterIn::Query)));
-        self
+        self.parameters::<T>(ParameterIn::Query)
     }
 
     /// Headers of the request.
     pub(crate) fn headers<T: IntoParams>(&mut self) -> &mut Self {
-        self.parameters.extend(T::into_params(|| Some(ParameterIn::Header)));
+        self.parameters::<T>(ParameterIn::Header)
+    }
+
+    fn parameters<T: IntoParams>(&mut self, place: ParameterIn) -> &mut Self {
+        let added = T::into_params(|| Some(place.clone())).into_iter().map(without_null).map(RefOr::T);
+        self.described.parameters.get_or_insert_default().extend(added);
         self
     }
 
     /// A JSON body.
     pub(crate) fn body<T: ToSchema>(&mut self) -> &mut Self {
         self.schemas.push(schemas::<T>);
-        self.request_body(JSON, reference::<T>)
+        self.request_body(JSON, reference::<T>())
+    }
+
+    /// A JSON body that this operation requires to have a field which the schema does not require.
+    pub(crate) fn body_with<T: ToSchema>(&mut self, field: &str) -> &mut Self {
+        self.schemas.push(schemas::<T>);
+        let with_field = ObjectBuilder::new().required(field).build();
+        let schema = AllOfBuilder::new().item(reference::<T>()).item(with_field).build();
+        self.request_body(JSON, Schema::AllOf(schema).into())
     }
 
     /// A form with files.
     pub(crate) fn form<T: ToSchema>(&mut self) -> &mut Self {
         self.schemas.push(schemas::<T>);
-        self.request_body(FORM, reference::<T>)
+        self.request_body(FORM, reference::<T>())
     }
 
     /// A body of bytes.
     pub(crate) fn bytes<T: ToSchema>(&mut self) -> &mut Self {
-        self.request_body(BYTES, T::schema)
+        self.request_body(BYTES, T::schema())
     }
 
-    fn request_body(&mut self, media_type: &'static str, schema: SchemaFn) -> &mut Self {
-        let body = Body { media_type, schema: Some(schema) };
-        self.request = Some(RequestBody { body, field: None, is_required: false });
-        self
-    }
-
-    /// A field of the body that this operation requires although the schema does not.
-    pub(crate) fn requires_field(&mut self, name: &'static str) -> &mut Self {
-        self.request.iter_mut().for_each(|request| request.field = Some(name));
+    fn request_body(&mut self, media_type: &str, schema: RefOr<Schema>) -> &mut Self {
+        let body = RequestBodyBuilder::new().content(media_type, Content::new(Some(schema))).build();
+        self.described.request_body = Some(body.into());
         self
     }
 
     /// Requires a body although none of its fields is required by itself.
     pub(crate) fn requires_body(&mut self) -> &mut Self {
-        self.request.iter_mut().for_each(|request| request.is_required = true);
+        self.is_body_required = true;
         self
     }
 
     /// 200 with a record.
     pub(crate) fn returns<T: ToSchema>(&mut self) -> &mut Self {
-        self.responds::<T>(200, "The record")
+        self.responds::<T>("200", "The record")
     }
 
     /// 201 with the record that was created.
     pub(crate) fn created<T: ToSchema>(&mut self) -> &mut Self {
-        self.responds::<T>(201, "Created; `Location` names the record")
+        self.responds::<T>("201", "Created; `Location` names the record")
     }
 
     /// A record with this status.
-    pub(crate) fn responds<T: ToSchema>(&mut self, status: u16, description: &'static str) -> &mut Self {
+    pub(crate) fn responds<T: ToSchema>(&mut self, status: &'static str, description: &str) -> &mut Self {
         self.schemas.push(schemas::<T>);
-        self.response(status, description, Some(Body { media_type: JSON, schema: Some(reference::<T>) }))
+        self.response(status, description, Some((JSON, Some(reference::<T>()))))
     }
 
     /// 200 with a list that has no pages.
     pub(crate) fn returns_list<T: ToSchema>(&mut self) -> &mut Self {
         self.schemas.push(schemas::<T>);
-        self.response(200, "All of them", Some(Body { media_type: JSON, schema: Some(list::<T>) }))
+        let list = ArrayBuilder::new().items(reference::<T>()).into();
+        self.response("200", "The list", Some((JSON, Some(list))))
     }
 
     /// 200 with one page of a list, and the parameters and headers that lead through the pages.
     pub(crate) fn returns_page<T: ToSchema>(&mut self) -> &mut Self {
-        self.parameters.splice(0..0, PageParams::into_params(|| Some(ParameterIn::Query)));
-        self.returns_list::<T>().page_headers()
+        self.query::<PageParams>().returns_list::<T>().page_headers()
     }
 
     /// The headers that lead to the next page.
@@ -355,9 +330,10 @@ impl Operation {
     }
 
     /// A header of the response that was declared last.
-    pub(crate) fn header<T: ToSchema>(&mut self, name: &'static str, description: &'static str) -> &mut Self {
-        if let Some(response) = self.responses.last_mut() {
-            response.headers.push((name, T::schema, description));
+    pub(crate) fn header<T: ToSchema>(&mut self, name: &str, description: &str) -> &mut Self {
+        if let Some(RefOr::T(response)) = self.described.responses.responses.get_mut(self.last_status) {
+            let header = HeaderBuilder::new().schema(Some(T::schema())).description(Some(description)).build();
+            response.headers.insert(name.to_owned(), header.into());
         }
         self
     }
@@ -365,38 +341,50 @@ impl Operation {
     /// 200 with a stream of events.
     pub(crate) fn streams<T: ToSchema>(&mut self) -> &mut Self {
         self.schemas.push(schemas::<T>);
-        self.response(200, "A stream of events", Some(Body { media_type: EVENTS, schema: Some(reference::<T>) }))
+        self.is_stream = true;
+        self.response("200", "A stream of events", Some(("text/event-stream", Some(reference::<T>()))))
     }
 
     /// 204.
-    pub(crate) fn no_content(&mut self, description: &'static str) -> &mut Self {
-        self.response(204, description, None)
+    pub(crate) fn no_content(&mut self, description: &str) -> &mut Self {
+        self.response("204", description, None)
     }
 
-    /// Content of another media type, whose schema stands in the response itself.
+    /// Content of another media type, whose schema is in the response itself.
     pub(crate) fn content<T: ToSchema>(
         &mut self,
-        status: u16,
-        media_type: &'static str,
-        description: &'static str,
+        status: &'static str,
+        media_type: &str,
+        description: &str,
     ) -> &mut Self {
-        self.response(status, description, Some(Body { media_type, schema: Some(T::schema) }))
+        self.response(status, description, Some((media_type, Some(T::schema()))))
     }
 
-    /// 200 with a file of bytes.
-    pub(crate) fn file(&mut self, description: &'static str) -> &mut Self {
-        self.response(200, description, Some(Body { media_type: BYTES, schema: None }))
+    /// 200 with a file.
+    pub(crate) fn file(&mut self, description: &str) -> &mut Self {
+        self.response("200", description, Some((BYTES, None)))
     }
 
-    fn response(&mut self, status: u16, description: &'static str, body: Option<Body>) -> &mut Self {
-        self.responses.push(Response { status: status.to_string(), description, body, headers: Vec::new() });
+    fn response(
+        &mut self,
+        status: &'static str,
+        description: &str,
+        content: Option<(&str, Option<RefOr<Schema>>)>,
+    ) -> &mut Self {
+        let mut response = ResponseBuilder::new().description(description);
+        if let Some((media_type, schema)) = content {
+            response = response.content(media_type, Content::new(schema));
+        }
+        self.described.responses.responses.insert(status.to_owned(), response.build().into());
+        self.last_status = status;
         self
     }
 
     /// 410: the operation has been removed, and headers name its successor.
-    pub(crate) fn removed(&mut self, reason: &'static str) -> &mut Self {
-        self.is_removed = true;
-        self.refuses([(410, reason)])
+    pub(crate) fn removed(&mut self, reason: &str) -> &mut Self {
+        self.described.deprecated = Some(Deprecated::True);
+        self.without_implied_refusals()
+            .refusal("410", reason)
             .header::<String>("Deprecation", "When the operation was deprecated")
             .header::<String>("Sunset", "When the operation was removed")
             .header::<String>("Link", "The successor")
@@ -405,58 +393,74 @@ impl Operation {
     /// Refusals, besides [those that follow](Self::implied_refusals) from the rest of the declaration.
     pub(crate) fn refuses<const N: usize>(&mut self, refusals: [Refusal; N]) -> &mut Self {
         for (status, reason) in refusals {
-            self.refusal(status.to_string(), reason);
+            self.refusal(status, reason);
         }
         self
     }
 
-    /// What a 5XX means, if it is not what it means for all operations with this credential.
-    pub(crate) fn fails(&mut self, reason: &'static str) -> &mut Self {
-        self.refusal("5XX".to_owned(), reason);
+    /// Documents no refusals but those that are declared.
+    pub(crate) fn without_implied_refusals(&mut self) -> &mut Self {
+        self.has_implied_refusals = false;
         self
     }
 
-    fn refusal(&mut self, status: String, description: &'static str) {
-        let body = Some(Body { media_type: JSON, schema: Some(reference::<ErrorBody>) });
-        self.responses.push(Response { status, description, body, headers: Vec::new() });
+    /// What a 5XX means, if it is not what it means for all operations with this credential.
+    pub(crate) fn fails(&mut self, reason: &str) -> &mut Self {
+        self.refusal("5XX", reason)
     }
 
-    /// Adds the refusals that follow from the credential, the path, the parameters and the body, unless they are declared.
-    pub(crate) fn add_implied_refusals(&mut self) {
+    fn refusal(&mut self, status: &'static str, reason: &str) -> &mut Self {
+        self.response(status, reason, Some((JSON, Some(reference::<ErrorBody>()))))
+    }
+
+    /// Adds the refusals that follow from the rest of the declaration, unless they are declared.
+    fn add_implied_refusals(&mut self) {
         for (status, reason) in self.implied_refusals() {
-            if !self.responses.iter().any(|response| response.status == status) {
+            if self.has_implied_refusals && !self.described.responses.responses.contains_key(status) {
                 self.refusal(status, reason);
             }
         }
     }
 
-    fn implied_refusals(&self) -> Vec<(String, &'static str)> {
+    /// What any operation with such a declaration may be refused for. Not documented are 401, which every operation with a credential
+    /// may respond with, and the refusals of callers who call too often.
+    fn implied_refusals(&self) -> Vec<Refusal> {
         let mut implied = Vec::new();
-        if self.request.is_some() {
-            implied.push(("400".to_owned(), INVALID.1));
-        } else if self.parameters.iter().any(|parameter| matches!(parameter.parameter_in, ParameterIn::Query)) {
-            implied.push(("400".to_owned(), "A parameter breaks a rule"));
+        if self.described.request_body.is_some() {
+            implied.push(INVALID);
+        } else if self.described.parameters.iter().flatten().any(is_query) {
+            implied.push(("400", "A parameter breaks a rule"));
         }
         if self.requirement == Requirement::None {
             return implied;
         }
-        implied.push(("401".to_owned(), "The credential is missing or not valid"));
-        implied.push(("403".to_owned(), self.requirement.forbidden()));
-        if self.path.contains('{') && !self.is_removed {
-            implied.push(("404".to_owned(), self.not_found));
+        implied.extend(self.requirement.forbidden().map(|reason| ("403", reason)));
+        if self.path.contains('{') {
+            implied.push(("404", self.not_found));
         }
-        implied.push(("429".to_owned(), "The key calls too often"));
-        implied.push(("5XX".to_owned(), self.requirement.failed()));
+        implied.push(("5XX", self.requirement.failed()));
         implied
     }
 
-    /// Whether the response is a stream of events, which has no HEAD.
-    pub(crate) fn is_stream(&self) -> bool {
-        self.responses.iter().any(|response| response.body.as_ref().is_some_and(|body| body.media_type == EVENTS))
-    }
-
-    /// A new route to the handler.
+    /// Returns a new route to the handler.
     pub(crate) fn route(&self) -> Route {
         (self.route)()
     }
+}
+
+fn is_query(parameter: &RefOr<Parameter>) -> bool {
+    matches!(parameter, RefOr::T(parameter) if matches!(parameter.parameter_in, ParameterIn::Query))
+}
+
+/// Removes null from the types of a parameter: an optional one is absent, never null.
+fn without_null(mut parameter: Parameter) -> Parameter {
+    if let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema
+        && let SchemaType::Array(types) = &mut object.schema_type
+    {
+        types.retain(|one| *one != Type::Null);
+        if let [one] = &types[..] {
+            object.schema_type = SchemaType::Type(one.clone());
+        }
+    }
+    parameter
 }

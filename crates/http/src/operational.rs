@@ -33,12 +33,12 @@ pub(crate) fn operations(api: &mut Operations) {
     api.get("/readyz", "readyz", readyz)
         .summary("Reports whether the server can do its work.")
         .returns::<Status>()
-        .refuses([(503, "The server cannot do its work now")]);
+        .refuses([("503", "The server cannot do its work now")]);
     api.get("/metrics", "metrics", metrics)
         .summary("Returns the metrics in the format of Prometheus.")
-        .content::<String>(200, "text/plain", "The metrics");
+        .content::<String>("200", "text/plain", "The metrics");
     api.get("/openapi.json", "description", description).summary("Returns the OpenAPI document.").content::<String>(
-        200,
+        "200",
         "application/json",
         "The document",
     );

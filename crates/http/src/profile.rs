@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     answer::{self, Answer, Moment},
     error::{ApiError, Code},
-    operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
+    operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, OTHER_PROJECT, Operations},
     query::non_empty,
     request::{ProjectKey, Request},
 };
@@ -69,20 +69,20 @@ pub(crate) fn operations(api: &mut Operations) {
     api.get("/profiles", "list_profiles", list_profiles)
         .summary("Lists profiles, newest first.")
         .query::<ProfileListParams>()
-        .returns_page::<ProfileBody>();
+        .returns_page::<ProfileBody>()
+        .refuses([OTHER_PROJECT]);
     api.get("/profiles/{id_or_name}", "get_profile", get_profile)
         .summary("Returns a profile.")
         .returns::<ProfileBody>();
     api.patch("/profiles/{id_or_name}", "update_profile", update_profile)
         .summary("Renames a profile.")
-        .body::<ProfileInput>()
-        .requires_field("name")
+        .body_with::<ProfileInput>("name")
         .returns::<ProfileBody>()
         .refuses([ARCHIVED, NAME_TAKEN]);
     api.delete("/profiles/{id_or_name}", "delete_profile", delete_profile)
         .summary("Deletes a profile. Sessions that have loaded it keep it, and save nothing.")
         .no_content("Deleted")
-        .refuses([(409, "A browser pool loads the profile")]);
+        .refuses([("409", "A browser pool loads the profile")]);
     api.get("/profiles/{id_or_name}/download", "download_profile", download_profile)
         .summary(
             "Downloads the saved state: the browser's user data directory as a `tar`, compressed with `zstd`. The `tar` is empty if \
@@ -90,7 +90,7 @@ pub(crate) fn operations(api: &mut Operations) {
         )
         .query::<DownloadProfileParams>()
         .file("The archive")
-        .refuses([(404, "The profile or the version of it does not exist")])
+        .refuses([("404", "The profile or the version of it does not exist")])
         .fails("The database cannot be reached, or the saved state is damaged");
 }
 

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     answer::{self, Answer, Moment},
     error::{ApiError, Code},
-    operation::{ARCHIVED, LIMIT_REACHED, Operations},
+    operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations},
     query::non_empty,
     request::{ProjectKey, Request},
 };
@@ -199,7 +199,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .body::<ProxyInput>()
         .created::<ProxyBody>()
         .refuses([
-            (400, "A field breaks a rule, or this installation has no proxies of that type"),
+            ("400", "A field breaks a rule, or this installation has no proxies of that type"),
             ARCHIVED,
             LIMIT_REACHED,
         ]);
@@ -210,7 +210,7 @@ pub(crate) fn operations(api: &mut Operations) {
     api.get("/proxies/{id}", "get_proxy", get_proxy)
         .summary("Returns a proxy.")
         .returns::<ProxyBody>()
-        .refuses([(400, "The header `X-Kernel-Project-Id` is no identifier")]);
+        .refuses([("400", "The header `X-Kernel-Project-Id` is no identifier"), OTHER_PROJECT]);
     api.patch("/proxies/{id}", "update_proxy", update_proxy)
         .summary("Renames a proxy.")
         .body::<ProxyChanges>()
@@ -219,12 +219,12 @@ pub(crate) fn operations(api: &mut Operations) {
     api.delete("/proxies/{id}", "delete_proxy", delete_proxy)
         .summary("Deletes a proxy. Sessions that use it keep it.")
         .no_content("Deleted")
-        .refuses([(409, "A browser pool uses the proxy")]);
+        .refuses([("409", "A browser pool uses the proxy")]);
     api.post("/proxies/{id}/check", "check_proxy", check_proxy)
         .summary("Checks a proxy, for at most 10 s.")
         .body::<CheckProxy>()
         .returns::<ProxyBody>()
-        .refuses([(400, "The URL is not permitted")]);
+        .refuses([("400", "The URL is not permitted")]);
 }
 
 async fn create_proxy(mut request: Request<ProjectKey>) -> Answer {

@@ -159,7 +159,7 @@ fn patterns(operation: &Operation) -> Vec<String> {
 fn operation_paths() -> Vec<Path> {
     let mut paths: Vec<Path> = Vec::new();
     for operation in Operations::declared().all {
-        let has_head = operation.method == Method::GET && !operation.is_stream();
+        let has_head = operation.method == Method::GET && !operation.is_stream;
         for pattern in patterns(&operation) {
             let known = paths.iter().position(|path| path.pattern == pattern);
             let path = known.map_or_else(|| path(pattern), |at| paths.remove(at));

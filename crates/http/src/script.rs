@@ -58,10 +58,10 @@ pub(crate) fn operations(api: &mut Operations) {
     api.post("/browsers/{id}/playwright/execute", "execute_script", execute_script)
         .summary("Runs a script in a new context with access to the session's browser. Scripts of one session run one after the other.")
         .body::<Execute>()
-        .responds::<EndBody>(200, "The script has ended; `success` says how")
+        .responds::<EndBody>("200", "The script has ended; `success` says how")
         .refuses([
-            (400, "A field breaks a rule, or no script runner is installed"),
-            (429, "Too many scripts of the session wait"),
+            ("400", "A field breaks a rule, or no script runner is installed"),
+            ("429", "Too many scripts of the session wait"),
         ]);
 }
 

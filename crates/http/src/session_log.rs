@@ -37,9 +37,9 @@ pub(crate) fn operations(api: &mut Operations) {
         .query::<LogParams>()
         .streams::<LogEvent>()
         .refuses([
-            (400, "A parameter breaks a rule, or the path is not a regular file"),
-            (403, "The session's user may not read it"),
-            (429, "16 callers read logs of the session"),
+            ("400", "A parameter breaks a rule, or the path is not a regular file"),
+            ("403", "The session's user may not read it"),
+            ("429", "16 callers read logs of the session"),
         ]);
 }
 

@@ -5,11 +5,13 @@ use actix_web::{
     http::header::{self, HeaderName},
 };
 use casement_domain::{audit::AuditQuery, field::FieldCode};
+use serde::Deserialize;
 use time::{
     OffsetDateTime, UtcOffset,
     format_description::{BorrowedFormatItem, well_known::Rfc3339},
     macros::format_description,
 };
+use utoipa::IntoParams;
 
 use super::{
     export::{self, Format},
@@ -21,8 +23,6 @@ use crate::{
     query::{Verbatim, date_time},
     request::{OrganizationKey, Request},
 };
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 /// As it stands in the name of a file.
 const COMPACT: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");

@@ -16,7 +16,7 @@ use self::{
     record::{ConnectionBody, LoginRecord, TimelineBody},
     stream::{StateEvent, follow_auth_connection},
 };
-use crate::operation::{ARCHIVED, LIMIT_REACHED, Operations};
+use crate::operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations};
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Auth connections", "The auth connection does not exist");
@@ -24,7 +24,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .summary("Creates an auth connection, and its profile if no profile has that name.")
         .body::<CreateBody>()
         .created::<ConnectionBody>()
-        .refuses([ARCHIVED, (409, "The profile has a connection to that domain"), LIMIT_REACHED]);
+        .refuses([ARCHIVED, ("409", "The profile has a connection to that domain"), LIMIT_REACHED]);
     api.get("/auth/connections", "list_auth_connections", list_auth_connections)
         .summary("Lists auth connections, newest first.")
         .query::<ConnectionListParams>()
@@ -39,7 +39,8 @@ pub(crate) fn operations(api: &mut Operations) {
         .refuses([ARCHIVED]);
     api.delete("/auth/connections/{id}", "delete_auth_connection", delete_auth_connection)
         .summary("Deletes an auth connection. Its login is cancelled; its profile stays as it is.")
-        .no_content("Deleted");
+        .no_content("Deleted")
+        .refuses([OTHER_PROJECT]);
     api.post("/auth/connections/{id}/login", "login_auth_connection", login_auth_connection)
         .summary("Starts a login, or returns the running one. The record and the stream show its progress.")
         .body::<LoginBody>()
@@ -49,10 +50,10 @@ pub(crate) fn operations(api: &mut Operations) {
         .summary("Submits the values that a login waits for.")
         .body::<SubmitBody>()
         .requires_body()
-        .responds::<Submitted>(202, "Accepted")
+        .responds::<Submitted>("202", "Accepted")
         .refuses([
-            (400, "The login does not wait for a value, or a value is missing"),
-            (409, "No login waits for values"),
+            ("400", "The login does not wait for a value, or a value is missing"),
+            ("409", "No login waits for values"),
         ]);
     api.get("/auth/connections/{id}/events", "follow_auth_connection", follow_auth_connection)
         .summary(

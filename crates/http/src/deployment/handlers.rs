@@ -7,6 +7,7 @@ use casement_domain::{
     session_operation::{ByteStream, OperationError},
 };
 use futures_util::{StreamExt as _, stream};
+use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{AppBody, DeploymentBody, form};
@@ -18,7 +19,6 @@ use crate::{
     query::non_empty,
     request::{ProjectKey, Request},
 };
-use serde::Deserialize;
 
 const FILE: &str = "file";
 /// What a form may have beside its file.

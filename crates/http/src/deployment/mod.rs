@@ -4,7 +4,7 @@ mod form;
 mod handlers;
 mod record;
 
-use self::handlers::{AppListParams, DeploymentForm, DeploymentListParams, create_deployment};
+use self::handlers::{AppListParams, DeploymentForm, DeploymentListParams};
 pub(crate) use self::{
     handlers::{follow_deployment, get_deployment, list_apps, list_deployments, stop_deployment},
     record::{AppBody, AppSummaryBody, DeploymentBody},
@@ -16,14 +16,14 @@ use crate::{
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Deployments", "The deployment does not exist");
-    api.post("/deployments", "create_deployment", create_deployment)
+    api.post("/deployments", "create_deployment", handlers::create_deployment)
         .summary("Uploads the source code of apps. It is built next; the deployment's events show how.")
         .form::<DeploymentForm>()
         .requires_body()
         .created::<DeploymentBody>()
         .refuses([
-            (400, "A field breaks a rule, or the archive is not safe to unpack"),
-            (413, "The archive is longer than 256 MiB"),
+            ("400", "A field breaks a rule, or the archive is not safe to unpack"),
+            ("413", "The archive is longer than 256 MiB"),
         ])
         .fails("The database or the stored files cannot be reached");
     api.get("/deployments", "list_deployments", list_deployments)

@@ -10,6 +10,7 @@ use casement_domain::{
     session_operation::OperationError,
 };
 use futures_util::{Stream, StreamExt as _, stream};
+use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use utoipa::{IntoParams, ToSchema};
@@ -23,7 +24,6 @@ use crate::{
     request::{ActiveSession, Request},
     stream as streamed,
 };
-use serde::Deserialize;
 
 /// The most bytes of one upload.
 pub(crate) const MAX_UPLOAD: u64 = 4 << 30;

@@ -2,6 +2,8 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::pool::PoolFilter;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::{
     input::{DeletePool, PoolInput, ReleaseBrowser},
@@ -14,8 +16,6 @@ use crate::{
     query::non_empty,
     request::{ProjectKey, Request},
 };
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 fn no_pool(which: &str) -> ApiError {
     ApiError::new(Code::NotFound, format!("browser pool {which} not found"))

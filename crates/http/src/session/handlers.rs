@@ -1,6 +1,8 @@
 //! Create, list, get, update, delete.
 
+use serde::Deserialize;
 use std::collections::BTreeMap;
+use utoipa::IntoParams;
 
 use actix_web::http::StatusCode;
 use casement_domain::{
@@ -23,8 +25,6 @@ use crate::{
     state::Api,
     undelivered::UndeliveredSession,
 };
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 impl Api {
     /// The record of a session as it is now.

@@ -5,7 +5,7 @@ mod input;
 mod record;
 
 use self::{
-    handlers::{BrowserListParams, create_browser},
+    handlers::BrowserListParams,
     input::{CreateBrowser, UpdateBrowser},
 };
 pub(crate) use self::{
@@ -20,12 +20,12 @@ use crate::{
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Browsers", "The session does not exist");
-    api.post("/browsers", "create_browser", create_browser)
+    api.post("/browsers", "create_browser", handlers::create_browser)
         .summary("Creates a session that is ready to use.")
         .body::<CreateBrowser>()
         .created::<SessionBody>()
         .refuses([
-            (400, "A field breaks a rule, or this installation does not support it"),
+            ("400", "A field breaks a rule, or this installation does not support it"),
             ARCHIVED,
             NAME_TAKEN,
             LIMIT_REACHED,
@@ -44,8 +44,8 @@ pub(crate) fn operations(api: &mut Operations) {
         .body::<UpdateBrowser>()
         .returns::<SessionBody>()
         .refuses([
-            (400, "A field breaks a rule, or this installation does not support it"),
-            (409, "The name is taken, or somebody watches the session"),
+            ("400", "A field breaks a rule, or this installation does not support it"),
+            ("409", "The name is taken, or somebody watches the session"),
         ])
         .fails("The browser or the database cannot be reached");
     api.delete("/browsers/{id_or_name}", "delete_browser", delete_browser)

@@ -1,6 +1,7 @@
 //! Events, page by page.
 
 use std::fmt::Write as _;
+use time::OffsetDateTime;
 
 use actix_web::{HttpResponse, http::header::HeaderName};
 use casement_domain::{
@@ -17,7 +18,6 @@ use crate::{
     query::date_time_or_age,
     request::{ProjectKey, Request, session_id},
 };
-use time::OffsetDateTime;
 
 /// An event with its number.
 #[derive(Debug, Serialize, ToSchema)]

@@ -26,8 +26,8 @@ pub(crate) fn operations(api: &mut Operations) {
         .returns_list::<TelemetryEvent>()
         .page_headers()
         .refuses([
-            (400, "A parameter breaks a rule, or the offset belongs to another query"),
-            (404, "The session has never existed"),
+            ("400", "A parameter breaks a rule, or the offset belongs to another query"),
+            ("404", "The session has never existed"),
         ]);
     api.get("/browsers/{id}/telemetry/stream", "stream_telemetry", stream_telemetry)
         .summary("Streams the telemetry events of a session. The stream ends with the session.")

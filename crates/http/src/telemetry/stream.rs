@@ -1,6 +1,8 @@
 //! Events as they happen.
 
+use serde::Deserialize;
 use std::{future::Future, pin::Pin, time::Duration};
+use utoipa::IntoParams;
 
 use actix_web::web::Bytes;
 use casement_domain::telemetry::{Followed, FollowedEvents, NumberedEvent, Start};
@@ -14,8 +16,6 @@ use crate::{
     request::{ActiveSession, Request},
     sse,
 };
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 /// How long the last events of a session may take after its end.
 const LAST_EVENTS: Duration = Duration::from_secs(10);
