@@ -43,8 +43,8 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
     },
     DependencyRule {
         from: "casement-egress",
-        to: &["casement-domain"],
-        advice: "add a port in casement-domain instead",
+        to: &[],
+        advice: "it carries traffic and knows nothing of sessions: let the program pass values",
     },
     DependencyRule {
         from: "casement-sandbox",
@@ -58,7 +58,7 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
     },
     DependencyRule {
         from: "casement-agent",
-        to: &["casement-agent-protocol", "casement-archive", "casement-sandbox", "casement-domain"],
+        to: &["casement-agent-protocol", "casement-archive", "casement-sandbox"],
         advice: "the agent runs inside a sandbox: let the server tell it over the protocol",
     },
     DependencyRule {
@@ -83,7 +83,7 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
     },
     DependencyRule {
         from: "casement-webdriver",
-        to: &["casement-domain"],
+        to: &[],
         advice: "it drives any WebDriver server: let the program pass a connector",
     },
     DependencyRule {
@@ -113,83 +113,88 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
         advice: "the program wires the adapters together",
     },
     DependencyRule {
+        from: "casement-test-support",
+        to: &[],
+        advice: "helpers of tests know no crate: pass what they need",
+    },
+    DependencyRule {
         from: "xtask",
         to: &[],
         advice: "xtask must build in seconds: run the program instead of linking it",
     },
 ];
 
-/// Tests of any crate but these two may also use the domain's mocks, the throwaway database and the WebDriver client.
-const TEST_HELPERS: &[&str] = &["casement-domain", "casement-postgres", "casement-webdriver"];
+/// Tests of any crate but these two may also use the domain's mocks, the throwaway database, the WebDriver client and the test helpers.
+const TEST_HELPERS: &[&str] = &["casement-domain", "casement-postgres", "casement-test-support", "casement-webdriver"];
 const WITHOUT_TEST_HELPERS: &[&str] = &["casement-domain", "xtask"];
 
 /// A technology that belongs to certain crates: the name prefixes of its packages, and the crates that may use it
 /// directly.
-struct ImportRule {
+struct TechnologyRule {
     packages: &'static [&'static str],
-    held_by: &'static [&'static str],
+    allowed_in: &'static [&'static str],
     in_tests: bool,
     advice: &'static str,
 }
 
-const IMPORT_RULES: &[ImportRule] = &[
-    ImportRule {
+const TECHNOLOGY_RULES: &[TechnologyRule] = &[
+    TechnologyRule {
         packages: &["diesel", "tokio-postgres"],
-        held_by: &["casement-postgres"],
+        allowed_in: &["casement-postgres"],
         in_tests: false,
         advice: "SQL lives in casement-postgres: add a port in casement-domain and a repository there",
     },
-    ImportRule {
+    TechnologyRule {
         packages: &["actix"],
-        held_by: &["casement-http"],
+        allowed_in: &["casement-http"],
         in_tests: false,
         advice: "routes live in casement-http; hand it what it needs through a port",
     },
-    ImportRule {
+    TechnologyRule {
         packages: &["fantoccini", "webdriver"],
-        held_by: &["casement-webdriver"],
+        allowed_in: &["casement-webdriver"],
         in_tests: false,
         advice: "WebDriver lives in casement-webdriver: use the BrowserEngine port",
     },
-    ImportRule {
+    TechnologyRule {
         packages: &["object_store"],
-        held_by: &["casement-blobs"],
+        allowed_in: &["casement-blobs"],
         in_tests: false,
         advice: "stored bytes lie behind the BlobStore port",
     },
-    ImportRule {
+    TechnologyRule {
         packages: &["opentelemetry"],
-        held_by: &["casement-telemetry"],
+        allowed_in: &["casement-telemetry"],
         in_tests: true,
-        advice: "what is exported goes through the Outlet port",
+        advice: "exported telemetry goes through the TelemetryExporter port",
     },
-    ImportRule {
+    TechnologyRule {
         packages: &["clap", "metrics-exporter-", "tracing-subscriber"],
-        held_by: &["casement", "xtask"],
+        allowed_in: &["casement", "xtask"],
         in_tests: true,
         advice: "a library reads no command line and chooses no output: let the program pass a value",
     },
-    ImportRule {
+    TechnologyRule {
         packages: &["anyhow"],
-        held_by: &["casement", "xtask"],
+        allowed_in: &["casement", "casement-test-support", "xtask"],
         in_tests: true,
         advice: "a crate boundary has a typed error: write an enum with thiserror",
     },
-    ImportRule {
+    TechnologyRule {
         packages: &["cargo_metadata"],
-        held_by: &["xtask"],
+        allowed_in: &["xtask"],
         in_tests: false,
         advice: "questions about the workspace are asked in xtask",
     },
-    ImportRule {
+    TechnologyRule {
         packages: &["keepass"],
-        held_by: &["casement-vaults"],
+        allowed_in: &["casement-vaults"],
         in_tests: false,
         advice: "stores of logins lie behind the CredentialStore port",
     },
-    ImportRule {
+    TechnologyRule {
         packages: &["toml"],
-        held_by: &["casement", "xtask"],
+        allowed_in: &["casement", "xtask"],
         in_tests: false,
         advice: "the configuration file is the program's: let it pass a value",
     },
@@ -254,6 +259,34 @@ fn direct<'a>(package: &'a Package, kinds: &'a [DependencyKind]) -> impl Iterato
 const BUILT_IN: &[DependencyKind] = &[DependencyKind::Normal, DependencyKind::Build];
 const IN_TESTS: &[DependencyKind] = &[DependencyKind::Development];
 
+#[test]
+fn every_allowed_crate_is_used() {
+    let metadata = metadata();
+    let members = members(&metadata);
+    let mut violations = Vec::new();
+    for rule in DEPENDENCY_RULES {
+        let used: BTreeSet<&str> = direct(members[rule.from], BUILT_IN).collect();
+        let unused = rule.to.iter().filter(|name| !used.contains(**name));
+        violations.extend(unused.map(|name| format!("{} does not use {name}: remove it from its rule", rule.from)));
+    }
+    assert_none(&violations);
+}
+
+#[test]
+fn every_dependency_of_the_workspace_is_used_by_a_crate() {
+    let metadata = metadata();
+    let used: BTreeSet<&str> = metadata
+        .workspace_packages()
+        .into_iter()
+        .flat_map(|package| package.dependencies.iter().map(|dependency| dependency.name.as_str()))
+        .collect();
+    let manifest = std::fs::read_to_string(workspace::root().join("Cargo.toml")).expect("the manifest is readable");
+    let declared = manifest.split("[workspace.dependencies]").nth(1).expect("the workspace declares dependencies");
+    let names = declared.lines().take_while(|line| !line.starts_with('[')).filter_map(|line| line.split_once(" = "));
+    let unused = names.map(|(name, _)| name).filter(|name| !used.contains(name));
+    assert_none(&unused.map(|name| format!("no crate uses the workspace dependency {name}")).collect::<Vec<_>>());
+}
+
 fn assert_none(violations: &[String]) {
     assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }
@@ -261,9 +294,9 @@ fn assert_none(violations: &[String]) {
 #[test]
 fn every_crate_has_a_dependency_rule() {
     let metadata = metadata();
-    let rows: BTreeSet<String> = DEPENDENCY_RULES.iter().map(|arrow| arrow.from.to_owned()).collect();
+    let rows: BTreeSet<String> = DEPENDENCY_RULES.iter().map(|rule| rule.from.to_owned()).collect();
     let members: BTreeSet<String> = members(&metadata).into_keys().collect();
-    assert_eq!(members, rows, "a new crate needs a row in ARROWS: what may it use of ours?");
+    assert_eq!(members, rows, "a new crate needs a row in DEPENDENCY_RULES: which of our crates may it use?");
 }
 
 #[test]
@@ -271,16 +304,16 @@ fn crates_use_only_the_allowed_crates() {
     let metadata = metadata();
     let members = members(&metadata);
     let mut violations = Vec::new();
-    for arrow in DEPENDENCY_RULES {
-        let package = members[arrow.from];
-        for to in direct(package, BUILT_IN).filter(|name| members.contains_key(*name) && !arrow.to.contains(name)) {
-            violations.push(format!("{} must not depend on {to}: {}", arrow.from, arrow.advice));
+    for rule in DEPENDENCY_RULES {
+        let package = members[rule.from];
+        for to in direct(package, BUILT_IN).filter(|name| members.contains_key(*name) && !rule.to.contains(name)) {
+            violations.push(format!("{} must not depend on {to}: {}", rule.from, rule.advice));
         }
-        let helpers = if WITHOUT_TEST_HELPERS.contains(&arrow.from) { &[] } else { TEST_HELPERS };
-        let in_tests = |name: &str| arrow.to.contains(&name) || helpers.contains(&name) || name == arrow.from;
+        let helpers = if WITHOUT_TEST_HELPERS.contains(&rule.from) { &[] } else { TEST_HELPERS };
+        let in_tests = |name: &str| rule.to.contains(&name) || helpers.contains(&name) || name == rule.from;
         for to in direct(package, IN_TESTS).filter(|name| members.contains_key(*name) && !in_tests(name)) {
             let advice = "tests may borrow the domain's mocks and the throwaway database only; put the test where both are known";
-            violations.push(format!("the tests of {} must not depend on {to}: {advice}", arrow.from));
+            violations.push(format!("the tests of {} must not depend on {to}: {advice}", rule.from));
         }
     }
     assert_none(&violations);
@@ -291,11 +324,11 @@ fn a_technology_is_used_by_its_crates_only() {
     let metadata = metadata();
     let mut violations = Vec::new();
     for (name, package) in members(&metadata) {
-        for holder in IMPORT_RULES.iter().filter(|holder| !holder.held_by.contains(&name.as_str())) {
-            let kinds = if holder.in_tests { BUILT_IN.to_vec() } else { [BUILT_IN, IN_TESTS].concat() };
-            let held = |found: &&str| holder.packages.iter().any(|prefix| found.starts_with(prefix));
+        for rule in TECHNOLOGY_RULES.iter().filter(|rule| !rule.allowed_in.contains(&name.as_str())) {
+            let kinds = if rule.in_tests { BUILT_IN.to_vec() } else { [BUILT_IN, IN_TESTS].concat() };
+            let held = |found: &&str| rule.packages.iter().any(|prefix| found.starts_with(prefix));
             for found in direct(package, &kinds).filter(held) {
-                violations.push(format!("{name} must not depend on {found}: {}", holder.advice));
+                violations.push(format!("{name} must not depend on {found}: {}", rule.advice));
             }
         }
     }

@@ -82,6 +82,33 @@ fn no_test_is_ignored_silently() {
 }
 
 #[test]
+fn a_library_without_a_test_program_has_no_unit_test() {
+    let disabled = manifests()
+        .into_iter()
+        .filter(|(_, manifest)| manifest.get("lib").and_then(|lib| lib.get("test")) == Some(&Value::Boolean(false)));
+    let folders: Vec<PathBuf> = disabled.map(|(path, _)| path.with_file_name("src")).collect();
+    let in_one = |path: &PathBuf| folders.iter().any(|folder| path.starts_with(folder));
+    let attributes = [concat!("#[", "test]"), concat!("#[tokio::", "test")];
+    let with_tests = all_sources()
+        .into_iter()
+        .filter(|(path, text)| in_one(path) && attributes.iter().any(|attribute| text.contains(attribute)));
+    let advice = "remove `test = false` from the manifest, so that its unit tests run";
+    assert_none(&with_tests.map(|(path, _)| format!("{}: {advice}", path.display())).collect::<Vec<_>>());
+}
+
+#[test]
+fn no_documentation_example_is_left_untested() {
+    // Examples of documentation are not run (`doctest = false`): searching each crate for them took time and found none.
+    let opens_example = |line: &str| {
+        let comment = line.trim_start().strip_prefix("///").or_else(|| line.trim_start().strip_prefix("//!"));
+        comment.is_some_and(|text| ["```rust", "```no_run", "```should_panic"].contains(&text.trim()))
+    };
+    let with_examples = all_sources().into_iter().filter(|(_, text)| text.lines().any(opens_example));
+    let advice = "write a test in place of an example, or run examples again";
+    assert_none(&with_examples.map(|(path, _)| format!("{}: {advice}", path.display())).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_domain_names_no_clock_file_socket_or_process() {
     let banned = [
         "std::fs",

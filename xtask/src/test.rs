@@ -1,6 +1,8 @@
 //! `cargo xtask test`: runs all tests, also on a fresh machine.
 
-use std::thread::available_parallelism;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::{self, available_parallelism};
 
 use anyhow::Result;
 
@@ -17,9 +19,33 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    // Building keeps the processors busy and installing the network, so they run side by side.
+    let (built, installed) = thread::scope(|scope| {
+        let building = scope.spawn(|| step::run("building the tests", cargo_test(options).arg("--no-run")));
+        let installed = install();
+        (building.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), installed)
+    });
+    let clients = installed?;
+    built?;
+    let mut cargo = cargo_test(options);
+    cargo.arg("--").args(&options.filter);
+    cargo.env("CASEMENT_TEST_CLIENTS", clients);
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        cargo.env("RUST_TEST_THREADS", threads().to_string());
+    }
+    step::run("testing", &mut cargo)
+}
+
+/// Installs what the tests need. Returns the folder of the public clients.
+fn install() -> Result<PathBuf> {
     packages::ensure(&[packages::RUN, packages::TEST])?;
     let clients = clients::ensure()?;
     script_runner::ensure()?;
+    Ok(clients)
+}
+
+/// Returns `cargo test` for the chosen packages.
+fn cargo_test(options: &Options) -> Command {
     let mut cargo = workspace::cargo();
     cargo.args(["test", "--locked", "--no-fail-fast"]);
     if options.package.is_empty() {
@@ -28,12 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for package in &options.package {
         cargo.args(["--package", package]);
     }
-    cargo.arg("--").args(&options.filter);
-    cargo.env("CASEMENT_TEST_CLIENTS", clients);
-    if std::env::var_os("RUST_TEST_THREADS").is_none() {
-        cargo.env("RUST_TEST_THREADS", threads().to_string());
-    }
-    step::run("testing", &mut cargo)
+    cargo
 }
 
 /// Most of the time goes to tests that start Chromium, and each start keeps a core busy for a second: running more

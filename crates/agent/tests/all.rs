@@ -36,8 +36,6 @@ mod script;
 mod session_log;
 #[path = "all/telemetry.rs"]
 mod telemetry;
-#[path = "all/telemetry_site.rs"]
-mod telemetry_site;
 #[path = "all/view.rs"]
 mod view;
 #[path = "all/web.rs"]

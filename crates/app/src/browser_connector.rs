@@ -19,7 +19,7 @@ use crate::jobs::Spares;
 pub(crate) struct EngineConnector(pub(crate) Engine);
 
 impl SessionConnector for EngineConnector {
-    fn of(&self, browser: BrowserId) -> Arc<dyn BrowserConnector> {
+    fn connector(&self, browser: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(BrowserDial { engine: self.0.clone(), browser })
     }
 }

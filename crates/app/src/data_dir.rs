@@ -43,14 +43,15 @@ impl DataDir {
 
     /// Returns the id of this node, which the first start creates.
     pub(crate) fn node(&self) -> anyhow::Result<NodeId> {
-        let text = self.kept("node-id", || NodeId::mint(&System as &dyn IdSource).to_string().into_bytes())?;
+        let text =
+            self.read_or_create("node-id", || NodeId::mint(&System as &dyn IdSource).to_string().into_bytes())?;
         let text = String::from_utf8(text).context("node-id is not text")?;
         text.trim().parse().context("node-id in the data directory is damaged")
     }
 
     /// Returns the key that signs session tokens. The first start creates it, so that URLs outlive a restart.
     pub(crate) fn token_key(&self) -> anyhow::Result<[u8; 32]> {
-        let bytes = self.kept("token-key", || System.secret_bytes().to_vec())?;
+        let bytes = self.read_or_create("token-key", || System.secret_bytes().to_vec())?;
         bytes.try_into().map_err(|_| anyhow::anyhow!("token-key in the data directory is damaged"))
     }
 
@@ -86,7 +87,7 @@ impl DataDir {
         fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
     }
 
-    fn kept(&self, name: &str, make: impl FnOnce() -> Vec<u8>) -> anyhow::Result<Vec<u8>> {
+    fn read_or_create(&self, name: &str, make: impl FnOnce() -> Vec<u8>) -> anyhow::Result<Vec<u8>> {
         let path = self.path.join(name);
         match fs::read(&path) {
             Ok(bytes) => Ok(bytes),

@@ -178,8 +178,8 @@ async fn browser(engine: &Engine) -> Result<String, String> {
         _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
     };
     let ended = engine.end(launch.id).await.map_err(|error| error.to_string());
-    let said = driven?.map_err(|error| error.to_string())?;
-    ended.map(|()| said)
+    let summary = driven?.map_err(|error| error.to_string())?;
+    ended.map(|()| summary)
 }
 
 /// Opens streams to the chromedriver of the browser.

@@ -20,7 +20,7 @@ pub(crate) fn blobs(data_dir: &Path) -> anyhow::Result<Arc<LocalBlobs>> {
 }
 
 /// Returns the source of extensions for browsers that start.
-pub(crate) fn kept(rows: Arc<dyn ExtensionRepository>, blobs: Arc<LocalBlobs>) -> Arc<dyn ExtensionSource> {
+pub(crate) fn source(rows: Arc<dyn ExtensionRepository>, blobs: Arc<LocalBlobs>) -> Arc<dyn ExtensionSource> {
     Arc::new(ExtensionFiles::new(rows, blobs, Arc::new(System)))
 }
 

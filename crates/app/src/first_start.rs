@@ -1,10 +1,10 @@
 //! Fills an empty store: the organization, its owner, the default project, an API key and a pool.
 
 use casement_domain::access::Scope;
-use casement_domain::api_key::{ApiKeys, CreateKey};
+use casement_domain::api_key::{ApiKeys, KeyRequest};
 use casement_domain::name::LabelName;
 use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
-use casement_domain::pool::{CreatePoolError, PoolInput, Pools};
+use casement_domain::pool::{CreatePoolError, PoolRequest, Pools};
 use casement_domain::project::{Project, ProjectRepository, ProjectStatus};
 use casement_domain::{Clock, IdSource, OrganizationId, ProjectId, UserId};
 use tracing::info;
@@ -50,7 +50,7 @@ pub(crate) async fn begin(
         created_at: now,
         updated_at: now,
     };
-    let first = CreateKey { name: Some("first key".into()), ..CreateKey::default() };
+    let first = KeyRequest { name: Some("first key".into()), ..KeyRequest::default() };
     let made = keys.draft(organization.id, owner.id, first)?;
     // The key's text first: if the process ends in between, the next start creates another key, so an installation
     // never lacks one.
@@ -97,11 +97,11 @@ pub(crate) async fn default_pool(
     }
     let Some(organization) = organizations.first().await? else { return Ok(()) };
     let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true, organization_wide: true };
-    let input = PoolInput {
+    let input = PoolRequest {
         name: Some(DEFAULT_POOL.into()),
         size: Some(DEFAULT_POOL_SIZE),
         headless: Some(true),
-        ..PoolInput::default()
+        ..PoolRequest::default()
     };
     match pools.create(&scope, input).await {
         // Created just before the process ended.
@@ -160,7 +160,7 @@ mod tests {
             data_dir.write_api_key(key).expect("written");
         }
         let read = |name: &str| std::fs::read_to_string(data_dir.path().join(name)).expect("there");
-        let kept = ["api-key", "api-key.before-1", "api-key.before-2"].map(read);
-        assert_eq!(kept, ["third\n", "first\n", "second\n"]);
+        let key_files = ["api-key", "api-key.before-1", "api-key.before-2"].map(read);
+        assert_eq!(key_files, ["third\n", "first\n", "second\n"]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use casement_domain::ApiKeyId;
-use casement_domain::api_key::{ApiKeys, CreateKey, masked};
+use casement_domain::api_key::{ApiKeys, KeyRequest, masked};
 use casement_domain::organization::{Organization, OrganizationRepository};
 use casement_domain::page::Page;
 use casement_domain::project::ProjectRepository;
@@ -41,9 +41,9 @@ async fn run_on(store: &Store, command: KeysCommand) -> anyhow::Result<()> {
                 Some(text) => Some(project_id(&projects, &organization, &text).await?),
                 None => None,
             };
-            let wish = CreateKey { name: Some(name), days_to_expire: days, project };
+            let request = KeyRequest { name: Some(name), days_to_expire: days, project };
             let owner = organizations.owner(organization.id).await?.context("the organization has no owner")?;
-            let made = keys.create(organization.id, owner, wish).await?;
+            let made = keys.create(organization.id, owner, request).await?;
             say(&made.secret.key_text(made.key.id))
         }
         KeysCommand::List { .. } => list(&keys, &organization).await,

@@ -27,7 +27,7 @@ impl LocalWaiters {
     }
 
     /// Wakes the waiter of a decided ticket; returns `false` if there is none on this node.
-    pub(crate) fn call(&self, ticket: TicketId) -> bool {
+    pub(crate) fn wake(&self, ticket: TicketId) -> bool {
         let waiters = self.waiters();
         let notify = waiters.get(&ticket);
         notify.inspect(|notify| notify.notify_one()).is_some()

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::data_dir::write_whole;
 
-/// The most screenshots that are kept.
+/// The most screenshots that are screenshots.
 const MAX_SCREENSHOTS: usize = 100;
 
 /// Stores screenshots of pages in the data directory, for the operator only.
@@ -28,9 +28,10 @@ impl FlowPictureFiles {
         let path = self.0.join(format!("{flow}.png"));
         write_whole(&path, png)?;
         // The names sort by age.
-        let mut kept: Vec<PathBuf> = std::fs::read_dir(&self.0)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        kept.sort_unstable();
-        for old in kept.iter().take(kept.len().saturating_sub(MAX_SCREENSHOTS)) {
+        let mut screenshots: Vec<PathBuf> =
+            std::fs::read_dir(&self.0)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        screenshots.sort_unstable();
+        for old in screenshots.iter().take(screenshots.len().saturating_sub(MAX_SCREENSHOTS)) {
             std::fs::remove_file(old)?;
         }
         Ok(path)

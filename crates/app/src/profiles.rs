@@ -17,24 +17,24 @@ use crate::system::System;
 use casement_sealing::{MasterKeys, SealedStreams};
 
 /// Returns the stored profiles.
-pub(crate) fn kept(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> ProfileVersions {
+pub(crate) fn versions(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> ProfileVersions {
     ProfileVersions::new(rows, blobs, Arc::new(SealedStreams::new(keys.clone())), Arc::new(System))
 }
 
 /// Returns the use cases.
-pub(crate) fn use_cases(kept: ProfileVersions, most: u32) -> Profiles {
-    Profiles::new(kept, Arc::new(System), Arc::new(System), most)
+pub(crate) fn use_cases(versions: ProfileVersions, max_count: u32) -> Profiles {
+    Profiles::new(versions, Arc::new(System), Arc::new(System), max_count)
 }
 
 /// Returns the profiles' part of sessions and pools.
 pub(crate) fn of_sessions(
-    kept: ProfileVersions,
+    versions: ProfileVersions,
     engine: &Engine,
     (trail, recorder): (Arc<dyn AuditTrail>, Arc<dyn Recorder>),
     pools: Arc<dyn PoolWake>,
 ) -> SessionProfiles {
     let (machine, reports) = (Arc::new(engine.clone()), Arc::new(Reports { trail, recorder }));
-    SessionProfiles::new(ProfileDeps { kept, machine, reports, pools, ids: Arc::new(System) })
+    SessionProfiles::new(ProfileDeps { kept: versions, machine, reports, pools, ids: Arc::new(System) })
 }
 
 /// Reports saved and failed profiles in logs and metrics; an overwritten version also in the audit log and the

@@ -59,11 +59,11 @@ pub(crate) struct EgressProxyChecker {
 impl ProxyDialer for EgressProxyChecker {
     async fn check(&self, proxy: &OpenProxy, url: Option<Url>) -> CheckOutcome {
         let Some(proxy) = to_egress_proxy(proxy) else { return CheckOutcome::Unavailable(ProxyFailure::Unknown) };
-        let asked = url.is_some();
+        let has_url = url.is_some();
         match self.egress.check_proxy(&proxy, url.as_ref().or(self.address_url.as_ref())).await {
             ProxyCheck::Available(address) => CheckOutcome::Available(address),
             ProxyCheck::Unavailable(fault) => CheckOutcome::Unavailable(fault.map_or(ProxyFailure::Target, failure)),
-            ProxyCheck::Blocked if asked => CheckOutcome::Blocked,
+            ProxyCheck::Blocked if has_url => CheckOutcome::Blocked,
             ProxyCheck::Blocked => {
                 warn!("--proxy-check-url is not reachable under the egress rules; see --egress-allow");
                 CheckOutcome::Unavailable(ProxyFailure::Target)

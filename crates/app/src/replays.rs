@@ -30,21 +30,21 @@ impl CleanupWake for CleanupSignal {
 }
 
 /// Returns the stored replays.
-pub(crate) fn kept(
+pub(crate) fn archive(
     rows: Arc<dyn ReplayRepository>,
     blobs: Arc<LocalBlobs>,
     settings: &ServeSettings,
     disk: DiskWatch,
 ) -> ReplayArchive {
-    let kept_for = time::Duration::days(settings.replay_days.into());
-    let limits = ReplayLimits { most_bytes: settings.replay_storage << 20, kept_for };
+    let retention = time::Duration::days(settings.replay_days.into());
+    let limits = ReplayLimits { most_bytes: settings.replay_storage << 20, kept_for: retention };
     ReplayArchive::new(rows, blobs, Arc::new(System), limits, Arc::new(disk))
 }
 
 /// Returns the replays' part of ending sessions.
-pub(crate) fn of_sessions(kept: ReplayArchive, engine: &Engine, pending_cleanup: CleanupSignal) -> SessionReplays {
+pub(crate) fn of_sessions(archive: ReplayArchive, engine: &Engine, pending_cleanup: CleanupSignal) -> SessionReplays {
     SessionReplays::new(ReplayDeps {
-        kept,
+        kept: archive,
         machine: Arc::new(engine.clone()),
         pending_cleanup: Arc::new(pending_cleanup),
     })

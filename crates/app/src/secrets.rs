@@ -44,7 +44,7 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
             Proxies::DEFAULT_MAX,
         );
         let versions = Arc::new(PgProfiles::new(beside.store.database.clone()));
-        let states = profiles::kept(versions.clone(), extensions::blobs(&data_dir)?, &keys);
+        let states = profiles::versions(versions.clone(), extensions::blobs(&data_dir)?, &keys);
         let states = profiles::use_cases(states, Profiles::DEFAULT_MAX);
         let login_rows = Arc::new(PgCredentials::new(beside.store.database.clone()));
         let logins = credentials::use_cases(login_rows.clone(), &keys, Credentials::DEFAULT_MAX);
@@ -85,7 +85,7 @@ async fn rotate(
         + sealed.credentials.reseal().await?
         + sealed.providers.reseal().await?
         + deployment::reseal(&*sealed.deployments, keys).await?;
-    let kept = keys.forget(&used().await?, System.now())?;
+    let retained = keys.forget(&used().await?, System.now())?;
     let mut out = std::io::stdout().lock();
     let current = keys.current()?;
     if added {
@@ -94,10 +94,10 @@ async fn rotate(
         writeln!(out, "sealing under the first key of CASEMENT_MASTER_KEY, {current}")?;
     }
     writeln!(out, "sealed anew: {done}")?;
-    if kept > 0 {
+    if retained > 0 {
         writeln!(
             out,
-            "older keys kept: {kept}; the next rotation forgets those replaced an hour before that seal nothing"
+            "older keys kept: {retained}; the next rotation forgets those replaced an hour before that seal nothing"
         )?;
     }
     for (place, error) in &failed {

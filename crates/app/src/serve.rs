@@ -38,10 +38,10 @@ const REFUSED_LIMIT: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 /// The buckets of every histogram, in seconds.
 const SECONDS: [f64; 12] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Disables core dumps of this process and the database it starts, because their memory holds secrets.
+/// Disables services dumps of this process and the database it starts, because their memory holds secrets.
 fn no_core_dumps() -> anyhow::Result<()> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-    rustix::process::setrlimit(rustix::process::Resource::Core, none).context("cannot switch core dumps off")
+    rustix::process::setrlimit(rustix::process::Resource::Core, none).context("cannot switch services dumps off")
 }
 
 /// Runs the server until it is told to stop.
@@ -106,7 +106,7 @@ async fn close(store: &Store, cluster_supervisor: Option<ClusterSupervisor>) -> 
 struct Running {
     server: Server,
     infrastructure: Infrastructure,
-    core: SessionServices,
+    services: SessionServices,
     jobs: BackgroundJobs,
     writers: Writers,
     has_default_pool: bool,
@@ -123,18 +123,18 @@ impl Running {
             PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder().context("cannot set up the metrics")?;
         let (infrastructure, failed_proxies) =
             Infrastructure::connect(settings, data_dir, store, listener.local_addr()?).await?;
-        let (core, writers) = SessionServices::new(&infrastructure, settings)?;
+        let (services, writers) = SessionServices::new(&infrastructure, settings)?;
         // Before any browser is adopted that may end.
         let events = Events { browsers: infrastructure.engine.events(), failed_proxies };
-        infrastructure.adopt_browsers(&core.sessions).await?;
-        let has_default_pool = begin(settings, data_dir, &infrastructure, &core).await?;
+        infrastructure.adopt_browsers(&services.sessions).await?;
+        let has_default_pool = begin(settings, data_dir, &infrastructure, &services).await?;
         let (checked_pools, pool_fill_progress) = PoolFillProgress::begin(infrastructure.rows.pools.clone()).await?;
-        let cases = UseCases::new(&infrastructure, &core, settings, data_dir);
-        let services = cases.services(&infrastructure, &core, store, data_dir, &metrics)?;
+        let cases = UseCases::new(&infrastructure, &services, settings, data_dir);
+        let services = cases.services(&infrastructure, &services, store, data_dir, &metrics)?;
         let server = casement_http::serve(config(settings, &infrastructure), services, listener)?;
         let jobs =
-            BackgroundJobs::spawn(&infrastructure, &core, cases, events, checked_pools, (settings, store, metrics));
-        Ok((Self { server, infrastructure, core, jobs, writers, has_default_pool }, pool_fill_progress))
+            BackgroundJobs::spawn(&infrastructure, &services, cases, events, checked_pools, (settings, store, metrics));
+        Ok((Self { server, infrastructure, services, jobs, writers, has_default_pool }, pool_fill_progress))
     }
 
     /// Announces that the server is ready: the first line is for programs, the rest for people.
@@ -145,8 +145,9 @@ impl Running {
         let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
         // The key of another data directory's database is not known here.
         let (there, key) = (key.exists(), key.display());
-        let told = if there { key.to_string() } else { "made by `casement keys create --name NAME`".to_owned() };
-        writeln!(out, "\n  URL       {url}\n  API key   {told}\n")?;
+        let key_location =
+            if there { key.to_string() } else { "made by `casement keys create --name NAME`".to_owned() };
+        writeln!(out, "\n  URL       {url}\n  API key   {key_location}\n")?;
         let (what, path) = if self.has_default_pool {
             (format!("Take a browser from the pool `{pool}`"), format!("browser_pools/{pool}/acquire"))
         } else {
@@ -174,13 +175,13 @@ async fn begin(
     settings: &ServeSettings,
     data_dir: &DataDir,
     infrastructure: &Infrastructure,
-    core: &SessionServices,
+    services: &SessionServices,
 ) -> anyhow::Result<bool> {
     let (organizations, projects) = (&*infrastructure.rows.organizations, &*infrastructure.rows.projects);
     first_start::begin(data_dir, organizations, &infrastructure.rows.keys, !settings.no_default_pool).await?;
-    first_start::default_pool(data_dir, organizations, projects, &core.pools).await?;
+    first_start::default_pool(data_dir, organizations, projects, &services.pools).await?;
     first_start::set_limits(organizations, &settings.limits).await?;
-    first_start::has_default_pool(organizations, projects, &core.pools).await
+    first_start::has_default_pool(organizations, projects, &services.pools).await
 }
 
 fn config(settings: &ServeSettings, infrastructure: &Infrastructure) -> Config {

@@ -38,10 +38,10 @@ impl WebStore for ChromeWebStore {
     async fn fetch(&self, item: &StoreItem, platform: Platform) -> Result<ByteStream, OperationError> {
         let answer = self.egress.fetch(&self.address(item, platform)).await.map_err(|error| upstream(&error))?;
         let zip = unpacked(answer.map_err(|error| upstream(&error))).await?;
-        let mut room = MAX_EXTENSION_BYTES;
+        let mut remaining = MAX_EXTENSION_BYTES;
         let bounded = zip.map(move |part| {
             let part = part?;
-            room = room
+            remaining = remaining
                 .checked_sub(part.len() as u64)
                 .ok_or_else(|| no_answer(format!("the extension has more than {MAX_EXTENSION_BYTES} bytes")))?;
             Ok(part)

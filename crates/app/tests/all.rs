@@ -1,5 +1,5 @@
-//! The built program, end to end: started as a person starts it, driven by its public clients, its sandboxes looked at
-//! from the host. `all::support` is the harness; read its page first.
+//! The built program, end to end: started like an operator starts it, driven by its public clients, and its sandboxes inspected
+//! from the host. `casement_test_support::program` is the harness; read its documentation first.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -14,17 +14,19 @@ mod all {
     mod apps_uploads;
     mod audit_whole;
     mod bad_database;
+    mod browser_crashes;
     mod clocks;
     mod computer;
     mod configuration;
     mod conformance;
     mod connect_server;
-    mod crashes;
     mod credential_providers;
     mod credentials;
+    mod database_outages;
     mod events;
     mod examples;
     mod extensions;
+    mod file_attacks;
     mod files;
     mod floods;
     mod half_open;
@@ -32,12 +34,12 @@ mod all {
     mod hosted_login;
     mod hostile;
     mod internet;
+    mod invalid_requests;
     mod isolation;
+    mod large_files;
     mod limits;
     mod live_view;
     mod login_attacks;
-    #[path = "../../../chromium/tests/all/login_site.rs"]
-    mod login_files;
     mod login_pages;
     mod login_profiles;
     mod login_providers;
@@ -52,6 +54,7 @@ mod all {
     mod playwright;
     mod policies;
     mod pools;
+    mod port_scans;
     mod processes;
     mod profiles;
     mod programs;
@@ -63,15 +66,14 @@ mod all {
     mod script;
     mod selenium;
     mod server;
+    mod server_crashes;
     mod site;
     mod slow_reader;
     mod storage;
     mod strangers;
-    mod support;
+    mod taken_over;
     mod telemetry;
     mod telemetry_export;
     mod telemetry_floods;
-    #[path = "../../../agent/tests/all/telemetry_site.rs"]
-    mod telemetry_site;
     mod ui;
 }

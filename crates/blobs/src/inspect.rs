@@ -1,4 +1,4 @@
-//! Looking through archives before anything is done with them.
+//! Checks archives before they are stored.
 
 use std::fs::File;
 use std::io::{self, Seek as _};
@@ -15,12 +15,13 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::io::ReaderStream;
 
-/// Archives that are unpacked in thought at a time: each is a core's work.
+/// The archives that are checked at a time: each takes a core.
 const MAX_PARALLEL: usize = 2;
-/// How much is read back at a time, in bytes.
+/// The size of one read, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Looks through archives of extensions. Each lies meanwhile in a file without a name, which goes with the last who reads it.
+/// Checks archives of extensions. An archive is in an unnamed file meanwhile, which disappears with its last
+/// descriptor.
 #[derive(Debug)]
 pub struct Inspector {
     directory: PathBuf,
@@ -28,13 +29,13 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Its files lie in `directory`, which is there.
+    /// Creates an inspector with its files in `directory`, which must exist.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
         Self { directory, turns: Semaphore::new(MAX_PARALLEL) }
     }
 
-    /// Writes the content down; its length and checksum beside it.
+    /// Writes the content to a file; returns the file, its length and its checksum.
     async fn write_down(&self, field: &str, mut content: ByteStream) -> Result<(File, u64, String), OperationError> {
         let mut file = tokio::fs::File::from_std(tempfile::tempfile_in(&self.directory).map_err(disk)?);
         let (mut size, mut checksum) = (0, Sha256::new());

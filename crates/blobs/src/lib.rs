@@ -1,7 +1,7 @@
-//! Bytes that no database should hold: where they lie, and what is looked at before they do.
+//! Stored bytes outside of the database, and their checks before they are stored.
 //!
-//! [`LocalBlobs`] keeps them in a directory of this machine, [`Inspector`] looks through archives of extensions that strangers send.
-//! Both hold a few hundred KiB of a stream at a time, however long it is.
+//! [`LocalBlobs`] stores blobs in a directory of this machine, [`Inspector`] checks uploaded archives of extensions.
+//! Both hold a few hundred KiB of a stream in memory, whatever its length.
 
 mod inspect;
 mod local;

@@ -1,4 +1,4 @@
-//! Bytes in a directory.
+//! Blobs in a local directory.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, WriteMultipart};
 use time::OffsetDateTime;
 
-/// How much is written at a time, in bytes, and how many such parts may wait for the disk.
+/// The size of one write, in bytes, and the number of writes that may wait for the disk.
 const CHUNK_BYTES: usize = 256 << 10;
 const UNDER_WAY: usize = 2;
 
-/// The directory cannot be used.
+/// Why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobSetupError {
-    /// It cannot be made.
+    /// The directory cannot be created.
     #[error("{directory}: {source}")]
     Directory {
-        /// Which.
+        /// The directory.
         directory: String,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
-    /// The store refuses it.
+    /// The store refuses the directory.
     #[error("{directory}: {source}")]
     Store {
-        /// Which.
+        /// The directory.
         directory: String,
-        /// Why.
+        /// The error.
         source: object_store::Error,
     },
 }
 
-/// Bytes in a directory of this machine, each key a file.
+/// Blobs in a directory of this machine; each key is a file.
 #[derive(Clone, Debug)]
 pub struct LocalBlobs {
     store: Arc<LocalFileSystem>,
@@ -46,7 +46,7 @@ pub struct LocalBlobs {
 }
 
 impl LocalBlobs {
-    /// Bytes in `directory`, which is made if it is not there, for nobody else to look into.
+    /// Opens `directory`, and creates it, readable by its owner only, if it is missing.
     ///
     /// # Errors
     /// See [`BlobSetupError`].
@@ -71,10 +71,10 @@ impl LocalBlobs {
         Ok(Some(found.into_stream().map_err(broken).boxed()))
     }
 
-    /// Removes what somebody who ended midway has begun to write and not touched for so long; says how much that was.
+    /// Removes unfinished writes of ended processes that were not touched for `untouched`; returns their number.
     ///
     /// # Errors
-    /// What the directory says.
+    /// The error of the directory.
     pub async fn clear_unfinished(&self, untouched: Duration) -> std::io::Result<usize> {
         let directory = self.directory.clone();
         let cleared = tokio::task::spawn_blocking(move || clear_unfinished(&directory, untouched));
@@ -82,7 +82,7 @@ impl LocalBlobs {
     }
 }
 
-/// The store writes under the key, `#` and a number, until it is whole.
+/// The store writes to the key, `#` and a number until a blob is complete.
 fn is_unfinished(name: &str) -> bool {
     name.rsplit_once('#').is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
@@ -128,7 +128,7 @@ impl BlobStore for LocalBlobs {
         match written.await {
             Ok(()) => upload.finish().await.map(drop).map_err(failed),
             Err(error) => {
-                // What was written by then is nobody's; the reason counts.
+                // The written part is discarded; the original error is reported.
                 drop(upload.abort().await);
                 Err(error)
             }

@@ -1,4 +1,4 @@
-//! Bytes on a real disk, and archives as strangers send them.
+//! Blobs on a real disk, and archives from callers.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn read(blobs: &LocalBlobs, key: &str) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn bytes_are_kept_whole_or_not_at_all() {
+async fn a_blob_is_stored_completely_or_not_at_all() {
     let place = tempfile::tempdir().unwrap();
     let blobs = LocalBlobs::open(&place.path().join("blobs")).unwrap();
     assert_eq!(read(&blobs, "extensions/a").await, None);
@@ -53,11 +53,11 @@ async fn bytes_are_kept_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_was_begun_and_never_finished_goes_when_nobody_has_touched_it_for_long() {
+async fn an_unfinished_blob_is_removed_after_a_long_time_without_writes() {
     let place = tempfile::tempdir().unwrap();
     let blobs = LocalBlobs::open(place.path()).unwrap();
     blobs.put("profiles/a/b", bytes([Ok(b"kept".to_vec())])).await.unwrap();
-    // As a server leaves it that is killed in the middle.
+    // The remainder of a server that was killed during a write.
     for name in ["b#1", "b#27"] {
         std::fs::write(place.path().join("profiles/a").join(name), "half").unwrap();
     }

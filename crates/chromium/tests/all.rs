@@ -8,7 +8,6 @@ mod all {
     mod headful;
     mod headless;
     mod login_pages;
-    mod login_site;
     mod profiles;
     mod restart;
     mod support;

@@ -1,4 +1,4 @@
-//! Which project a request is about.
+//! The project of a request.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::store_error::StoreError;
 pub struct Scope {
     /// The project.
     pub project: Project,
-    /// Whether the request named no project: it then also sees rows from before projects.
+    /// Whether the request named no project. Then it also sees rows without a project.
     pub unscoped: bool,
-    /// Whether the caller's key is of the whole organization, not of this project alone.
+    /// Whether the caller's key belongs to the whole organization, not to one project.
     pub organization_wide: bool,
 }
 
-/// A request reaches no project.
+/// A request may not access its project.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// The header does not hold an identifier.
     #[error("the project header does not hold an identifier")]
     BadProject,
-    /// The key opens another project only.
+    /// The key belongs to another project.
     #[error("the key does not open this project")]
     OtherProject,
     /// The organization has no such project.
@@ -35,26 +35,26 @@ pub enum AccessError {
     Store(#[from] StoreError),
 }
 
-/// A project that is archived takes nothing new.
+/// An archived project accepts nothing new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("project {0} is archived")]
 pub struct ProjectArchived(pub ProjectId);
 
 impl Scope {
-    /// The project's id.
+    /// Returns the project's id.
     #[must_use]
     pub fn project_id(&self) -> ProjectId {
         self.project.id
     }
 
-    /// The project's organization.
+    /// Returns the project's organization.
     #[must_use]
     pub fn organization(&self) -> OrganizationId {
         self.project.organization
     }
 
     /// # Errors
-    /// [`ProjectArchived`] if the project takes nothing new.
+    /// [`ProjectArchived`] if the project accepts nothing new.
     pub fn writable(&self) -> Result<(), ProjectArchived> {
         match self.project.status {
             ProjectStatus::Active => Ok(()),
@@ -63,20 +63,20 @@ impl Scope {
     }
 }
 
-/// Resolves projects.
+/// Resolves the projects of requests.
 #[derive(Clone)]
 pub struct Access {
     projects: Arc<dyn ProjectRepository>,
 }
 
 impl Access {
-    /// Resolution on this port.
+    /// Creates the resolver.
     #[must_use]
     pub fn new(projects: Arc<dyn ProjectRepository>) -> Self {
         Self { projects }
     }
 
-    /// The project that `caller` means with `header`, the text of the project header.
+    /// Returns the scope of `caller` with `header`, the text of the project header.
     ///
     /// # Errors
     /// See [`AccessError`].

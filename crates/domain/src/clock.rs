@@ -1,4 +1,4 @@
-//! Time, identifiers and chance, as ports: the domain never asks the system.
+//! The ports of time, identifiers and randomness. The domain never asks the system.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,27 +7,27 @@ use std::ops::{Add, Sub};
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
-/// What time it is: for records, and for what lasts across restarts. Somebody may set it at any moment, so no wait and no bound
-/// inside a process counts on it; see [`MonotonicClock`].
+/// The wall clock, for records and for times that outlast a restart. It may be set at any moment, so no wait and no timeout inside a
+/// process depends on it; see [`MonotonicClock`].
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait Clock: Send + Sync {
-    /// Now, in UTC. Need not be monotonic.
+    /// Returns the time in UTC. It need not be monotonic.
     fn now(&self) -> OffsetDateTime;
 }
 
-/// How time passes inside a process. Nobody can set it.
+/// The clock for durations inside a process. It cannot be set.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait MonotonicClock: Send + Sync {
-    /// The moment now. Never before one that was told earlier.
+    /// Returns the time, never earlier than one returned before.
     fn monotonic_now(&self) -> MonotonicTime;
 }
 
-/// A moment inside this process. Only the time between two of them means something.
+/// A time inside this process. Only differences have a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonotonicTime(Duration);
 
 impl MonotonicTime {
-    /// So long after the moment from which the clock counts.
+    /// Creates the time at a duration after the clock's origin.
     #[must_use]
     pub const fn after_origin(duration: Duration) -> Self {
         Self(duration)
@@ -58,7 +58,7 @@ impl Sub for MonotonicTime {
     }
 }
 
-/// Since when this process has seen each of some things without a break.
+/// Since when this process has seen each of a set of items without a gap.
 #[derive(Debug)]
 pub struct FirstSeen<K>(HashMap<K, MonotonicTime>);
 
@@ -69,10 +69,10 @@ impl<K> Default for FirstSeen<K> {
 }
 
 impl<K: Clone + Eq + Hash> FirstSeen<K> {
-    /// Those of the things that are there at `now` which have been there for `long` or longer. What is not there is forgotten.
-    pub fn seen_for(&mut self, there: impl IntoIterator<Item = K>, long: Duration, now: MonotonicTime) -> Vec<K> {
+    /// Returns those of the present items that have been present for `long` or longer. Absent items are forgotten.
+    pub fn seen_for(&mut self, present: impl IntoIterator<Item = K>, long: Duration, now: MonotonicTime) -> Vec<K> {
         let known = std::mem::take(&mut self.0);
-        self.0.extend(there.into_iter().map(|one| {
+        self.0.extend(present.into_iter().map(|one| {
             let since = known.get(&one).copied().unwrap_or(now);
             (one, since)
         }));
@@ -80,17 +80,17 @@ impl<K: Clone + Eq + Hash> FirstSeen<K> {
     }
 }
 
-/// Where new identifiers come from.
+/// A source of new identifiers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait IdSource: Send + Sync {
-    /// An identifier that was never given before. Later ones sort behind earlier ones of the same source.
+    /// Returns a new identifier. Later ones of the same source sort behind earlier ones.
     fn next(&self) -> Ulid;
 }
 
-/// Where secrets come from.
+/// A source of secrets.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait Entropy: Send + Sync {
-    /// 32 bytes that nobody can guess.
+    /// Returns 32 unpredictable bytes.
     fn secret_bytes(&self) -> [u8; 32];
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_away_in_between_is_seen_anew() {
+    fn an_item_that_was_absent_is_seen_anew() {
         let at = |seconds| MonotonicTime::after_origin(Duration::seconds(seconds));
         let (mut seen, long) = (FirstSeen::default(), Duration::seconds(10));
         assert!(seen.seen_for(["a", "b"], long, at(0)).is_empty());

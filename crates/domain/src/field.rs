@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// Why a field was refused; the closed list of `details[].code`.
+/// The reason for which a field was refused; the closed list of `details[].code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldCode {
-    /// A field that must be given is absent.
+    /// A required field is absent.
     Required,
     /// The value is of another JSON type.
     InvalidType,
@@ -36,7 +36,7 @@ pub enum FieldCode {
 }
 
 impl FieldCode {
-    /// The code as it stands on the wire.
+    /// Returns the code of the wire format.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,27 +58,27 @@ impl FieldCode {
     }
 }
 
-/// A value was refused; the field it stood in is not known yet.
+/// The refusal of a value whose field is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidValue {
-    /// Why.
+    /// The reason.
     pub code: FieldCode,
-    /// For people, without the field's name: "must be from 10 to 259200".
+    /// The message for people, without the name of the field: "must be from 10 to 259200".
     pub message: String,
-    /// Path below the field, when the field has members: `width` of `viewport`.
+    /// The path below the field, if the field has members: `width` of `viewport`.
     pub below: Option<String>,
-    /// What else was refused of the same value.
-    also: Vec<InvalidValue>,
+    /// Further refusals of the same value.
+    others: Vec<InvalidValue>,
 }
 
 impl InvalidValue {
-    /// A refusal of the value itself.
+    /// Creates a refusal of the value itself.
     pub fn new(code: FieldCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), below: None, also: Vec::new() }
+        Self { code, message: message.into(), below: None, others: Vec::new() }
     }
 
-    /// The same refusal, of a member of the value.
+    /// Returns the same refusal for a member of the value.
     #[must_use]
     pub fn of(mut self, member: impl fmt::Display) -> Self {
         self.below = Some(match self.below {
@@ -88,26 +88,26 @@ impl InvalidValue {
         self
     }
 
-    /// Nothing, or all the refusals of one value as one.
+    /// Combines all refusals of one value.
     ///
     /// # Errors
-    /// If there is any.
+    /// Returns the combined refusal if there is any.
     pub fn any(refusals: impl IntoIterator<Item = Self>) -> Result<(), Self> {
         let mut refusals = refusals.into_iter();
         match refusals.next() {
-            Some(first) => Err(Self { also: refusals.collect(), ..first }),
+            Some(first) => Err(Self { others: refusals.collect(), ..first }),
             None => Ok(()),
         }
     }
 
-    /// The refusals, in the field `name`.
+    /// Returns the refusals as errors of the field `name`.
     #[must_use]
     pub fn in_field(mut self, name: &str) -> Vec<FieldError> {
-        let also = std::mem::take(&mut self.also);
-        std::iter::once(self.at(name)).chain(also.into_iter().flat_map(|bad| bad.in_field(name))).collect()
+        let others = std::mem::take(&mut self.others);
+        std::iter::once(self.at(name)).chain(others.into_iter().flat_map(|bad| bad.in_field(name))).collect()
     }
 
-    /// The first of the refusals, in the field `name`.
+    /// Returns the first refusal as an error of the field `name`.
     #[must_use]
     pub fn at(self, name: &str) -> FieldError {
         let field = match self.below {
@@ -118,19 +118,19 @@ impl InvalidValue {
     }
 }
 
-/// One field of a request was refused.
+/// The refusal of one field of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
-    /// Path of the field, `viewport.width`; `body` for the whole.
+    /// The path of the field, as in `viewport.width`; `body` for the whole request.
     pub field: String,
-    /// Why.
+    /// The reason.
     pub code: FieldCode,
-    /// For people, without the field's name.
+    /// The message for people, without the name of the field.
     pub message: String,
 }
 
-/// A request was refused because of its fields; at least one.
+/// The refusal of a request because of at least one of its fields.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", summary(.0))]
 pub struct InvalidInput(Vec<FieldError>);
@@ -143,42 +143,42 @@ fn summary(errors: &[FieldError]) -> String {
 }
 
 impl InvalidInput {
-    /// One refused field.
+    /// Creates the refusal of one field.
     #[must_use]
     pub fn one(error: FieldError) -> Self {
         Self(vec![error])
     }
 
-    /// All refusals of one field.
+    /// Creates the refusal of one field, with all its errors.
     #[must_use]
     pub fn of(name: &str, bad: InvalidValue) -> Self {
         Self(bad.in_field(name))
     }
 
-    /// The refused fields, in the order in which they were looked at.
+    /// Returns the refused fields, in the order in which they were checked.
     #[must_use]
     pub fn fields(&self) -> &[FieldError] {
         &self.0
     }
 }
 
-/// Collects the refusals of one request.
+/// A collector of the refusals of one request.
 #[derive(Debug, Default)]
 pub struct Fields(Vec<FieldError>);
 
 impl Fields {
-    /// Nothing refused yet.
+    /// Creates an empty collector.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value, or `None` after its refusal was noted under `name`.
+    /// Returns the value, or adds its refusal under `name` and returns `None`.
     pub fn take<T>(&mut self, name: &str, value: Result<T, InvalidValue>) -> Option<T> {
         value.map_err(|bad| self.refuse(name, bad)).ok()
     }
 
-    /// As [`take`](Self::take), for a field that may be absent: the outer `None` means refused.
+    /// Like [`take`](Self::take), for a field that may be absent.
     pub fn take_optional<T, V>(
         &mut self,
         name: &str,
@@ -188,7 +188,7 @@ impl Fields {
         self.take(name, parse(value?))
     }
 
-    /// As [`take`](Self::take), for a field that must be given.
+    /// Like [`take`](Self::take), for a required field.
     pub fn take_required<T, V>(
         &mut self,
         name: &str,
@@ -201,22 +201,100 @@ impl Fields {
         }
     }
 
-    /// Notes a refusal.
+    /// Adds a refusal.
     pub fn refuse(&mut self, name: &str, bad: InvalidValue) {
         self.0.extend(bad.in_field(name));
     }
 
+    /// Returns the value that is built of the accepted fields. `build` returns `None` only if it lacks a refused field.
+    ///
     /// # Errors
-    /// [`InvalidInput`] if anything was refused.
+    /// Returns [`InvalidInput`] if anything was refused.
+    pub fn finish_with<T>(self, build: impl FnOnce() -> Option<T>) -> Result<T, InvalidInput> {
+        self.finish()?;
+        Ok(build().unwrap_or_else(|| unreachable!("a field that is missing was refused")))
+    }
+
+    /// # Errors
+    /// Returns [`InvalidInput`] if anything was refused.
     pub fn finish(self) -> Result<(), InvalidInput> {
         if self.0.is_empty() { Ok(()) } else { Err(InvalidInput(self.0)) }
     }
 }
 
-/// A number within its bounds, both included.
+/// Returns the checked value of a request's only field.
 ///
 /// # Errors
-/// `out_of_range`, with the bounds.
+/// Returns the refusal under `name`: `required` if the field is absent, or the error of `parse`.
+pub fn required<T, V>(
+    name: &str,
+    value: Option<V>,
+    parse: impl FnOnce(V) -> Result<T, InvalidValue>,
+) -> Result<T, InvalidInput> {
+    let mut fields = Fields::new();
+    let value = fields.take_required(name, value, parse);
+    fields.finish_with(|| value)
+}
+
+/// Checks that a text has at most `max` characters.
+///
+/// # Errors
+/// Returns `too_long`.
+pub fn check_max_length(text: &str, max: usize) -> Result<(), InvalidValue> {
+    match text.chars().nth(max) {
+        None => Ok(()),
+        Some(_) => Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {max} characters"))),
+    }
+}
+
+/// Checks that a text has 1 to `max` characters.
+///
+/// # Errors
+/// Returns `too_short` or `too_long`.
+pub fn check_length(text: &str, max: usize) -> Result<(), InvalidValue> {
+    if text.is_empty() {
+        return Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character"));
+    }
+    check_max_length(text, max)
+}
+
+/// Checks that a text has at most `max` bytes.
+///
+/// # Errors
+/// Returns `too_long`.
+pub fn check_max_bytes(text: &str, max: usize) -> Result<(), InvalidValue> {
+    if text.len() > max {
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {max} bytes")));
+    }
+    Ok(())
+}
+
+/// Checks that a text has no control characters.
+///
+/// # Errors
+/// Returns `invalid_format`.
+pub fn check_no_control_characters(text: &str) -> Result<(), InvalidValue> {
+    if text.chars().any(char::is_control) {
+        return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"));
+    }
+    Ok(())
+}
+
+/// Returns the value of a word from a closed list.
+///
+/// # Errors
+/// Returns `not_allowed`, with the list.
+pub fn one_of<T: Copy>(text: &str, all: &[T], text_of: fn(T) -> &'static str) -> Result<T, InvalidValue> {
+    all.iter().copied().find(|one| text_of(*one) == text).ok_or_else(|| {
+        let words: Vec<_> = all.iter().map(|one| text_of(*one)).collect();
+        InvalidValue::new(FieldCode::NotAllowed, format!("must be one of {}", words.join(", ")))
+    })
+}
+
+/// Returns the number if it lies within its bounds, both included.
+///
+/// # Errors
+/// Returns `out_of_range`, with the bounds.
 pub fn within(value: i64, low: u32, high: u32) -> Result<u32, InvalidValue> {
     u32::try_from(value)
         .ok()

@@ -1,4 +1,4 @@
-//! Identifiers: one type per resource over a ULID, so that none can be taken for another's.
+//! Identifiers: one type per resource over a ULID, so that they cannot be confused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,14 +12,14 @@ use crate::clock::IdSource;
 #[error("not an identifier")]
 pub struct BadId;
 
-/// Whether `text` has the shape of an identifier, in either case. Such a text is refused as a name.
+/// Returns whether `text` has the shape of an identifier, in either case. Such a text is refused as a name.
 #[must_use]
 pub fn is_id_shaped(text: &str) -> bool {
     parse(text).is_ok()
 }
 
 fn parse(text: &str) -> Result<Ulid, BadId> {
-    // The decoder takes the confusable letters I, L and O too, and wraps a first character above 7: neither is ours.
+    // The decoder also accepts the letters I, L and O, and wraps a first character above 7.
     let plain = text.len() == 26
         && text
             .bytes()
@@ -40,19 +40,19 @@ macro_rules! id {
         pub struct $name(Ulid);
 
         impl $name {
-            /// A new identifier.
+            /// Creates a new identifier.
             #[must_use]
             pub fn mint(ids: &dyn IdSource) -> Self {
                 Self(ids.next())
             }
 
-            /// The identifier as a ULID, for an adapter that stores it.
+            /// Returns the ULID, for an adapter that stores it.
             #[must_use]
             pub const fn ulid(self) -> Ulid {
                 self.0
             }
 
-            /// The identifier that an adapter had stored.
+            /// Creates the identifier from a stored ULID.
             #[must_use]
             pub const fn from_ulid(ulid: Ulid) -> Self {
                 Self(ulid)
@@ -85,19 +85,19 @@ macro_rules! id {
 }
 
 id!(/** Names one organization. */ OrganizationId);
-id!(/** Names one user: who made a key. */ UserId);
+id!(/** Names one user, the creator of a key. */ UserId);
 id!(/** Names one project. */ ProjectId);
 id!(/** Names one API key. */ ApiKeyId);
 id!(/** Names one audit record. */ AuditRecordId);
 id!(/** Names one run of a node's server. */ NodeRunId);
 id!(/** Names one browser session: one lease of one browser. */ SessionId);
 id!(/** Names one recording of a session. */ ReplayId);
-id!(/** Names one program that a caller has started in a session. */ ProcessId);
-id!(/** Names one browser extension that is kept. */ ExtensionId);
-id!(/** Names one proxy that is kept. */ ProxyId);
-id!(/** Names one credential that is kept. */ CredentialId);
+id!(/** Names one program that a caller started in a session. */ ProcessId);
+id!(/** Names one stored browser extension. */ ExtensionId);
+id!(/** Names one stored proxy. */ ProxyId);
+id!(/** Names one stored credential. */ CredentialId);
 id!(/** Names one deployment of a program. */ DeploymentId);
-id!(/** Names one app at one version, as a deployment registered it. */ AppVersionId);
+id!(/** Names one version of an app, registered by a deployment. */ AppVersionId);
 id!(/** Names one run of an action. */ InvocationId);
 id!(/** Names one auth connection. */ AuthConnectionId);
 id!(/** Names one flow of an auth connection. */ AuthFlowId);
@@ -107,7 +107,7 @@ id!(/** Names one version of a profile. */ ProfileVersionId);
 id!(/** Names one running browser with its sandbox; a caller never sees it. */ BrowserId);
 id!(/** Names one browser pool. */ PoolId);
 id!(/** Names one node: one running server with its data directory. */ NodeId);
-id!(/** Names one place in the waiting line of a pool. */ TicketId);
+id!(/** Names one ticket in the wait queue of a pool. */ TicketId);
 
 #[cfg(test)]
 mod tests {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_id_is_refused() {
+    fn a_text_without_the_shape_of_an_id_is_refused() {
         for text in [
             "",
             "x",

@@ -39,6 +39,7 @@ pub mod process;
 pub mod profile;
 pub mod project;
 pub mod proxy;
+pub mod reference;
 pub mod replay;
 pub mod script;
 pub mod sealing;

@@ -1,19 +1,22 @@
-//! Names: parsed once, and behind that nobody checks again.
+//! Names, which are checked once, when they are parsed.
 
 use std::fmt;
 
-use crate::field::{FieldCode, InvalidValue};
+use crate::field::{FieldCode, InvalidValue, check_length, check_no_control_characters};
 use crate::ids::is_id_shaped;
 
-/// A name that stands in paths: `^[A-Za-z0-9._-]{1,255}$`; of pools, profiles and extensions.
+/// The maximum number of characters of a name.
+const MAX_LENGTH: usize = 255;
+
+/// A name that is part of paths, `^[A-Za-z0-9._-]{1,255}$`: of pools, profiles and extensions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlugName(String);
 
 impl SlugName {
     /// # Errors
-    /// The rule that the text breaks.
+    /// Returns the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        length(text)?;
+        check_length(text, MAX_LENGTH)?;
         if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
             return Err(InvalidValue::new(FieldCode::InvalidFormat, "may hold letters, digits, '.', '_' and '-' only"));
         }
@@ -21,7 +24,7 @@ impl SlugName {
         Ok(Self(text.to_owned()))
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -34,21 +37,19 @@ pub struct LabelName(String);
 
 impl LabelName {
     /// # Errors
-    /// The rule that the text breaks.
+    /// Returns the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let text = text.trim();
-        length(text)?;
-        if text.chars().any(char::is_control) {
-            return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"));
-        }
+        check_length(text, MAX_LENGTH)?;
+        check_no_control_characters(text)?;
         reserved(text)?;
         Ok(Self(text.to_owned()))
     }
 
-    /// As [`parse`](Self::parse), for resources whose name stands in a path: of sessions, projects and credentials.
+    /// Like [`parse`](Self::parse), for resources whose name is part of paths: sessions, projects and credentials.
     ///
     /// # Errors
-    /// The rule that the text breaks.
+    /// Returns the rule that the text breaks.
     pub fn parse_in_path(text: &str) -> Result<Self, InvalidValue> {
         if text.contains('/') {
             return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold '/'"));
@@ -56,18 +57,10 @@ impl LabelName {
         Self::parse(text)
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-fn length(text: &str) -> Result<(), InvalidValue> {
-    match text.chars().take(256).count() {
-        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
-        1..=255 => Ok(()),
-        _ => Err(InvalidValue::new(FieldCode::TooLong, "must have at most 255 characters")),
     }
 }
 

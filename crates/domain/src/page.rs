@@ -2,25 +2,25 @@
 
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
-/// Which part of a list is wanted.
+/// The requested part of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// At most so many items, 1 to 100.
+    /// The most items, 1 to 100.
     pub limit: u32,
-    /// How many items come before.
+    /// How many items precede it.
     pub offset: u64,
 }
 
 impl Page {
-    /// How many items a page holds unless asked otherwise.
+    /// The default of `limit`.
     pub const DEFAULT_LIMIT: u32 = 20;
-    /// How many items a page holds at most.
+    /// The maximum of `limit`.
     pub const MAX_LIMIT: u32 = 100;
 
-    /// A page as asked for; what is absent takes its default.
+    /// Parses a request. Absent values take their defaults.
     ///
     /// # Errors
-    /// The bounds that `limit` or `offset` leaves.
+    /// `limit` or `offset` is out of range.
     pub fn parse(limit: Option<i64>, offset: Option<i64>) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
         let limit = fields.take_optional("limit", limit, |n| within(n, 1, Self::MAX_LIMIT));
@@ -31,7 +31,7 @@ impl Page {
         Ok(Self { limit: limit.unwrap_or(Self::DEFAULT_LIMIT), offset: offset.unwrap_or(0) })
     }
 
-    /// Cuts what a store found, having asked for one item more than the page holds.
+    /// Cuts the items of a store, which was asked for one more than the page holds.
     #[must_use]
     pub fn cut<T>(self, mut found: Vec<T>) -> Listed<T> {
         let size = self.limit as usize;
@@ -46,12 +46,12 @@ impl Page {
 pub struct Listed<T> {
     /// The items, in the list's order.
     pub items: Vec<T>,
-    /// Where the next page begins; `None` on the last.
+    /// The offset of the next page; `None` on the last one.
     pub next_offset: Option<u64>,
 }
 
 impl<T> Listed<T> {
-    /// The same page of something else.
+    /// Converts the items.
     pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Listed<U> {
         Listed { items: self.items.into_iter().map(convert).collect(), next_offset: self.next_offset }
     }

@@ -60,7 +60,7 @@ fn wrapped(v4: Ipv4Addr) -> Vec<Ipv6Addr> {
 }
 
 #[test]
-fn c1_metadata_services_are_refused() {
+fn metadata_services_are_refused() {
     let none = Rules::default();
     for ip in [
         "169.254.169.254",
@@ -206,7 +206,7 @@ fn an_allowed_name_is_reachable_at_any_address() {
 }
 
 #[test]
-fn c5_smtp_needs_an_exception_of_its_own() {
+fn smtp_needs_an_exception_of_its_own() {
     assert_eq!(check(&Rules::default(), "mx.example", "8.8.8.8", 25), Verdict::Refused);
     assert_eq!(check(&rules(&["0.0.0.0/0", "mx.example"]), "mx.example", "8.8.8.8", 25), Verdict::Refused);
     assert_eq!(check(&rules(&["mx.example:25"]), "mx.example", "8.8.8.8", 25), Verdict::Allowed);
@@ -266,7 +266,7 @@ fn an_invalid_exception_names_the_mistake() {
 
 proptest! {
     #[test]
-    fn c2_an_ipv4_address_has_one_verdict_in_every_wrapping(address: u32) {
+    fn an_ipv4_address_has_one_verdict_in_every_wrapping(address: u32) {
         let none = Rules::default();
         let v4 = Ipv4Addr::from(address);
         let expected = if is_listed(address) { Verdict::Refused } else { Verdict::Public };
@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn c2_an_address_outside_of_the_unicast_block_is_never_public(address: u128) {
+    fn an_address_outside_of_the_unicast_block_is_never_public(address: u128) {
         let v6 = Ipv6Addr::from(address);
         let verdict = check(&Rules::default(), "a.example", &v6.to_string(), 443);
         let may_be_public = (0x2000..0x4000).contains(&v6.segments()[0])

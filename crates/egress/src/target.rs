@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn c2_every_spelling_of_an_address_is_the_address() {
+    fn every_spelling_of_an_address_is_the_address() {
         for host in [
             "127.0.0.1",
             "127.1",

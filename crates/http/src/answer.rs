@@ -1,7 +1,7 @@
-//! Forms that answers share.
+//! Response builders that handlers share.
 
 use actix_web::{
-    HttpResponse,
+    HttpResponse, HttpResponseBuilder,
     http::{
         StatusCode,
         header::{self, HeaderName, HeaderValue},
@@ -13,11 +13,11 @@ use time::{OffsetDateTime, UtcOffset, format_description::BorrowedFormatItem, ma
 
 use crate::error::ApiError;
 
-/// UTC with microseconds, which is what the database keeps.
+/// UTC with microseconds, the precision of the database.
 const MOMENT: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
 
-/// A date-time of an answer: `2026-11-20T09:15:00.000000Z`.
+/// A date-time in a response: `2026-11-20T09:15:00.000000Z`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment(pub(crate) OffsetDateTime);
 
@@ -28,12 +28,12 @@ impl Serialize for Moment {
     }
 }
 
-/// A record with its status.
+/// Returns a JSON body with a status.
 pub(crate) fn record(status: StatusCode, body: &impl Serialize) -> HttpResponse {
     HttpResponse::build(status).json(body)
 }
 
-/// A record that was just made, and where it can be read.
+/// Returns 201 with the created record and its `Location`.
 pub(crate) fn created(location: &str, body: &impl Serialize) -> HttpResponse {
     let mut response = record(StatusCode::CREATED, body);
     if let Ok(location) = HeaderValue::from_str(location) {
@@ -42,21 +42,27 @@ pub(crate) fn created(location: &str, body: &impl Serialize) -> HttpResponse {
     response
 }
 
-/// One page of a list.
+/// Returns one page of a list with its pagination headers.
 pub(crate) fn list<T: Serialize>(page: &Listed<T>) -> HttpResponse {
-    let more = if page.next_offset.is_some() { "true" } else { "false" };
-    HttpResponse::Ok()
-        .insert_header((HeaderName::from_static("x-has-more"), more))
-        .insert_header((HeaderName::from_static("x-next-offset"), page.next_offset.unwrap_or(0).to_string()))
-        .json(&page.items)
+    list_head(page.next_offset).json(&page.items)
 }
 
-/// Done, and nothing to say.
+/// Starts the response of one page of a list.
+pub(crate) fn list_head<N: Default + ToString>(next_offset: Option<N>) -> HttpResponseBuilder {
+    let has_more = if next_offset.is_some() { "true" } else { "false" };
+    let mut response = HttpResponse::Ok();
+    response
+        .insert_header((HeaderName::from_static("x-has-more"), has_more))
+        .insert_header((HeaderName::from_static("x-next-offset"), next_offset.unwrap_or_default().to_string()));
+    response
+}
+
+/// Returns 204 without a body.
 pub(crate) fn nothing() -> HttpResponse {
     HttpResponse::NoContent().finish()
 }
 
-/// What every handler answers.
+/// The result of every handler.
 pub(crate) type Answer = Result<HttpResponse, ApiError>;
 
 #[cfg(test)]

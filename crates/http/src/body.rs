@@ -1,4 +1,4 @@
-//! Bodies of requests, bounded in size and time.
+//! Reads request bodies, bounded in size and time.
 
 use std::time::Duration;
 
@@ -18,167 +18,186 @@ use crate::{
     json,
 };
 
-/// The longest body, in bytes: room for the longest policy and what stands beside it.
-pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
-/// What is said of a body of another type, which is mostly what curl says of `-d` by itself.
+/// The maximum size of a JSON body, in bytes: room for the largest policy and its envelope.
+pub(crate) const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
+/// The message for another content type, which curl's `-d` sends by default.
 pub(crate) const NOT_JSON: &str = "the body must be JSON in UTF-8, sent with the header 'Content-Type: application/json' (curl: --json, or -H beside -d)";
-/// How long a body may stop coming.
-const TIMEOUT: Duration = Duration::from_secs(60);
-/// How many parts of a streamed body, each as it came from the network, wait for their reader.
-const UNDER_WAY: usize = 4;
+/// The longest pause between two chunks of a body.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// The chunks of a streamed body that may wait for their reader.
+const MAX_QUEUED_CHUNKS: usize = 4;
 
-/// The type `T` that a JSON body holds; what of it `T` does not know is noted with the request.
+/// Reads a JSON body as `T`. Its unknown fields are noted with the request.
 ///
 /// # Errors
 /// As [`json()`] and [`json::read`].
 pub(crate) async fn object<T: DeserializeOwned>(request: &HttpRequest, payload: &mut Payload) -> Result<T, ApiError> {
-    let (object, ignored) = json::read_noting(&json(request, payload).await?)?;
+    let (object, ignored) = json::read_with_ignored(&json(request, payload).await?)?;
     ignored.note(request);
     Ok(object)
 }
 
-/// The bytes of a JSON body; none for no body.
+/// Reads the bytes of a JSON body; none for no body.
 ///
 /// # Errors
 /// `payload_too_large`, `unsupported_media_type`, and as [`read`].
 pub(crate) async fn json(request: &HttpRequest, payload: &mut Payload) -> Result<Bytes, ApiError> {
-    json_within(LONGEST, request, payload).await
+    json_within(MAX_JSON_BYTES, request, payload).await
 }
 
-/// As [`json`], of at most `longest` bytes.
+/// Reads as [`json()`] does, at most `max_bytes` bytes.
 ///
 /// # Errors
-/// As [`json`].
+/// As [`json()`].
 pub(crate) async fn json_within(
-    longest: usize,
+    max_bytes: usize,
     request: &HttpRequest,
     payload: &mut Payload,
 ) -> Result<Bytes, ApiError> {
     let headers = request.headers();
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > longest as u64) {
-        return Err(too_large(longest));
+    let content_length = content_length(request);
+    if content_length.is_some_and(|length| length > max_bytes as u64) {
+        return Err(too_large(max_bytes));
     }
-    // What a client says of a body that it does not send means nothing.
-    let is_sent = announced.map_or(headers.contains_key(header::TRANSFER_ENCODING), |length| length > 0);
-    if is_sent && headers.get_all(header::CONTENT_TYPE).any(|value| !is_json(value)) {
+    // The headers of a body that is not sent are ignored.
+    let has_body = content_length.map_or(headers.contains_key(header::TRANSFER_ENCODING), |length| length > 0);
+    if has_body && headers.get_all(header::CONTENT_TYPE).any(|value| !is_json(value)) {
         return Err(ApiError::new(Code::UnsupportedMediaType, NOT_JSON));
     }
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(ApiError::new(Code::UnsupportedMediaType, "the body must not be encoded"));
     }
-    read(payload, longest).await
+    read(payload, max_bytes).await
 }
 
-/// The whole body.
+/// Reads the whole body.
 ///
 /// # Errors
-/// `payload_too_large`; `request_timeout` after 60 s of silence; `bad_request` if it broke off.
-pub(crate) async fn read(payload: &mut Payload, longest: usize) -> Result<Bytes, ApiError> {
-    read_patiently(payload, longest, TIMEOUT).await
+/// `payload_too_large`; `request_timeout` after 60 s without data; `bad_request` if the body broke off.
+pub(crate) async fn read(payload: &mut Payload, max_bytes: usize) -> Result<Bytes, ApiError> {
+    read_with_timeout(payload, max_bytes, READ_TIMEOUT).await
 }
 
-async fn read_patiently(payload: &mut Payload, longest: usize, client_timeout: Duration) -> Result<Bytes, ApiError> {
+async fn read_with_timeout(payload: &mut Payload, max_bytes: usize, timeout: Duration) -> Result<Bytes, ApiError> {
     let mut body = BytesMut::new();
-    loop {
-        let silence = |_| ApiError::new(Code::RequestTimeout, "the body stopped coming");
-        let Some(chunk) = tokio::time::timeout(client_timeout, payload.next()).await.map_err(silence)? else { break };
+    let timed_out = |_| ApiError::new(Code::RequestTimeout, "the body stopped coming");
+    while let Some(chunk) = tokio::time::timeout(timeout, payload.next()).await.map_err(timed_out)? {
         let chunk = chunk.map_err(|error| {
             ApiError::new(Code::BadRequest, "the body broke off or cannot be read").caused_by(error.to_string())
         })?;
-        if body.len() + chunk.len() > longest {
-            return Err(too_large(longest));
+        if body.len() + chunk.len() > max_bytes {
+            return Err(too_large(max_bytes));
         }
         body.extend_from_slice(&chunk);
     }
     Ok(body.freeze())
 }
 
-/// The end of a body, whoever reads it: its stream, or nobody once that is dropped.
-pub(crate) struct Rest(oneshot::Receiver<()>);
+/// Signals that a streamed body was received to its end.
+pub(crate) struct BodyEnd(oneshot::Receiver<()>);
 
-impl Rest {
-    /// Waits until the body is at its end. An answer that comes before is lost to most clients: they still send, and find the
-    /// connection closed.
-    pub(crate) async fn passed(self) {
-        drop(tokio::time::timeout(TIMEOUT, self.0).await);
+impl BodyEnd {
+    /// Waits for the end of the body. Most clients lose a response that comes before: they still send, and find the connection closed.
+    pub(crate) async fn wait(self) {
+        drop(tokio::time::timeout(READ_TIMEOUT, self.0).await);
     }
 }
 
-/// The body as it comes, at most `longest` bytes, for what is done inside a session. What is left of it when the stream is dropped is
-/// read and forgotten.
+/// Streams a body of at most `max_bytes` bytes into a session. When the stream is dropped, the rest of the body is read and discarded.
 pub(crate) fn stream(
     request: &HttpRequest,
     mut payload: Payload,
-    longest: u64,
-) -> Result<(ByteStream, Rest), ApiError> {
-    let too_large = move || OperationError::TooLarge(format!("the body must be at most {longest} bytes"));
-    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if announced.is_some_and(|length: u64| length > longest) {
-        return Err(too_large().into());
+    max_bytes: u64,
+) -> Result<(ByteStream, BodyEnd), ApiError> {
+    if content_length(request).is_some_and(|length| length > max_bytes) {
+        return Err(stream_too_large(max_bytes).into());
     }
-    // The connection belongs to this thread, the stream to whoever reads it.
-    let (sender, receiver) = mpsc::channel(UNDER_WAY);
-    let (passed, rest) = oneshot::channel();
+    // The payload is bound to this thread; the stream may be read on another.
+    let (sender, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
+    let (end_sender, end) = oneshot::channel();
     actix_web::rt::spawn(async move {
-        let _passed = passed;
-        let mut came = 0;
-        loop {
-            let next = tokio::select! {
-                next = tokio::time::timeout(TIMEOUT, payload.next()) => next,
-                () = sender.closed() => return forget(payload, longest.saturating_sub(came)).await,
-            };
-            let part = match next {
-                Err(_) => Err(OperationError::Stalled { seconds: TIMEOUT.as_secs() as u32 }),
-                Ok(None) => return,
-                Ok(Some(Err(error))) => {
-                    Err(OperationError::Broken(format!("the body broke off or cannot be read: {error}")))
-                }
-                Ok(Some(Ok(part))) => {
-                    came += part.len() as u64;
-                    if came > longest { Err(too_large()) } else { Ok(part) }
-                }
-            };
-            let over = part.is_err();
-            if sender.send(part).await.is_err() || over {
-                if !over {
-                    forget(payload, longest.saturating_sub(came)).await;
-                }
-                return;
-            }
+        let _end_sender = end_sender;
+        if let Some(remaining_bytes) = forward(&mut payload, &sender, max_bytes).await {
+            discard(payload, remaining_bytes).await;
         }
     });
-    Ok((ReceiverStream::new(receiver).boxed(), Rest(rest)))
+    Ok((ReceiverStream::new(receiver).boxed(), BodyEnd(end)))
 }
 
-/// Reads what nobody wants, as long as it comes and for at most the time that an answer waits for it.
-async fn forget(mut payload: Payload, mut left: u64) {
-    let forgotten = async {
-        while let Some(Ok(part)) = payload.next().await {
-            match left.checked_sub(part.len() as u64) {
-                Some(rest) => left = rest,
+/// Forwards the body to `sender`. Returns the bytes that may still follow if the receiver was dropped before the end.
+async fn forward(
+    payload: &mut Payload,
+    sender: &mpsc::Sender<Result<Bytes, OperationError>>,
+    max_bytes: u64,
+) -> Option<u64> {
+    let mut remaining_bytes = max_bytes;
+    loop {
+        let next = tokio::select! {
+            next = tokio::time::timeout(READ_TIMEOUT, payload.next()) => next,
+            () = sender.closed() => return Some(remaining_bytes),
+        };
+        let chunk = match next {
+            Err(_) => Err(OperationError::Stalled { seconds: READ_TIMEOUT.as_secs() as u32 }),
+            Ok(None) => return None,
+            Ok(Some(Err(error))) => {
+                Err(OperationError::Broken(format!("the body broke off or cannot be read: {error}")))
+            }
+            Ok(Some(Ok(chunk))) => match remaining_bytes.checked_sub(chunk.len() as u64) {
+                Some(remaining) => {
+                    remaining_bytes = remaining;
+                    Ok(chunk)
+                }
+                None => Err(stream_too_large(max_bytes)),
+            },
+        };
+        let failed = chunk.is_err();
+        let is_closed = sender.send(chunk).await.is_err();
+        if failed {
+            return None;
+        }
+        if is_closed {
+            return Some(remaining_bytes);
+        }
+    }
+}
+
+/// Reads and discards at most `remaining_bytes` for at most the time that a response waits for the end of the body.
+async fn discard(mut payload: Payload, mut remaining_bytes: u64) {
+    let discarded = async {
+        while let Some(Ok(chunk)) = payload.next().await {
+            match remaining_bytes.checked_sub(chunk.len() as u64) {
+                Some(remaining) => remaining_bytes = remaining,
                 None => return,
             }
         }
     };
-    drop(tokio::time::timeout(TIMEOUT, forgotten).await);
+    drop(tokio::time::timeout(READ_TIMEOUT, discarded).await);
 }
 
-fn too_large(longest: usize) -> ApiError {
-    ApiError::new(Code::PayloadTooLarge, format!("the body must be at most {longest} bytes"))
+fn content_length(request: &HttpRequest) -> Option<u64> {
+    request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// `application/json` or `application/…+json`, in UTF-8 if it says which.
+fn stream_too_large(max_bytes: u64) -> OperationError {
+    OperationError::TooLarge(format!("the body must be at most {max_bytes} bytes"))
+}
+
+fn too_large(max_bytes: usize) -> ApiError {
+    ApiError::new(Code::PayloadTooLarge, format!("the body must be at most {max_bytes} bytes"))
+}
+
+/// Returns whether a content type is `application/json` or `application/…+json`, in UTF-8 if it names a charset.
 fn is_json(value: &HeaderValue) -> bool {
     let Ok(text) = value.to_str() else { return false };
     let text = text.to_ascii_lowercase();
     let mut parts = text.split(';').map(str::trim);
     let kind = parts.next().and_then(|kind| kind.strip_prefix("application/")).unwrap_or_default();
-    let json = kind == "json" || kind.strip_suffix("+json").is_some_and(|kind| !kind.is_empty());
-    json && parts.all(|part| match part.split_once('=') {
-        Some(("charset", charset)) => matches!(charset.trim_matches('"'), "utf-8" | "utf8"),
-        _ => true,
-    })
+    let is_json = kind == "json" || kind.strip_suffix("+json").is_some_and(|kind| !kind.is_empty());
+    is_json
+        && parts.all(|part| match part.split_once('=') {
+            Some(("charset", charset)) => matches!(charset.trim_matches('"'), "utf-8" | "utf8"),
+            _ => true,
+        })
 }
 
 #[cfg(test)]
@@ -188,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_json_in_utf_8() {
+    fn json_content_types_must_be_utf_8() {
         for good in [
             "application/json",
             "Application/JSON; charset=UTF-8",
@@ -214,7 +233,7 @@ mod tests {
         let mut silent = dev::Payload::Stream { payload: futures_util::stream::pending().boxed_local() };
         let request = TestRequest::default().to_http_request();
         let mut payload = Payload::from_request(&request, &mut silent).await.expect("a body");
-        let refused = read_patiently(&mut payload, 10, Duration::from_millis(10)).await.expect_err("nothing comes");
+        let refused = read_with_timeout(&mut payload, 10, Duration::from_millis(10)).await.expect_err("nothing comes");
         assert_eq!((refused.code(), refused.code().status()), (Code::RequestTimeout, 408));
     }
 }

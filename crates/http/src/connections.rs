@@ -1,4 +1,4 @@
-//! Which connections are open into which session, so that the end of a session reaches each of them.
+//! The registry of open connections by session, through which the end of a session reaches each of them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use casement_domain::{
     SessionId,
     session::{Connections, EndReason},
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::relay::{CloseReason, EndSender, EndSignal, end_signal};
 
@@ -21,85 +21,82 @@ struct Entry {
     connections: usize,
 }
 
-/// The open connections of this server; clones are the same registry.
+/// The open connections of this server. Clones share one registry.
 #[derive(Clone, Default)]
 pub struct ConnectionRegistry(Arc<Mutex<Inner>>);
 
-/// A connection is open until this is dropped.
+/// The registration of an open connection, until this is dropped.
 #[must_use]
-pub struct Registered {
+pub struct Registration {
     registry: ConnectionRegistry,
     session: SessionId,
 }
 
 impl ConnectionRegistry {
-    /// No connection yet.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock()
-    }
-
-    /// Notes a connection. Whoever opens one registers first and then looks whether the session is still active: an
-    /// end that came in between is either seen in the store or told by the signal.
-    pub fn register(&self, session: SessionId) -> (EndSignal, Registered) {
-        let mut inner = self.inner();
+    /// Registers a connection. The caller registers first and then checks whether the session is still active, so that
+    /// an end in between is seen either in the store or through the signal.
+    pub fn register(&self, session: SessionId) -> (EndSignal, Registration) {
+        let mut inner = self.0.lock();
         let draining = inner.draining;
         let entry = inner.open.entry(session).or_insert_with(|| Entry { end: end_signal().0, connections: 0 });
         entry.connections += 1;
         if draining {
             entry.end.end(CloseReason::Drain);
         }
-        (entry.end.signal(), Registered { registry: self.clone(), session })
+        (entry.end.signal(), Registration { registry: self.clone(), session })
     }
 
-    /// The server goes away: ends every connection, now and later; the sessions go on.
+    /// Closes every connection, present and future, because the server stops. Sessions continue.
     pub fn drain(&self) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         inner.draining = true;
         for entry in inner.open.values() {
             entry.end.end(CloseReason::Drain);
         }
     }
 
-    /// How many connections are open into a session.
+    /// Returns the number of open connections of a session.
     #[must_use]
-    pub fn of(&self, session: SessionId) -> usize {
-        self.inner().open.get(&session).map_or(0, |entry| entry.connections)
+    pub fn count(&self, session: SessionId) -> usize {
+        self.0.lock().open.get(&session).map_or(0, |entry| entry.connections)
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections of all sessions.
     #[must_use]
-    pub fn open(&self) -> usize {
-        self.inner().open.values().map(|entry| entry.connections).sum()
+    pub fn total(&self) -> usize {
+        self.0.lock().open.values().map(|entry| entry.connections).sum()
     }
 }
 
 impl Connections for ConnectionRegistry {
     fn close(&self, session: SessionId, reason: EndReason) {
-        if let Some(entry) = self.inner().open.get(&session) {
+        if let Some(entry) = self.0.lock().open.get(&session) {
             entry.end.end(close_reason(reason));
         }
     }
 
     fn restarted(&self, session: SessionId) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         let draining = inner.draining;
         if let Some(entry) = inner.open.get_mut(&session) {
-            let after = end_signal().0;
+            let next_end = end_signal().0;
             if draining {
-                after.end(CloseReason::Drain);
+                next_end.end(CloseReason::Drain);
             }
-            // Those who come from now on wait for another end.
-            std::mem::replace(&mut entry.end, after).end(CloseReason::BrowserRestarted);
+            // Later connections get a new signal.
+            std::mem::replace(&mut entry.end, next_end).end(CloseReason::BrowserRestarted);
         }
     }
 }
 
-/// What the peer of a connection is told. A session that no caller ever had has no peers; deleted is the safe word.
+/// Maps the end of a session to the reason that its connections are closed with. An undelivered session has no peers,
+/// so any reason is safe.
 fn close_reason(reason: EndReason) -> CloseReason {
     match reason {
         EndReason::Deleted | EndReason::Undelivered => CloseReason::Deleted,
@@ -112,9 +109,9 @@ fn close_reason(reason: EndReason) -> CloseReason {
     }
 }
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
-        let mut inner = self.registry.inner();
+        let mut inner = self.registry.0.lock();
         let Some(entry) = inner.open.get_mut(&self.session) else { return };
         entry.connections -= 1;
         if entry.connections == 0 {
@@ -141,29 +138,29 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_ends_the_connections_of_before_and_lets_new_ones_in() {
+    fn a_restart_ends_earlier_connections_and_admits_new_ones() {
         let registry = ConnectionRegistry::new();
-        let (before, kept) = registry.register(session_id(1));
+        let (before, registration) = registry.register(session_id(1));
         registry.restarted(session_id(1));
         let (after, _after) = registry.register(session_id(1));
         assert_eq!(before.ended().now_or_never(), Some(CloseReason::BrowserRestarted));
         assert_eq!(after.clone().ended().now_or_never(), None);
-        drop(kept);
-        assert_eq!(registry.open(), 1);
+        drop(registration);
+        assert_eq!(registry.total(), 1);
         registry.close(session_id(1), EndReason::Deleted);
         assert_eq!(after.ended().now_or_never(), Some(CloseReason::Deleted));
     }
 
     #[test]
-    fn draining_ends_the_connections_of_now_and_later() {
+    fn draining_ends_present_and_later_connections() {
         let registry = ConnectionRegistry::new();
         let (now, _now) = registry.register(session_id(1));
         registry.drain();
         let (later, later_open) = registry.register(session_id(2));
         assert_eq!(now.ended().now_or_never(), Some(CloseReason::Drain));
         assert_eq!(later.ended().now_or_never(), Some(CloseReason::Drain));
-        assert_eq!(registry.open(), 2);
+        assert_eq!(registry.total(), 2);
         drop(later_open);
-        assert_eq!(registry.open(), 1);
+        assert_eq!(registry.total(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Pages of other sites that the operator trusts may call the API from a browser. They show a key of their own: no cookie is sent.
+//! Cross-origin requests from sites that the operator trusts. Their pages send an API key; cookies are not sent.
 
 use std::{collections::HashSet, fmt, str::FromStr};
 
@@ -19,7 +19,7 @@ const MAX_AGE_SECONDS: &str = "600";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin(String);
 
-/// The text is no origin.
+/// The text is not an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadOrigin;
 
@@ -36,15 +36,16 @@ impl FromStr for Origin {
 
     fn from_str(text: &str) -> Result<Self, BadOrigin> {
         let url = Url::parse(text).map_err(|_| BadOrigin)?;
-        let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-        if !bare || !matches!(url.scheme(), "http" | "https") {
+        let is_bare =
+            url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        if !is_bare || !matches!(url.scheme(), "http" | "https") {
             return Err(BadOrigin);
         }
         Ok(Self(url.origin().ascii_serialization()))
     }
 }
 
-/// The sites that may call; none unless configured.
+/// The origins that may call the API; none unless configured.
 #[derive(Debug, Default)]
 pub(crate) struct Cors(HashSet<Origin>);
 
@@ -53,39 +54,33 @@ impl Cors {
         Self(origins.iter().cloned().collect())
     }
 
-    /// The `Origin` of a request, if it is one of them.
+    /// Returns the `Origin` of a request if it may call the API.
     pub(crate) fn allowed(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let mut given = headers.get_all(header::ORIGIN);
         let (Some(origin), None) = (given.next(), given.next()) else { return None };
-        // As browsers write it: nothing is made equal that is not.
-        let known = Origin(origin.to_str().ok()?.to_owned());
-        self.0.contains(&known).then(|| origin.clone())
-    }
-
-    /// What the answer says to the page of `origin`.
-    pub(crate) fn say(origin: HeaderValue, asked: &Asked, status: StatusCode, headers: &mut HeaderMap) {
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.append(header::VARY, HeaderValue::from_static("Origin"));
-        if asked.preflight && status.is_success() {
-            let methods = headers.get(header::ALLOW).cloned();
-            let methods = methods.unwrap_or_else(|| HeaderValue::from_static(METHODS));
-            headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
-            headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(REQUEST_HEADERS));
-            headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE_SECONDS));
-        } else {
-            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(RESPONSE_HEADERS));
-        }
+        // Compared exactly as browsers write it, without normalization.
+        let origin_value = Origin(origin.to_str().ok()?.to_owned());
+        self.0.contains(&origin_value).then(|| origin.clone())
     }
 }
 
-/// Whether a browser only asks if it may.
-pub(crate) struct Asked {
-    preflight: bool,
+/// Returns whether a request is a preflight.
+pub(crate) fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
+    *method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-impl Asked {
-    pub(crate) fn of(method: &Method, headers: &HeaderMap) -> Self {
-        Self { preflight: *method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) }
+/// Adds the CORS headers for the page of `origin` to a response.
+pub(crate) fn add_headers(origin: HeaderValue, is_preflight: bool, status: StatusCode, headers: &mut HeaderMap) {
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.append(header::VARY, HeaderValue::from_static("Origin"));
+    if is_preflight && status.is_success() {
+        let methods = headers.get(header::ALLOW).cloned();
+        let methods = methods.unwrap_or_else(|| HeaderValue::from_static(METHODS));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(REQUEST_HEADERS));
+        headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE_SECONDS));
+    } else {
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(RESPONSE_HEADERS));
     }
 }
 

@@ -1,10 +1,11 @@
-//! `/credentials`. Their values and secrets come in and never go out.
+//! `/credentials`. No response contains their values or secrets.
 
 use std::collections::BTreeMap;
 
 use actix_web::http::StatusCode;
-use casement_domain::credential::{
-    CreateCredential, Credential, CredentialError, CredentialFilter, TotpCode, UpdateCredential,
+use casement_domain::{
+    credential::{Credential, CredentialError, CredentialFilter, CredentialUpdate, NewCredential, TotpCode},
+    field::InvalidInput,
 };
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
@@ -13,13 +14,14 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     answer::{self, Answer, Moment},
     error::{ApiError, Code},
+    from_fields::secrets,
     json::nullable,
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
     query::non_empty,
     request::{ProjectKey, Request},
 };
 
-/// What is known of a login at a site.
+/// The credentials of a login at a site.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Credential)]
 pub(crate) struct CredentialBody {
@@ -35,10 +37,10 @@ pub(crate) struct CredentialBody {
     has_totp_secret: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     sso_provider: Option<String>,
-    /// What its values are called; not in lists.
+    /// The names of its values; absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     value_keys: Option<Vec<String>>,
-    /// The code that holds now; only when the secret was just set.
+    /// The current one-time code; present only when the secret was just set.
     #[serde(skip_serializing_if = "Option::is_none")]
     totp_code: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +82,7 @@ impl CredentialBody {
 pub(crate) struct TotpCodeBody {
     /// Six digits.
     code: String,
-    /// From then on the next one holds.
+    /// The time at which the next code takes its place.
     #[schema(value_type = String, format = DateTime)]
     expires_at: Moment,
 }
@@ -91,7 +93,7 @@ impl From<TotpCode> for TotpCodeBody {
     }
 }
 
-/// A credential to keep.
+/// A credential to create.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = CreateCredential)]
 pub(crate) struct CredentialInput {
@@ -104,13 +106,13 @@ pub(crate) struct CredentialInput {
     /// At most 50, of at most 8 KiB each; by names of at most 128 characters. Required.
     #[schema(required, nullable = false)]
     values: Option<BTreeMap<String, String>>,
-    /// Whose button is to be pressed first, at a site that has it.
+    /// The SSO provider whose button is pressed first, at a site that has it.
     sso_provider: Option<String>,
     /// Base 32, as sites show it; codes are SHA-1, six digits, 30 s.
     totp_secret: Option<String>,
 }
 
-/// What to change of a credential; what is absent stays as it is.
+/// The changes of a credential; an absent field stays.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = UpdateCredential)]
 pub(crate) struct CredentialChanges {
@@ -122,37 +124,25 @@ pub(crate) struct CredentialChanges {
     sso_provider: Option<Option<String>>,
     /// `""` clears.
     totp_secret: Option<String>,
-    /// To put in, over those of the same name.
+    /// Values to add or replace.
     values: Option<BTreeMap<String, String>>,
-    /// Values to forget, before the others are put in.
+    /// Values to delete, before the others are added.
     remove_value_keys: Option<Vec<String>>,
 }
 
-fn secret(values: BTreeMap<String, String>) -> BTreeMap<String, secrecy::SecretString> {
-    values.into_iter().map(|(name, value)| (name, value.into())).collect()
-}
-
-impl From<CredentialInput> for CreateCredential {
-    fn from(input: CredentialInput) -> Self {
-        Self {
-            name: input.name,
-            domain: input.domain,
-            values: input.values.map(secret),
-            sso_provider: input.sso_provider,
-            totp_secret: input.totp_secret.map(Into::into),
-        }
+impl CredentialInput {
+    fn parse(self) -> Result<NewCredential, InvalidInput> {
+        let Self { name, domain, values, sso_provider, totp_secret } = self;
+        let (values, totp_secret) = (secrets(values), totp_secret.map(Into::into));
+        NewCredential::parse(name.as_deref(), domain.as_deref(), values, sso_provider.as_deref(), totp_secret)
     }
 }
 
-impl From<CredentialChanges> for UpdateCredential {
-    fn from(changes: CredentialChanges) -> Self {
-        Self {
-            name: changes.name,
-            sso_provider: changes.sso_provider,
-            totp_secret: changes.totp_secret.map(Into::into),
-            values: changes.values.map(secret),
-            remove_value_keys: changes.remove_value_keys,
-        }
+impl CredentialChanges {
+    fn parse(self) -> Result<CredentialUpdate, InvalidInput> {
+        let Self { name, sso_provider, totp_secret, values, remove_value_keys } = self;
+        let (values, totp_secret) = (secrets(values), totp_secret.map(Into::into));
+        CredentialUpdate::parse(name.as_deref(), sso_provider, totp_secret, values, remove_value_keys)
     }
 }
 
@@ -185,8 +175,10 @@ pub(crate) fn operations(api: &mut Operations) {
 }
 
 async fn create_credential(mut request: Request<ProjectKey>) -> Answer {
-    let wish = request.json::<CredentialInput>().await?.into();
-    let kept = request.finish(|services, scope| async move { services.credentials.create(&scope, wish).await });
+    let body = request.json::<CredentialInput>().await?;
+    request.scope().writable()?;
+    let new = body.parse()?;
+    let kept = request.finish(|services, scope| async move { services.credentials.create(&scope, new).await });
     let (credential, code) = kept.await?;
     let body = CredentialBody::alone(credential, code);
     Ok(answer::created(&format!("/credentials/{}", body.id), &body))
@@ -215,9 +207,11 @@ async fn get_credential(request: Request<ProjectKey>) -> Answer {
 
 async fn update_credential(mut request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
-    let wish = request.json::<CredentialChanges>().await?.into();
+    let body = request.json::<CredentialChanges>().await?;
+    request.scope().writable()?;
+    let update = body.parse()?;
     let changed =
-        request.finish(|services, scope| async move { services.credentials.update(&scope, &which, wish).await });
+        request.finish(|services, scope| async move { services.credentials.update(&scope, &which, update).await });
     let (credential, code) = changed.await?;
     Ok(answer::record(StatusCode::OK, &CredentialBody::alone(credential, code)))
 }

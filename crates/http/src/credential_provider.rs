@@ -1,9 +1,9 @@
-//! `/org/credential_providers`. Their tokens come in and never go out; neither does any secret of their items.
+//! `/org/credential_providers`. No response contains a token, or a secret of an item.
 
 use actix_web::http::StatusCode;
 use casement_domain::credential_provider::{
-    CreateProvider, CredentialProvider, ProviderError, ProviderItem, ProviderPlace, ProviderTest, ProviderVault,
-    UpdateProvider,
+    CredentialProvider, ProviderError, ProviderItem, ProviderPlace, ProviderRequest, ProviderTest,
+    ProviderUpdateRequest, ProviderVault,
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -12,12 +12,13 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     answer::{self, Answer, Moment},
     error::{ApiError, Code},
+    from_fields::{from_fields, option},
     operation::{LIMIT_REACHED, NAME_TAKEN, Operations},
     query::non_empty,
     request::{OrganizationKey, Request},
 };
 
-/// A store outside that knows logins.
+/// An external store of logins.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CredentialProvider)]
 pub(crate) struct ProviderBody {
@@ -25,9 +26,9 @@ pub(crate) struct ProviderBody {
     /// `passwordmanager` or `keepass`.
     provider_type: &'static str,
     name: String,
-    /// Whether logins are looked for in it.
+    /// Whether it is searched for logins.
     enabled: bool,
-    /// Lower is asked first; among equals the older one.
+    /// The position in the order of search: lower is first; among equals, the older one.
     priority: u32,
     /// The projects whose keys may log in with it. The organization's own keys always may.
     project_ids: Vec<String>,
@@ -35,7 +36,7 @@ pub(crate) struct ProviderBody {
     created_at: Moment,
     #[schema(value_type = String, format = DateTime)]
     updated_at: Moment,
-    /// The Connect server, if it is not the one that this server is configured with.
+    /// The URL of the Connect server, if it is not that of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     server_url: Option<String>,
     /// The name of the KeePass database.
@@ -65,14 +66,14 @@ impl From<CredentialProvider> for ProviderBody {
     }
 }
 
-/// A login that a provider has, without its secrets.
+/// A login of a provider, without its secrets.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CredentialProviderItem)]
 pub(crate) struct ItemBody {
-    /// The store's own.
+    /// The id in the store.
     id: String,
     title: String,
-    /// `vault/title`: what an auth connection names it by.
+    /// `vault/title`, which an auth connection refers to.
     path: String,
     vault_id: String,
     vault_name: String,
@@ -101,7 +102,7 @@ pub(crate) struct ItemsBody {
     items: Vec<ItemBody>,
 }
 
-/// A part of a store.
+/// A vault of a store.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CredentialProviderVault)]
 pub(crate) struct VaultBody {
@@ -109,15 +110,15 @@ pub(crate) struct VaultBody {
     name: String,
 }
 
-/// What asking a provider has shown.
+/// The result of a test of a provider.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CredentialProviderTest)]
 pub(crate) struct TestBody {
-    /// Whether the store answered and took the token.
+    /// Whether the store responded and accepted the token.
     success: bool,
-    /// What the token opens.
+    /// The vaults that the token opens.
     vaults: Vec<VaultBody>,
-    /// Why not.
+    /// The reason of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -132,7 +133,7 @@ impl From<ProviderTest> for TestBody {
     }
 }
 
-/// A provider to keep.
+/// A provider to create.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = CreateCredentialProvider)]
 pub(crate) struct ProviderInput {
@@ -145,66 +146,44 @@ pub(crate) struct ProviderInput {
     /// The Connect server's access token, or the database's password; 1 to 8,192 characters. Sealed, and never shown again. Required.
     #[schema(required, nullable = false)]
     token: Option<String>,
-    /// `passwordmanager`: the Connect server's base address. Default: the one that this server is configured with.
+    /// `passwordmanager`: the base URL of the Connect server. Default: that of the configuration.
     server_url: Option<String>,
-    /// `keepass`: which of the databases that this server is configured with. Required there.
+    /// `keepass`: the name of a database of the configuration. Required there.
     vault: Option<String>,
-    /// For how long the list of items is believed, 0 to 86,400. Default: 300.
+    /// The lifetime of the cached list of items in seconds, 0 to 86,400. Default: 300.
     cache_ttl_seconds: Option<i64>,
     /// The projects whose keys may log in with it, at most 100. Default: none, so that only the organization's own keys may.
     project_ids: Option<Vec<String>>,
 }
 
-/// What to change of a provider; what is absent stays as it is.
+/// The changes of a provider; an absent field stays.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = UpdateCredentialProvider)]
 pub(crate) struct ProviderChanges {
     /// 1 to 255 characters, unique in the organization.
     name: Option<String>,
-    /// Another token.
+    /// The new token.
     token: Option<String>,
-    /// Another server; its `token` must come with it.
+    /// The new URL of the server; requires its `token`.
     server_url: Option<String>,
-    /// Another database.
+    /// The new database.
     vault: Option<String>,
     /// 0 to 86,400.
     cache_ttl_seconds: Option<i64>,
-    /// Whether logins are looked for in it.
+    /// Whether it is searched for logins.
     enabled: Option<bool>,
-    /// 0 to 1,000; lower is asked first.
+    /// 0 to 1,000; lower is searched first.
     priority: Option<i64>,
-    /// The projects whose keys may log in with it, in place of those before; `[]`: none.
+    /// The projects whose keys may log in with it, replacing the present ones; `[]`: none.
     project_ids: Option<Vec<String>>,
 }
 
-impl From<ProviderInput> for CreateProvider {
-    fn from(input: ProviderInput) -> Self {
-        Self {
-            name: input.name,
-            provider_type: input.provider_type,
-            token: input.token.map(Into::into),
-            server_url: input.server_url,
-            vault: input.vault,
-            cache_ttl_seconds: input.cache_ttl_seconds,
-            project_ids: input.project_ids,
-        }
-    }
-}
-
-impl From<ProviderChanges> for UpdateProvider {
-    fn from(changes: ProviderChanges) -> Self {
-        Self {
-            name: changes.name,
-            token: changes.token.map(Into::into),
-            server_url: changes.server_url,
-            vault: changes.vault,
-            cache_ttl_seconds: changes.cache_ttl_seconds,
-            enabled: changes.enabled,
-            priority: changes.priority,
-            project_ids: changes.project_ids,
-        }
-    }
-}
+from_fields!(ProviderInput => ProviderRequest {
+    name, provider_type, token via option, server_url, vault, cache_ttl_seconds, project_ids
+});
+from_fields!(ProviderChanges => ProviderUpdateRequest {
+    name, token via option, server_url, vault, cache_ttl_seconds, enabled, priority, project_ids
+});
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Credential providers", "The credential provider does not exist");

@@ -1,4 +1,4 @@
-//! Date-times of requests.
+//! Parses date-times of requests.
 
 use casement_domain::field::{FieldCode, InvalidValue};
 use time::{
@@ -8,23 +8,23 @@ use time::{
 };
 
 const DATE: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day]");
-/// Without an offset, which is how some clients send what they hold in UTC.
+/// Without an offset; some clients send UTC in this form.
 const NAIVE: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second][optional [.[subsecond]]]");
-/// More is none of any form.
-const MAX_LENGTH: usize = 64;
+/// Longer texts are not date-times.
+const MAX_BYTES: usize = 64;
 
-/// Reads a date-time: RFC 3339 with any offset; without one it is UTC; a date alone is its midnight. In UTC, with the microseconds
-/// that the database keeps.
+/// Parses a date-time: RFC 3339 with any offset; without an offset it is UTC; a date alone is its midnight. Returns
+/// UTC with microseconds, the precision of the database.
 ///
 /// # Errors
 /// `invalid_format`.
 pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, InvalidValue> {
     let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be a date-time as 2026-11-20T09:15:00Z");
-    if text.len() > MAX_LENGTH {
+    if text.len() > MAX_BYTES {
         return Err(bad());
     }
-    // A plus that was not encoded has become a blank; one between date and time stands for the T.
+    // An unencoded plus arrives as a space. A space between date and time stands for the T.
     let mut text = text.to_owned();
     if text.as_bytes().get(10) == Some(&b' ') {
         text.replace_range(10..11, "T");
@@ -34,19 +34,19 @@ pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, InvalidValue> {
         .or_else(|_| PrimitiveDateTime::parse(&text, NAIVE).map(PrimitiveDateTime::assume_utc))
         .or_else(|_| Date::parse(&text, DATE).map(|date| date.with_time(Time::MIDNIGHT).assume_utc()))
         .map_err(|_| bad())?;
-    // Before the year 0 there is nothing that the form has four digits for, and soon nothing that the database knows.
+    // Years below 0 have no four-digit form, and earlier ones exceed the database's range.
     let moment = moment.checked_to_offset(UtcOffset::UTC).filter(|moment| moment.year() >= 0).ok_or_else(bad)?;
     Ok(moment.replace_nanosecond(moment.microsecond() * 1000).unwrap_or(moment))
 }
 
-/// How long ago the longest age is.
+/// The longest age.
 const MAX_AGE: Duration = Duration::days(30);
 
-/// Reads a date-time as [`parse`] does, or how long before `now` it is: one or more numbers with a unit each, `s`, `m`, `h` or `d`, as
-/// `5m` or `1h30m`; at most 30 days.
+/// Parses a date-time as [`parse`] does, or an age before `now`: one or more numbers, each with a unit `s`, `m`, `h`
+/// or `d`, as `5m` or `1h30m`; at most 30 days.
 ///
 /// # Errors
-/// `invalid_format`; `out_of_range` for what is longer ago.
+/// `invalid_format`; `out_of_range` for a longer age.
 pub(crate) fn parse_or_age(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, InvalidValue> {
     let Some(age) = age(text) else {
         let bad = || {
@@ -60,7 +60,7 @@ pub(crate) fn parse_or_age(text: &str, now: OffsetDateTime) -> Result<OffsetDate
     }
 }
 
-/// Nothing for what has another form. Longer than any is as long as can be.
+/// Parses an age; `None` for another format. Overflow saturates.
 fn age(text: &str) -> Option<std::time::Duration> {
     let mut seconds = 0_u64;
     let mut rest = text;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn text_that_is_no_moment_is_refused() {
         let long = "2".repeat(100);
         for text in [
             "",

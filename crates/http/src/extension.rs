@@ -21,24 +21,24 @@ use crate::{
     request::{ActiveSession, ProjectKey, Request},
 };
 
-/// What a form takes beside its files, in bytes.
+/// The maximum size of a form without its files, in bytes.
 const FORM: u64 = 1 << 20;
 const FILE: &str = "file";
 const NAMES: &str = "extensions[][name]";
 const FILES: &str = "extensions[][zip_file]";
 
-/// An extension that is kept.
+/// An extension.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Extension)]
 pub(crate) struct ExtensionBody {
     id: String,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
-    /// Of its archive.
+    /// The size of its archive.
     size_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// When a browser was last started with it.
+    /// The time at which a browser was last started with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_used_at: Option<Moment>,
@@ -59,7 +59,7 @@ impl From<Extension> for ExtensionBody {
     }
 }
 
-/// An archive to keep.
+/// An archive to upload.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
 pub(crate) struct UploadExtension {
@@ -70,13 +70,13 @@ pub(crate) struct UploadExtension {
     file: Vec<u8>,
 }
 
-/// Archives to load: as many names as files, all names first.
+/// Archives to load: one name per file, all names first.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
 pub(crate) struct LoadExtensions {
     #[schema(rename = "extensions[][name]")]
     names: Vec<String>,
-    /// Each a ZIP as of an upload.
+    /// ZIP archives as of an upload.
     #[schema(rename = "extensions[][zip_file]", value_type = Vec<String>)]
     files: Vec<Vec<u8>>,
 }

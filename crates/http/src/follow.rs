@@ -1,4 +1,4 @@
-//! Streams that follow a deployment or an invocation to its end.
+//! Event streams that follow a deployment or an invocation until it ends.
 
 use std::sync::Arc;
 use time::OffsetDateTime;
@@ -51,7 +51,7 @@ pub(crate) enum DeploymentEventBody {
 /// One event of an invocation's stream.
 #[expect(
     dead_code,
-    reason = "most of it stands in the description only: what is sent is the other stream's, which is the same"
+    reason = "most variants only describe the schema; the deployment's variants, which serialize equally, are sent"
 )]
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -104,32 +104,23 @@ impl FollowParams {
     }
 }
 
-/// What `follower` learns, as the body of an answer: an event each, a sign of life after a while of silence, and its end with it.
+/// Streams the events of `follower` as a response, with a heartbeat after each silent interval. It ends with the follower.
 pub(crate) fn answer(follower: Follower, clock: Arc<dyn Clock>) -> HttpResponse {
-    let events = stream::unfold(Some(follower), |follower| async move {
-        let mut follower = follower?;
-        match follower.next().await {
-            Ok(Some(event)) => Some((Ok(event), Some(follower))),
-            Ok(None) => None,
-            Err(error) => Some((Err(ApiError::from(error)), None)),
+    let events = stream::unfold(follower, |mut follower| async move {
+        follower.next().await.transpose().map(|event| (event.map_err(ApiError::from), follower))
+    });
+    let now = move || Moment(clock.now());
+    let heartbeat = now.clone();
+    let frames = sse::until_error(events).map(move |event| match event {
+        Ok(event) => frame(event, now()),
+        Err(error) => {
+            tracing::info!(error = error.chain(), "an event stream ended with an error");
+            sse::frame(&DeploymentEventBody::Error { timestamp: now(), error: error.to_body() })
         }
     });
-    let frames = stream::unfold(Some((Box::pin(events), clock)), |state| async move {
-        let (mut events, clock) = state?;
-        let Ok(next) = tokio::time::timeout(sse::KEEP_ALIVE, events.next()).await else {
-            let timestamp = Moment(clock.now());
-            return Some((sse::frame(&DeploymentEventBody::SseHeartbeat { timestamp }), Some((events, clock))));
-        };
-        let timestamp = Moment(clock.now());
-        match next? {
-            Ok(event) => Some((frame(event, timestamp), Some((events, clock)))),
-            Err(error) => {
-                tracing::info!(error = error.chain(), "a stream of events broke off");
-                Some((sse::frame(&DeploymentEventBody::Error { timestamp, error: error.to_body() }), None))
-            }
-        }
-    });
-    sse::head().streaming(frames.map(Ok::<_, actix_web::Error>))
+    sse::response(sse::keep_alive(frames, move || {
+        sse::frame(&DeploymentEventBody::SseHeartbeat { timestamp: heartbeat() })
+    }))
 }
 
 fn frame(event: Followed, timestamp: Moment) -> Bytes {

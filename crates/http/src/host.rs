@@ -1,5 +1,4 @@
-//! Which `Host` and `Origin` are answered: a page of another site must not reach the API through a name of its own
-//! that it made point here.
+//! Checks `Host` and `Origin`, so that a page of another site cannot reach the API through DNS rebinding.
 
 use std::{
     collections::HashSet,
@@ -18,13 +17,13 @@ use url::Url;
 
 use crate::error::{ApiError, Code};
 
-/// The names that this server answers to.
+/// The host names that this server accepts.
 pub(crate) struct Hosts {
-    /// `name:port`, in lower case.
+    /// `name:port` in lower case.
     exact: HashSet<String>,
-    /// Names with any port.
+    /// Names that are accepted with any port.
     any_port: HashSet<String>,
-    /// The port on which every literal address is ours, when we listen on all of them.
+    /// The port on which every IP address literal is accepted, when the server listens on all addresses.
     all_addresses: Option<u16>,
 }
 
@@ -51,8 +50,8 @@ impl Hosts {
         hosts
     }
 
-    /// Whether `text`, a name with or without a port, is ours.
-    fn knows(&self, text: &str) -> bool {
+    /// Returns whether `text`, a name with or without a port, is accepted.
+    fn accepts(&self, text: &str) -> bool {
         let Ok(name) = text.parse::<Authority>() else { return false };
         if name.as_str().contains('@') {
             return false;
@@ -60,7 +59,7 @@ impl Hosts {
         let host = name.host().to_ascii_lowercase();
         let ports = match name.port_u16() {
             Some(port) => vec![port],
-            // Nobody can tell from the name alone whether TLS ended before us.
+            // The name alone does not tell whether a proxy terminated TLS.
             None if !name.as_str().ends_with(':') => vec![80, 443],
             None => return false,
         };
@@ -71,37 +70,37 @@ impl Hosts {
                 .any(|port| self.exact.contains(&key(&host, *port)) || (literal && self.all_addresses == Some(*port)))
     }
 
-    /// `trusted`: the page is of a site that the operator has listed.
+    /// Checks a request. `trusted`: the page's origin is one that the operator has listed.
     ///
     /// # Errors
-    /// `bad_request` for another host; `forbidden` for a page of another site that shows no credential of its own.
+    /// `bad_request` for another host; `forbidden` for a page of another site that sends no credential of its own.
     pub(crate) fn admit(&self, request: &ServiceRequest, trusted: bool) -> Result<(), ApiError> {
         let head = request.head();
-        self.host(&head.uri, head.headers())?;
-        if trusted { Ok(()) } else { self.origin(&head.uri, head.headers()) }
+        self.check_host(&head.uri, head.headers())?;
+        if trusted { Ok(()) } else { self.check_origin(&head.uri, head.headers()) }
     }
 
-    fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+    fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
         let refused = || ApiError::new(Code::BadRequest, "this server does not go by that Host");
-        if uri.authority().is_some_and(|authority| !self.knows(authority.as_str())) {
+        if uri.authority().is_some_and(|authority| !self.accepts(authority.as_str())) {
             return Err(refused());
         }
         let mut named = headers.get_all(header::HOST);
         match (named.next().map(HeaderValue::to_str), named.next()) {
-            (Some(Ok(host)), None) if self.knows(host) => Ok(()),
+            (Some(Ok(host)), None) if self.accepts(host) => Ok(()),
             _ => Err(refused()),
         }
     }
 
-    fn origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+    fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
         let own = |origin: &HeaderValue| {
             let origin = origin.to_str().ok().and_then(|text| Url::parse(text).ok());
             origin.is_some_and(|url| match (url.scheme(), url.host_str(), url.port_or_known_default()) {
-                ("http" | "https", Some(host), Some(port)) => self.knows(&key(host, port)),
+                ("http" | "https", Some(host), Some(port)) => self.accepts(&key(host, port)),
                 _ => false,
             })
         };
-        if headers.get_all(header::ORIGIN).all(own) || shows_credential(uri, headers) {
+        if headers.get_all(header::ORIGIN).all(own) || has_explicit_credential(uri, headers) {
             return Ok(());
         }
         Err(ApiError::new(Code::Forbidden, "a page of another site needs a credential of its own"))
@@ -112,8 +111,8 @@ fn key(host: &str, port: u16) -> String {
     format!("{}:{port}", host.to_ascii_lowercase())
 }
 
-/// Basic credentials do not count: a browser sends those by itself.
-fn shows_credential(uri: &Uri, headers: &HeaderMap) -> bool {
+/// Returns whether the request carries a bearer key or a token. Basic credentials do not count, because a browser sends those by itself.
+fn has_explicit_credential(uri: &Uri, headers: &HeaderMap) -> bool {
     let bearer = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
@@ -132,9 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn the_public_name_the_listening_address_and_configured_names_are_known() {
+    fn the_public_name_the_listening_address_and_extra_names_are_accepted() {
         let hosts = hosts("https://Casement.example", "127.0.0.1:8080", &["other.example", "third.example:99"]);
-        for known in [
+        for accepted in [
             "casement.example",
             "CASEMENT.example:443",
             "127.0.0.1:8080",
@@ -143,9 +142,9 @@ mod tests {
             "other.example",
             "third.example:99",
         ] {
-            assert!(hosts.knows(known), "{known}");
+            assert!(hosts.accepts(accepted), "{accepted}");
         }
-        for unknown in [
+        for refused in [
             "attacker.test",
             "casement.example:8080",
             "127.0.0.1",
@@ -157,14 +156,14 @@ mod tests {
             "",
             "a b",
         ] {
-            assert!(!hosts.knows(unknown), "{unknown}");
+            assert!(!hosts.accepts(refused), "{refused}");
         }
     }
 
     #[test]
-    fn listening_everywhere_every_address_is_known_but_no_name() {
+    fn a_server_on_all_addresses_accepts_address_literals_but_no_other_names() {
         let hosts = hosts("http://casement.example", "0.0.0.0:8080", &[]);
-        assert!(hosts.knows("192.168.0.1:8080") && hosts.knows("[fd00::1]:8080"));
-        assert!(!hosts.knows("192.168.0.1:80") && !hosts.knows("attacker.test:8080"));
+        assert!(hosts.accepts("192.168.0.1:8080") && hosts.accepts("[fd00::1]:8080"));
+        assert!(!hosts.accepts("192.168.0.1:80") && !hosts.accepts("attacker.test:8080"));
     }
 }

@@ -1,4 +1,4 @@
-//! JSON as it is taken from callers: no key twice, no bottomless nesting, not more than is sensible, and no type that is nearly right.
+//! Strict JSON of requests: no duplicate keys, bounded nesting, a bounded count of values, and no conversion between types.
 
 use std::{borrow::Cow, cell::Cell, fmt};
 
@@ -6,8 +6,8 @@ use casement_domain::field::FieldCode;
 use serde::{
     Deserialize, Deserializer,
     de::{
-        DeserializeOwned, DeserializeSeed, EnumAccess, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess,
-        Unexpected, Visitor,
+        DeserializeOwned, DeserializeSeed, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+        Visitor,
         value::{MapDeserializer, SeqDeserializer},
     },
     forward_to_deserialize_any,
@@ -19,24 +19,24 @@ use crate::{
     ignored_fields::IgnoredFields,
 };
 
-/// Nesting of arrays and objects in a body.
+/// The maximum nesting of arrays and objects in a body.
 const MAX_DEPTH: usize = 64;
-/// The most values of a body, counting each list and object: each takes many times the memory of its text.
+/// The maximum count of values of a body, arrays and objects included: each takes many times the memory of its text.
 const MAX_VALUES: usize = 50_000;
 
-/// The type `T` that the body holds.
+/// Reads the body as `T`.
 ///
 /// # Errors
-/// `bad_request` for what is no JSON, or has a key twice; `invalid_input` with the field for another type.
+/// `bad_request` if the body is not JSON or has a duplicate key; `invalid_input` with the field for another type.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    Ok(read_noting(body)?.0)
+    Ok(read_with_ignored(body)?.0)
 }
 
-/// As [`read`], with the fields that `T` does not know.
+/// Reads as [`read`] does, and returns the fields that `T` does not know.
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_noting<T: DeserializeOwned>(body: &[u8]) -> Result<(T, IgnoredFields), ApiError> {
+pub(crate) fn read_with_ignored<T: DeserializeOwned>(body: &[u8]) -> Result<(T, IgnoredFields), ApiError> {
     let mut ignored = IgnoredFields::default();
     let value = if body.is_empty() { Value::Object(Map::new()) } else { parse(body)? };
     if !value.is_object() {
@@ -46,51 +46,43 @@ pub(crate) fn read_noting<T: DeserializeOwned>(body: &[u8]) -> Result<(T, Ignore
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(Strict(value), &mut track);
     let read = T::deserialize(serde_ignored::Deserializer::new(tracked, &mut note));
-    let read = read.map_err(|error| serde_path_to_error::Error::new(track.path(), error));
-    let read = read.map_err(|error| {
-        let path = match error.path().to_string() {
-            root if root == "." => "body".to_owned(),
-            path => path,
-        };
-        match error.into_inner() {
-            Wrong { field: Some(field), code, message } if path == "body" => ApiError::field(field, code, message),
-            Wrong { field: Some(field), code, message } => ApiError::field(&format!("{path}.{field}"), code, message),
-            Wrong { field: None, code, message } => ApiError::field(&path, code, message),
-        }
+    let read = read.map_err(|error| match track.path().to_string() {
+        // A missing field of the body itself has no parent path.
+        root if root == "." && error.field.is_some() => error.at(None),
+        root if root == "." => error.at(Some("body")),
+        path => error.at(Some(&path)),
     })?;
     Ok((read, ignored))
 }
 
-/// As [`read`], of the text in a field of something else.
+/// Reads JSON text that is the value of the form field `field`.
 ///
 /// # Errors
-/// `invalid_input`: `invalid_format` for what is no JSON, or has a key twice.
+/// `invalid_input`: `invalid_format` if the text is not JSON or has a duplicate key.
 pub(crate) fn text<T: DeserializeOwned>(field: &str, text: &str) -> Result<T, ApiError> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let parsed = Unique::root(&Cell::new(0)).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
-    // What is wrong is not repeated: a secret may stand there.
+    let parsed =
+        UniqueKeys::root(&Cell::new(0)).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    // The parser's message is not repeated, because the text may hold a secret.
     let refused = |_| ApiError::field(field, FieldCode::InvalidFormat, "must be JSON text without a key twice");
     serde_path_to_error::deserialize(Strict(parsed.map_err(refused)?)).map_err(|error| {
         let path = match error.path().to_string() {
             root if root == "." => field.to_owned(),
             path => format!("{field}.{path}"),
         };
-        match error.into_inner() {
-            Wrong { field: Some(below), code, message } => ApiError::field(&format!("{path}.{below}"), code, message),
-            Wrong { field: None, code, message } => ApiError::field(&path, code, message),
-        }
+        error.into_inner().at(Some(&path))
     })
 }
 
-/// The refusals of a `T` in the order of its fields.
+/// Sorts the field errors of a `T` in the order of its fields.
 pub(crate) fn in_order<T: DeserializeOwned>(error: ApiError) -> ApiError {
     let mut fields: &[&str] = &[];
-    // Nothing is read, so that is refused.
-    let _ = T::deserialize(Names(&mut fields));
+    // The deserializer holds no value, so the result is an error.
+    let _ = T::deserialize(FieldNames(&mut fields));
     error.in_order_of(fields)
 }
 
-/// Tells null from absent.
+/// Distinguishes null from absent.
 pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
@@ -100,24 +92,24 @@ pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 fn parse(body: &[u8]) -> Result<Value, ApiError> {
     let refused = |error: serde_json::Error| ApiError::new(Code::BadRequest, format!("the body is not JSON: {error}"));
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let value = Unique::root(&Cell::new(0)).deserialize(&mut reader).map_err(refused)?;
+    let value = UniqueKeys::root(&Cell::new(0)).deserialize(&mut reader).map_err(refused)?;
     reader.end().map_err(refused)?;
     Ok(value)
 }
 
-/// Reads any value, as long as no object has a key twice and there are not too many in all.
-struct Unique<'a> {
+/// Reads any value without duplicate keys, within the bounds.
+struct UniqueKeys<'a> {
     depth: usize,
-    /// How many were read.
+    /// The count of values read so far.
     values: &'a Cell<usize>,
 }
 
-impl<'a> Unique<'a> {
+impl<'a> UniqueKeys<'a> {
     fn root(values: &'a Cell<usize>) -> Self {
         Self { depth: 0, values }
     }
 
-    fn below<E: serde::de::Error>(&self) -> Result<Self, E> {
+    fn nested<E: serde::de::Error>(&self) -> Result<Self, E> {
         if self.depth == MAX_DEPTH {
             return Err(E::custom(format_args!("nested deeper than {MAX_DEPTH}")));
         }
@@ -133,7 +125,7 @@ impl<'a> Unique<'a> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Unique<'_> {
+impl<'de> DeserializeSeed<'de> for UniqueKeys<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -142,7 +134,7 @@ impl<'de> DeserializeSeed<'de> for Unique<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Unique<'_> {
+impl<'de> Visitor<'de> for UniqueKeys<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -175,7 +167,7 @@ impl<'de> Visitor<'de> for Unique<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(self.below()?)? {
+        while let Some(item) = items.next_element_seed(self.nested()?)? {
             list.push(item);
         }
         Ok(list.into())
@@ -188,43 +180,49 @@ impl<'de> Visitor<'de> for Unique<'_> {
                 let shown: String = key.chars().take(64).collect();
                 return Err(A::Error::custom(format_args!("the key {shown:?} stands twice in one object")));
             }
-            let value = entries.next_value_seed(self.below()?)?;
+            let value = entries.next_value_seed(self.nested()?)?;
             map.insert(key, value);
         }
         Ok(map.into())
     }
 }
 
-/// A field has another type than it must have.
+/// A field has an invalid type or value, or is missing.
 #[derive(Debug)]
-struct Wrong {
-    /// Of a field that is absent: its name, for the path ends above it.
+struct InvalidField {
+    /// The name of a missing field, because the path ends at its parent.
     field: Option<&'static str>,
     code: FieldCode,
     message: String,
 }
 
-impl Wrong {
+impl InvalidField {
     fn new(code: FieldCode, message: impl Into<String>) -> Self {
         Self { field: None, code, message: message.into() }
     }
+
+    /// Returns the response error for a field whose parent is at `path`, or which is at `path` itself.
+    fn at(self, path: Option<&str>) -> ApiError {
+        let parts: Vec<&str> = path.into_iter().chain(self.field).collect();
+        ApiError::field(&parts.join("."), self.code, self.message)
+    }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for InvalidField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for InvalidField {}
 
-impl serde::de::Error for Wrong {
+impl serde::de::Error for InvalidField {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(FieldCode::InvalidFormat, message.to_string())
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let wanted: Cow<'_, str> = match expected.to_string().as_str() {
+        let type_name: Cow<'_, str> = match expected.to_string().as_str() {
             "i64" | "u64" | "u32" | "i32" | "u16" => "an integer".into(),
             "a boolean" => "true or false".into(),
             "a string" => "a string".into(),
@@ -232,7 +230,7 @@ impl serde::de::Error for Wrong {
             text if text == "a map" || text.starts_with("struct ") => "an object".into(),
             other => other.to_owned().into(),
         };
-        Self::new(FieldCode::InvalidType, format!("must be {wanted}"))
+        Self::new(FieldCode::InvalidType, format!("must be {type_name}"))
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -251,14 +249,14 @@ impl serde::de::Error for Wrong {
     }
 }
 
-/// Learns the names of a structure's fields, in their order, and holds no value.
-struct Names<'a>(&'a mut &'static [&'static str]);
+/// Captures the names of a struct's fields, in their order, and holds no value.
+struct FieldNames<'a>(&'a mut &'static [&'static str]);
 
-impl<'de> Deserializer<'de> for Names<'_> {
-    type Error = Wrong;
+impl<'de> Deserializer<'de> for FieldNames<'_> {
+    type Error = InvalidField;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Wrong> {
-        Err(Wrong::custom("there is no value"))
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, InvalidField> {
+        Err(InvalidField::custom("there is no value"))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -266,7 +264,7 @@ impl<'de> Deserializer<'de> for Names<'_> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Wrong> {
+    ) -> Result<V::Value, InvalidField> {
         *self.0 = fields;
         self.deserialize_any(visitor)
     }
@@ -277,16 +275,16 @@ impl<'de> Deserializer<'de> for Names<'_> {
     }
 }
 
-/// A value that gives itself only as what it is. `serde_json`'s own would also read a list as a structure.
+/// A value that deserializes without conversion. The deserializer of `serde_json` would also read an array as a struct.
 struct Strict(Value);
 
 impl Strict {
-    fn refuse<T>(&self, expected: &dyn Expected) -> Result<T, Wrong> {
-        Err(Wrong::invalid_type(Unexpected::Other("another type"), expected))
+    fn refuse<T>(&self, expected: &dyn Expected) -> Result<T, InvalidField> {
+        Err(InvalidField::invalid_type(Unexpected::Other("another type"), expected))
     }
 }
 
-impl<'de> IntoDeserializer<'de, Wrong> for Strict {
+impl<'de> IntoDeserializer<'de, InvalidField> for Strict {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -295,9 +293,9 @@ impl<'de> IntoDeserializer<'de, Wrong> for Strict {
 }
 
 impl<'de> Deserializer<'de> for Strict {
-    type Error = Wrong;
+    type Error = InvalidField;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidField> {
         match self.0 {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(value),
@@ -314,7 +312,7 @@ impl<'de> Deserializer<'de> for Strict {
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidField> {
         if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
@@ -323,11 +321,15 @@ impl<'de> Deserializer<'de> for Strict {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Wrong> {
+    ) -> Result<V::Value, InvalidField> {
         if self.0.is_object() { self.deserialize_any(visitor) } else { self.refuse(&"a map") }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Wrong> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, InvalidField> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -336,9 +338,9 @@ impl<'de> Deserializer<'de> for Strict {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Wrong> {
+    ) -> Result<V::Value, InvalidField> {
         match self.0 {
-            Value::String(text) => visitor.visit_enum(Variant(text)),
+            Value::String(text) => visitor.visit_enum(text.into_deserializer()),
             _ => self.refuse(&"a string"),
         }
     }
@@ -346,40 +348,6 @@ impl<'de> Deserializer<'de> for Strict {
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier ignored_any
-    }
-}
-
-/// An enumeration's value: a bare name.
-struct Variant(String);
-
-impl<'de> EnumAccess<'de> for Variant {
-    type Error = Wrong;
-    type Variant = Bare;
-
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Bare), Wrong> {
-        Ok((seed.deserialize(self.0.into_deserializer())?, Bare))
-    }
-}
-
-struct Bare;
-
-impl<'de> serde::de::VariantAccess<'de> for Bare {
-    type Error = Wrong;
-
-    fn unit_variant(self) -> Result<(), Wrong> {
-        Ok(())
-    }
-
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, _: S) -> Result<S::Value, Wrong> {
-        Err(Wrong::custom("must be a name"))
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Wrong> {
-        Err(Wrong::custom("must be a name"))
-    }
-
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Wrong> {
-        Err(Wrong::custom("must be a name"))
     }
 }
 
@@ -420,7 +388,7 @@ mod tests {
 
     #[test]
     fn another_type_is_refused_with_the_path_of_the_field() {
-        for (body, said) in [
+        for (body, message) in [
             (r#"{"size": {"width": "1"}}"#, "size.width: must be an integer"),
             (r#"{"size": {"width": 1.0}}"#, "size.width: must be an integer"),
             (r#"{"size": {"width": 18446744073709551615}}"#, "size.width: must fit into 64 bits"),
@@ -432,12 +400,12 @@ mod tests {
             ("[true]", "body: must be an object"),
             ("null", "body: must be an object"),
         ] {
-            assert_eq!(refusal(body), said, "{body}");
+            assert_eq!(refusal(body), message, "{body}");
         }
     }
 
     #[test]
-    fn what_is_no_json_or_has_a_key_twice_cannot_be_read() {
+    fn malformed_json_and_duplicate_keys_are_refused() {
         for body in [r#"{"on": tr"#, r#"{"on": true"#, "{} {}", r#"{"on": true, "on": true}"#, "{'on': true}", "\u{0}"]
         {
             assert_eq!(read::<Body>(body.as_bytes()).expect_err(body).code(), Code::BadRequest, "{body}");
@@ -448,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_has_a_floor() {
+    fn nesting_is_bounded() {
         let nested = |depth: usize| format!("{{\"new\": {}{}}}", "[".repeat(depth), "]".repeat(depth));
         assert!(read::<Body>(nested(MAX_DEPTH - 1).as_bytes()).is_ok());
         assert_eq!(read::<Body>(nested(MAX_DEPTH + 1).as_bytes()).expect_err("deep").code(), Code::BadRequest);

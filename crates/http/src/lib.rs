@@ -1,9 +1,10 @@
-//! Routes, authentication, errors, OpenAPI, relays, pages: the API of Casement over HTTP.
+//! The HTTP API of Casement: routes, authentication, errors, OpenAPI, relays, pages.
 //!
-//! Begin at [`serve`] with [`Config`] and [`Services`]. Every request passes the outermost layer (`middleware`: request id, `Host`, log
-//! line), then its route (`routes`), then the check of the credential that its handler names (`request`): without one a handler reaches no
-//! data. A handler extracts, calls one use case, maps; errors become [`ApiError`] in `refusals`. Each resource declares its operations
-//! once (`operation`); the routes and the OpenAPI document (`openapi`) are made from the declarations.
+//! The entry point is [`serve`] with [`Config`] and [`Services`]. A request passes the outermost middleware
+//! (`middleware`: request id, `Host`, log line), its route (`routes`) and the check of the credential that its handler names (`request`),
+//! without which a handler reaches no data. A handler extracts, calls one use case and maps its result; errors become
+//! [`ApiError`] in `refusals`. Each resource declares its operations once (`operation`); the routes and the OpenAPI document (`openapi`)
+//! are made from the declarations.
 
 mod answer;
 mod api_key;
@@ -22,6 +23,7 @@ mod deployment;
 mod error;
 mod extension;
 mod follow;
+mod from_fields;
 mod fs;
 mod host;
 mod ignored_fields;
@@ -64,7 +66,7 @@ mod vm;
 pub mod webdriver;
 
 pub use self::{
-    connections::{ConnectionRegistry, Registered},
+    connections::{ConnectionRegistry, Registration},
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},
     openapi::{openapi, operations_page},

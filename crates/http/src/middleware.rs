@@ -1,10 +1,6 @@
-//! The outermost layer: what holds for every request and every answer, whatever route it takes.
+//! The outermost middleware: applies to every request and response, whatever the route.
 
-use std::{
-    panic::AssertUnwindSafe,
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{panic::AssertUnwindSafe, sync::atomic::Ordering, time::Instant};
 
 use actix_web::{
     Error, HttpResponse, ResponseError as _,
@@ -24,7 +20,7 @@ use tracing::Instrument as _;
 
 use crate::{
     audit::{Audited, caller_ip},
-    cors::{self, Cors},
+    cors,
     error::{ApiError, Code},
     ignored_fields,
     plain_errors::ActiveRequests,
@@ -34,28 +30,28 @@ use crate::{
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-/// The longest request line, in bytes, and the longest head, names and values together.
-const MAX_LINE: usize = 16 * 1024;
-const MAX_HEAD: usize = 64 * 1024;
-/// How the path of the call ends in which thousands of callers may wait at a time.
-const WAITING: &str = "/acquire";
-/// How the challenge ends that answers a credential which is not good.
-const REFUSED: &[u8] = b"error=\"invalid_token\"";
-/// The route of what none answers.
+/// The maximum request line, and the maximum head with names and values together, in bytes.
+const MAX_REQUEST_LINE_BYTES: usize = 16 * 1024;
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// The end of the path of the call of which thousands may wait at a time.
+const ACQUIRE_SUFFIX: &str = "/acquire";
+/// The end of the challenge that a refused credential gets.
+const INVALID_TOKEN: &[u8] = b"error=\"invalid_token\"";
+/// The route label of requests that no route matches.
 const NO_ROUTE: &str = "none";
-/// Shorter answers are not worth packing.
-const WORTH_PACKING: usize = 1024;
+/// Shorter bodies are not worth compressing.
+const MIN_GZIP_BYTES: usize = 1024;
 
-/// What is known of a request before it is routed.
+/// Properties of a request, read before it is routed.
 struct RequestFacts {
     id: String,
     method: Method,
     path: String,
-    takes_gzip: bool,
-    at: Instant,
+    accepts_gzip: bool,
+    started: Instant,
 }
 
-/// Wraps everything.
+/// Wraps every route.
 pub(crate) async fn outermost(
     mut request: ServiceRequest,
     next: Next<BoxBody>,
@@ -63,42 +59,42 @@ pub(crate) async fn outermost(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Err(ApiError::internal("the server was put together without its state").into());
     };
-    let asked = RequestFacts::read(&request, api.services.ids.as_ref());
-    let span = tracing::info_span!("request", request_id = %asked.id, session = tracing::field::Empty);
-    let answering = request.conn_data::<ActiveRequests>().cloned().unwrap_or_default();
-    answering.set(true);
+    let facts = RequestFacts::read(&request, api.services.ids.as_ref());
+    let span = tracing::info_span!("request", request_id = %facts.id, session = tracing::field::Empty);
+    let active = request.conn_data::<ActiveRequests>().cloned().unwrap_or_default();
+    active.set(true);
     async move {
-        without_slash(&mut request);
-        if request.path().ends_with(WAITING) {
-            fit(request.headers_mut());
+        strip_trailing_slash(&mut request);
+        if request.path().ends_with(ACQUIRE_SUFFIX) {
+            shrink(request.headers_mut());
         }
-        let audited = Audited::begin(&api, &request, &asked.id);
+        let audited = Audited::begin(&api, &request, &facts.id);
         let call = Call::begin(&api.services, &request);
         let page = api
             .cors
             .allowed(request.headers())
-            .map(|origin| (origin, cors::Asked::of(request.method(), request.headers())));
-        let answered = match admit(&api, &request) {
+            .map(|origin| (origin, cors::is_preflight(request.method(), request.headers())));
+        let result = match admit(&api, &request) {
             Ok(()) => AssertUnwindSafe(next.call(request)).catch_unwind().await,
             Err(refusal) => Ok(Ok(request.error_response(refusal))),
         };
-        let answer = match answered {
+        let response = match result {
             Ok(Ok(response)) => {
-                let response = slowed(&api, response);
+                let response = limit_refused_credentials(&api, response);
                 let route = response.request().match_pattern().unwrap_or_default();
-                let mut response = asked.finish(audited.complete(response, &route).await, &route);
-                call.answered(&api.services, &route, response.status(), &asked.id);
-                if let Some((origin, wish)) = page {
+                let mut response = facts.complete(audited.complete(response, &route).await, &route);
+                call.complete(&api.services, &route, response.status(), &facts.id);
+                if let Some((origin, is_preflight)) = page {
                     let status = response.status();
-                    Cors::say(origin, &wish, status, response.headers_mut());
+                    cors::add_headers(origin, is_preflight, status, response.headers_mut());
                 }
                 Ok(response)
             }
-            Ok(Err(error)) => Err(asked.lost(error, audited)),
-            Err(_) => Err(asked.lost(ApiError::internal("the handler panicked").into(), audited)),
+            Ok(Err(error)) => Err(facts.without_request(error, audited)),
+            Err(_) => Err(facts.without_request(ApiError::internal("the handler panicked").into(), audited)),
         };
-        answering.set(false);
-        answer
+        active.set(false);
+        response
     }
     .instrument(span)
     .await
@@ -108,7 +104,7 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
     let headers = request.headers();
     let line = request.uri().to_string().len();
     let head: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    if line > MAX_LINE || line + head > MAX_HEAD {
+    if line > MAX_REQUEST_LINE_BYTES || line + head > MAX_HEAD_BYTES {
         return Err(ApiError::new(Code::BadRequest, "the request line or the headers are too long"));
     }
     api.hosts.admit(request, api.cors.allowed(headers).is_some())?;
@@ -118,12 +114,11 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A refused credential counts against its address. Whoever shows too many of them is told to come later; a good one from the same address is
-/// served all the same.
-fn slowed(api: &Api, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+/// Counts a refused credential against its address. A client over the limit gets 429; a good credential from the same address still works.
+fn limit_refused_credentials(api: &Api, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
     let challenge = response.headers().get(header::WWW_AUTHENTICATE);
-    // Whoever shows none is only told what is asked for.
-    if !challenge.is_some_and(|challenge| challenge.as_bytes().ends_with(REFUSED)) {
+    // A request without a credential does not count.
+    if !challenge.is_some_and(|challenge| challenge.as_bytes().ends_with(INVALID_TOKEN)) {
         return response;
     }
     let request = response.request();
@@ -133,17 +128,16 @@ fn slowed(api: &Api, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxB
     }
 }
 
-/// Moves headers into a map of their own size. The one that they were read into has room for dozens, which takes kilobytes, and lives as
-/// long as the request.
-fn fit(headers: &mut HeaderMap) {
-    let fitting = HeaderMap::with_capacity(headers.len_keys());
-    for (name, value) in std::mem::replace(headers, fitting) {
+/// Moves headers into a map of their own size. The original has room for dozens, which takes kilobytes, and lives as long as the request.
+fn shrink(headers: &mut HeaderMap) {
+    let shrunk = HeaderMap::with_capacity(headers.len_keys());
+    for (name, value) in std::mem::replace(headers, shrunk) {
         headers.append(name, value);
     }
 }
 
-/// One slash at the end means nothing.
-fn without_slash(request: &mut ServiceRequest) {
+/// Removes one slash at the end of the path.
+fn strip_trailing_slash(request: &mut ServiceRequest) {
     let path = request.uri().path();
     let Some(shorter) = path.strip_suffix('/').filter(|shorter| !shorter.is_empty()) else { return };
     let shorter = match request.uri().query() {
@@ -161,55 +155,55 @@ fn without_slash(request: &mut ServiceRequest) {
 impl RequestFacts {
     fn read(request: &ServiceRequest, ids: &dyn IdSource) -> Self {
         let headers = request.headers();
-        let own = || ids.next().to_string().to_ascii_lowercase();
+        let generated = || ids.next().to_string().to_ascii_lowercase();
         Self {
-            id: headers.get(&REQUEST_ID).and_then(good_id).unwrap_or_else(own),
+            id: headers.get(&REQUEST_ID).and_then(valid_id).unwrap_or_else(generated),
             method: request.method().clone(),
             path: request.path().to_owned(),
-            takes_gzip: takes_gzip(headers),
-            at: Instant::now(),
+            accepts_gzip: accepts_gzip(headers),
+            started: Instant::now(),
         }
     }
 
-    /// Completes an answer.
-    fn finish(&self, response: ServiceResponse<BoxBody>, route: &str) -> ServiceResponse<BoxBody> {
+    /// Logs and completes the response of a routed request.
+    fn complete(&self, response: ServiceResponse<BoxBody>, route: &str) -> ServiceResponse<BoxBody> {
         if let Some(error) = response.response().error() {
             self.log(error);
         }
         let status = response.status();
-        self.account(if route.is_empty() { NO_ROUTE } else { route }, status);
-        let mut response = if self.takes_gzip { packed(response) } else { response };
-        ignored_fields::tell(&mut response);
-        self.complete(response.headers_mut(), status);
+        self.record(if route.is_empty() { NO_ROUTE } else { route }, status);
+        let mut response = if self.accepts_gzip { compressed(response) } else { response };
+        ignored_fields::add_header(&mut response);
+        self.complete_headers(response.headers_mut(), status);
         response
     }
 
-    /// An answer that there is no request any more to answer with.
-    fn lost(&self, error: Error, audited: Audited) -> Error {
+    /// Builds the response when the request is no longer available to complete it with.
+    fn without_request(&self, error: Error, audited: Audited) -> Error {
         self.log(&error);
         let mut response: HttpResponse = error.error_response();
         let status = response.status();
-        audited.lost(status.as_u16());
-        self.account(NO_ROUTE, status);
-        self.complete(response.headers_mut(), status);
+        audited.without_request(status.as_u16());
+        self.record(NO_ROUTE, status);
+        self.complete_headers(response.headers_mut(), status);
         actix_web::error::InternalError::from_response("lost", response).into()
     }
 
-    fn complete(&self, headers: &mut HeaderMap, status: StatusCode) {
+    fn complete_headers(&self, headers: &mut HeaderMap, status: StatusCode) {
         if let Ok(id) = HeaderValue::from_str(&self.id) {
             headers.insert(REQUEST_ID, id);
         }
         if !headers.contains_key(header::CACHE_CONTROL) {
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         }
-        // No answer is ever taken for a script, a style sheet or a page that it does not say it is.
+        // Prevents browsers from sniffing another content type.
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if self.is_final(headers, status) {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
     }
 
-    /// Whether repeating the same call would be of no use, or would do it twice.
+    /// Returns whether retrying the same call is useless, or could repeat its effect.
     fn is_final(&self, headers: &HeaderMap, status: StatusCode) -> bool {
         match status.as_u16() {
             408..=410 => true,
@@ -221,7 +215,7 @@ impl RequestFacts {
 
     fn log(&self, error: &Error) {
         let Some(error) = error.as_error::<ApiError>() else {
-            tracing::error!(%error, "an error that is not ours came out of a handler");
+            tracing::error!(%error, "a handler returned an error of an unknown type");
             return;
         };
         match error.code() {
@@ -233,50 +227,33 @@ impl RequestFacts {
         }
     }
 
-    /// Notes the answer once it has been written, so that nobody waits for it.
-    fn account(&self, route: &str, status: StatusCode) {
-        let account = Account {
-            method: self.method.clone(),
-            path: self.path.clone(),
-            route: route.to_owned(),
-            status,
-            elapsed: self.at.elapsed(),
+    /// Logs and counts the response in a task of its own, so that the client does not wait for it.
+    fn record(&self, route: &str, status: StatusCode) {
+        let (method, path, route) = (self.method.clone(), self.path.clone(), route.to_owned());
+        let elapsed = self.started.elapsed();
+        let task = async move {
+            tracing::info!(
+                %method,
+                route,
+                %path,
+                status = status.as_u16(),
+                elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+                "request completed"
+            );
+            let labels = [
+                ("route", route),
+                ("method", method_label(&method).to_owned()),
+                ("status", status.as_u16().to_string()),
+            ];
+            counter!("casement_http_requests_total", &labels).increment(1);
+            histogram!("casement_http_request_seconds", &labels[..2]).record(elapsed.as_secs_f64());
         };
-        actix_web::rt::spawn(async move { account.write() }.in_current_span());
+        actix_web::rt::spawn(task.in_current_span());
     }
 }
 
-/// What is told of an answer, in the log and the metrics.
-struct Account {
-    method: Method,
-    path: String,
-    route: String,
-    status: StatusCode,
-    elapsed: Duration,
-}
-
-impl Account {
-    fn write(self) {
-        tracing::info!(
-            method = %self.method,
-            route = self.route,
-            path = %self.path,
-            status = self.status.as_u16(),
-            elapsed_ms = u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
-            "answered"
-        );
-        let labels = [
-            ("route", self.route),
-            ("method", known(&self.method).to_owned()),
-            ("status", self.status.as_u16().to_string()),
-        ];
-        counter!("casement_http_requests_total", &labels).increment(1);
-        histogram!("casement_http_request_seconds", &labels[..2]).record(self.elapsed.as_secs_f64());
-    }
-}
-
-/// A method as a label: callers may invent any number of others.
-fn known(method: &Method) -> &'static str {
+/// Returns a method as a metric label. Callers may send any number of unknown methods.
+fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::HEAD => "HEAD",
@@ -289,45 +266,45 @@ fn known(method: &Method) -> &'static str {
     }
 }
 
-fn good_id(value: &HeaderValue) -> Option<String> {
+fn valid_id(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?;
-    let good = (1..=128).contains(&text.len())
+    let is_valid = (1..=128).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
-    good.then(|| text.to_owned())
+    is_valid.then(|| text.to_owned())
 }
 
-fn takes_gzip(headers: &HeaderMap) -> bool {
+fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers
         .get_all(header::ACCEPT_ENCODING)
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .any(|coding| {
             let mut parts = coding.split(';').map(str::trim);
-            let wanted = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
-            let refused = parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0_f32)));
-            wanted && !refused
+            let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+            let is_refused = parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0_f32)));
+            is_gzip && !is_refused
         })
 }
 
-/// JSON of some length, packed; everything else as it is.
-fn packed(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
-    let json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-    let long = matches!(response.response().body().size(), BodySize::Sized(size) if size > WORTH_PACKING as u64);
-    if !json || !long {
+/// Compresses JSON above a minimum length; returns other responses unchanged.
+fn compressed(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    let is_long = matches!(response.response().body().size(), BodySize::Sized(size) if size > MIN_GZIP_BYTES as u64);
+    if !is_json || !is_long {
         return response;
     }
-    let mut done = false;
+    let mut is_compressed = false;
     let mut response = response.map_body(|_, body| match body.try_into_bytes() {
         Ok(plain) => match gzip(&plain) {
-            Ok(packed) => {
-                done = true;
-                BoxBody::new(packed)
+            Ok(compressed) => {
+                is_compressed = true;
+                BoxBody::new(compressed)
             }
             Err(_) => BoxBody::new(plain),
         },
         Err(stream) => stream,
     });
-    if done {
+    if is_compressed {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -348,12 +325,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_that_are_moved_stay_what_they_were_repeated_ones_in_their_order() {
+    fn shrunk_headers_keep_their_values_and_the_order_of_repeated_ones() {
         let mut headers = HeaderMap::with_capacity(32);
         for (name, value) in [("host", "a"), ("x-one", "1"), ("x-two", "2"), ("x-one", "3")] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        fit(&mut headers);
+        shrink(&mut headers);
         assert_eq!(headers.len(), 4);
         assert_eq!(headers.get_all("x-one").collect::<Vec<_>>(), ["1", "3"]);
         assert_eq!(headers.get("host").map(HeaderValue::as_bytes), Some(&b"a"[..]));

@@ -1,7 +1,7 @@
-//! Forms in parts: the texts first, then the files, each as it comes.
+//! Multipart forms: first the text parts, then the files, each streamed.
 //!
-//! The parser takes as much into memory as its source gives at once and puts no bound on the head of a part, so the source here
-//! gives one piece at a time, and only so much of it while a head is read.
+//! The parser buffers whatever its source returns at once and does not bound the head of a part, so the source here
+//! returns one chunk per poll, and limits the bytes while a head is read.
 
 use std::{
     mem,
@@ -23,94 +23,94 @@ use futures_util::{Stream, StreamExt as _};
 use multer::{Field, Multipart};
 
 use crate::{
-    body::{self, Rest},
+    body::{self, BodyEnd},
     error::{ApiError, Code},
 };
 
-/// The most parts of one form.
+/// The maximum number of parts of one form.
 const MAX_PARTS: usize = 1000;
-/// The most bytes of all texts of one form together.
-const MAX_TEXTS: usize = 1 << 20;
-/// What may be read from the source for the head of one part. A piece that is under way counts whole.
-const MAX_HEAD: usize = 256 << 10;
+/// The maximum bytes of all texts of one form together.
+const MAX_TEXT_BYTES: usize = 1 << 20;
+/// The bytes that may be read from the source for the head of one part. A chunk counts whole.
+const MAX_HEAD_BYTES: usize = 256 << 10;
 
-/// A form whose texts are read and whose files are not.
+/// A form whose texts are read and whose files are streamed.
 pub(crate) struct Form {
     texts: Vec<(String, String)>,
     parts: Parts,
-    /// The part that was found to be a file.
-    next: Option<File>,
-    rest: Option<Rest>,
+    /// The first file, found while the texts were read.
+    first_file: Option<File>,
+    body_end: Option<BodyEnd>,
 }
 
-/// The parts that were not read yet.
+/// The parts that are not read yet.
 struct Parts {
     multipart: Option<Multipart<'static>>,
-    allowance: Arc<AtomicUsize>,
-    seen: usize,
-    files: Vec<String>,
+    remaining: Arc<AtomicUsize>,
+    count: usize,
+    file_names: Vec<String>,
 }
 
-/// A part that is a file. Its name among files and its media type mean nothing.
+/// A file part. Its file name and its media type are ignored.
 pub(crate) struct File {
-    /// Which part of the form it is.
+    /// The name of the part in the form.
     pub(crate) name: String,
     field: Field<'static>,
 }
 
 impl Form {
-    /// Reads the texts of a form of at most `longest` bytes, up to the first part that is named in `files`. A body without a byte is
-    /// an empty form.
+    /// Reads the texts of a form of at most `max_bytes` bytes, up to the first part that is named in `files`. An empty
+    /// body is an empty form.
     ///
     /// # Errors
     /// `unsupported_media_type`, `bad_request`, `payload_too_large`, `request_timeout`.
     pub(crate) async fn read(
         request: &HttpRequest,
         payload: Payload,
-        longest: u64,
+        max_bytes: u64,
         files: &[&str],
     ) -> Result<Self, ApiError> {
         let boundary = boundary(request)?;
-        let (content, rest) = body::stream(request, payload, longest)?;
+        let (content, body_end) = body::stream(request, payload, max_bytes)?;
         match Self::parse(content, boundary, files).await {
-            Ok(form) => Ok(Self { rest: Some(rest), ..form }),
+            Ok(form) => Ok(Self { body_end: Some(body_end), ..form }),
             Err(error) => {
-                rest.passed().await;
+                body_end.wait().await;
                 Err(error.into())
             }
         }
     }
 
-    /// The end of the body, to be waited for before an error is answered.
-    pub(crate) fn rest(&mut self) -> Option<Rest> {
-        self.rest.take()
+    /// Takes the end of the body, to be awaited before an error response is sent.
+    pub(crate) fn take_body_end(&mut self) -> Option<BodyEnd> {
+        self.body_end.take()
     }
 
     async fn parse(mut content: ByteStream, boundary: String, files: &[&str]) -> Result<Self, OperationError> {
-        let allowance = Arc::new(AtomicUsize::new(usize::MAX));
+        let remaining = Arc::new(AtomicUsize::new(usize::MAX));
         let multipart = match content.next().await.transpose()? {
             None => None,
             Some(first) => {
                 let content = futures_util::stream::iter([Ok(first)]).chain(content).boxed();
-                let source = Paced { content, allowance: Arc::clone(&allowance), gave: false };
+                let source = BoundedSource { content, remaining: Arc::clone(&remaining), has_yielded: false };
                 Some(Multipart::new(source, boundary))
             }
         };
-        let files = files.iter().map(|name| (*name).to_owned()).collect();
-        let mut parts = Parts { multipart, allowance, seen: 0, files };
+        let file_names = files.iter().map(|name| (*name).to_owned()).collect();
+        let mut parts = Parts { multipart, remaining, count: 0, file_names };
         let mut texts = Vec::new();
-        let mut room = MAX_TEXTS;
-        let next = loop {
+        let mut remaining_bytes = MAX_TEXT_BYTES;
+        let first_file = loop {
             match parts.next().await? {
                 None => break None,
-                Some(file) if parts.files.contains(&file.name) => break Some(file),
-                Some(part) => texts.push(part.text(&mut room).await?),
+                Some(file) if parts.file_names.contains(&file.name) => break Some(file),
+                Some(part) => texts.push(part.text(&mut remaining_bytes).await?),
             }
         };
-        Ok(Self { texts, parts, next, rest: None })
+        Ok(Self { texts, parts, first_file, body_end: None })
     }
 
-    /// The text of that name.
+    /// Returns the text of that name.
     ///
     /// # Errors
     /// `bad_request` if there are two.
@@ -122,12 +122,12 @@ impl Form {
         }
     }
 
-    /// All texts of that name, in order.
+    /// Returns all texts of that name, in order.
     pub(crate) fn texts(&self, name: &str) -> Vec<String> {
         self.texts.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect()
     }
 
-    /// What stands in the first brackets of the names `name[…]`, each once.
+    /// Returns the distinct keys in the first brackets of the names `name[…]`.
     pub(crate) fn names_in<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let inner =
             move |key: &'a str| key.strip_prefix(name)?.strip_prefix('[')?.split_once(']').map(|(inner, _)| inner);
@@ -135,21 +135,21 @@ impl Form {
         found.into_iter()
     }
 
-    /// Whether a file comes.
+    /// Returns whether the form has a file.
     pub(crate) fn has_file(&self) -> bool {
-        self.next.is_some()
+        self.first_file.is_some()
     }
 
-    /// The next file. The one before must have been read to its end or dropped.
+    /// Returns the next file. The previous one must have been read to its end or dropped.
     ///
     /// # Errors
-    /// What is wrong with the body; a text that comes after a file.
+    /// The body is malformed, or a text follows a file.
     pub(crate) async fn next_file(&mut self) -> Result<Option<File>, OperationError> {
-        if let Some(file) = self.next.take() {
+        if let Some(file) = self.first_file.take() {
             return Ok(Some(file));
         }
         match self.parts.next().await? {
-            Some(file) if !self.parts.files.contains(&file.name) => {
+            Some(file) if !self.parts.file_names.contains(&file.name) => {
                 Err(OperationError::Broken(format!("the form's part {} must come before the files", file.name)))
             }
             next => Ok(next),
@@ -160,12 +160,12 @@ impl Form {
 impl Parts {
     async fn next(&mut self) -> Result<Option<File>, OperationError> {
         let Some(multipart) = &mut self.multipart else { return Ok(None) };
-        self.allowance.store(MAX_HEAD, Ordering::Relaxed);
-        let field = multipart.next_field().await.map_err(broken)?;
-        self.allowance.store(usize::MAX, Ordering::Relaxed);
+        self.remaining.store(MAX_HEAD_BYTES, Ordering::Relaxed);
+        let field = multipart.next_field().await.map_err(form_error)?;
+        self.remaining.store(usize::MAX, Ordering::Relaxed);
         let Some(field) = field else { return Ok(None) };
-        self.seen += 1;
-        if self.seen > MAX_PARTS {
+        self.count += 1;
+        if self.count > MAX_PARTS {
             return Err(OperationError::Broken(format!("a form has at most {MAX_PARTS} parts")));
         }
         let name = field.name().unwrap_or_default().to_owned();
@@ -174,11 +174,11 @@ impl Parts {
 }
 
 impl File {
-    async fn text(mut self, room: &mut usize) -> Result<(String, String), OperationError> {
+    async fn text(mut self, remaining_bytes: &mut usize) -> Result<(String, String), OperationError> {
         let mut bytes = Vec::new();
         while let Some(piece) = self.next().await.transpose()? {
-            *room = room.checked_sub(piece.len()).ok_or_else(|| {
-                OperationError::TooLarge(format!("the texts of a form have at most {MAX_TEXTS} bytes"))
+            *remaining_bytes = remaining_bytes.checked_sub(piece.len()).ok_or_else(|| {
+                OperationError::TooLarge(format!("the texts of a form have at most {MAX_TEXT_BYTES} bytes"))
             })?;
             bytes.extend_from_slice(&piece);
         }
@@ -192,35 +192,35 @@ impl Stream for File {
     type Item = Result<Bytes, OperationError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.field.poll_next_unpin(context).map(|next| next.map(|piece| piece.map_err(broken)))
+        self.field.poll_next_unpin(context).map(|next| next.map(|piece| piece.map_err(form_error)))
     }
 }
 
-/// A source that gives one piece each time it is asked, and none when its allowance is used up.
-struct Paced {
+/// Yields one chunk per poll, and fails when the remaining bytes are used up.
+struct BoundedSource {
     content: ByteStream,
-    allowance: Arc<AtomicUsize>,
-    gave: bool,
+    remaining: Arc<AtomicUsize>,
+    has_yielded: bool,
 }
 
-impl Stream for Paced {
+impl Stream for BoundedSource {
     type Item = Result<Bytes, OperationError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if mem::take(&mut self.gave) {
+        if mem::take(&mut self.has_yielded) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let next = ready!(self.content.poll_next_unpin(context));
         if let Some(Ok(piece)) = &next {
-            let left = self.allowance.load(Ordering::Relaxed);
-            if left == 0 {
+            let remaining = self.remaining.load(Ordering::Relaxed);
+            if remaining == 0 {
                 return Poll::Ready(Some(Err(OperationError::Broken("the head of a part is too long".to_owned()))));
             }
-            if left != usize::MAX {
-                self.allowance.store(left.saturating_sub(piece.len()), Ordering::Relaxed);
+            if remaining != usize::MAX {
+                self.remaining.store(remaining.saturating_sub(piece.len()), Ordering::Relaxed);
             }
-            self.gave = true;
+            self.has_yielded = true;
         }
         Poll::Ready(next)
     }
@@ -228,18 +228,18 @@ impl Stream for Paced {
 
 fn boundary(request: &HttpRequest) -> Result<String, ApiError> {
     let refused = || ApiError::new(Code::UnsupportedMediaType, "the body must be multipart/form-data with a boundary");
-    let mut given = request.headers().get_all(header::CONTENT_TYPE);
-    let (Some(value), None) = (given.next(), given.next()) else { return Err(refused()) };
+    let mut values = request.headers().get_all(header::CONTENT_TYPE);
+    let (Some(value), None) = (values.next(), values.next()) else { return Err(refused()) };
     if request.headers().contains_key(header::CONTENT_ENCODING) {
         return Err(ApiError::new(Code::UnsupportedMediaType, "the body must not be encoded"));
     }
     let boundary = multer::parse_boundary(value.to_str().map_err(|_| refused())?).map_err(|_| refused())?;
-    // RFC 2046, 5.1.1. An empty one would be found everywhere.
+    // RFC 2046, 5.1.1. An empty boundary would match everywhere.
     if (1..=70).contains(&boundary.len()) { Ok(boundary) } else { Err(refused()) }
 }
 
-/// What the body's own source said, or what the parser makes of it.
-fn broken(error: multer::Error) -> OperationError {
+/// Returns the error of the body's source, or a parse error.
+fn form_error(error: multer::Error) -> OperationError {
     match error {
         multer::Error::StreamReadFailed(cause) => match cause.downcast::<OperationError>() {
             Ok(error) => *error,
@@ -272,7 +272,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn texts_come_first_and_files_as_they_are_asked_for() {
+    async fn texts_are_read_first_and_files_on_demand() {
         let body = [
             part("files[][dest_path]", "/a"),
             part("files[][dest_path]", "/ü"),
@@ -293,7 +293,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn no_parts_are_an_empty_form() {
+    async fn a_body_without_parts_is_an_empty_form() {
         for body in ["", "--b--\r\n", "--b--"] {
             let mut form = form(body, 3).await.unwrap_or_else(|error| panic!("{body:?}: {error}"));
             assert!(form.texts.is_empty() && !form.has_file(), "{body:?}");
@@ -302,9 +302,9 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_is_said() {
+    async fn truncated_and_misordered_forms_are_errors() {
         let whole = [part("x", "1"), part("files[][file]", "content")].concat();
-        // Cut anywhere, it is never taken for the whole.
+        // A truncated form is never taken for a complete one.
         for cut in 1..whole.len() {
             let read = async {
                 let mut form = form(&whole[..cut], 5).await?;
@@ -322,17 +322,17 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn heads_texts_and_numbers_of_parts_are_bounded() {
+    async fn heads_texts_and_the_count_of_parts_are_bounded() {
         let head = format!("--b\r\nContent-Disposition: form-data; name=\"{}", "x".repeat(4 << 20));
         assert!(matches!(form(&head, 4096).await, Err(OperationError::Broken(_))));
-        let text = part("x", &"y".repeat(MAX_TEXTS + 1)) + "--b--\r\n";
+        let text = part("x", &"y".repeat(MAX_TEXT_BYTES + 1)) + "--b--\r\n";
         assert!(matches!(form(&text, 4096).await, Err(OperationError::TooLarge(_))));
         let many = part("x", "y").repeat(MAX_PARTS + 1) + "--b--\r\n";
         assert!(matches!(form(&many, 4096).await, Err(OperationError::Broken(_))));
     }
 
     #[tokio::test]
-    async fn what_the_source_says_is_passed_on() {
+    async fn an_error_of_the_source_is_passed_on() {
         let first = Bytes::from(part("x", "1"));
         let source = futures_util::stream::iter([Ok(first), Err(OperationError::Stalled { seconds: 60 })]).boxed();
         let read = Form::parse(source, "b".to_owned(), &[]).await;

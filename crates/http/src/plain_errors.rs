@@ -1,7 +1,7 @@
-//! What the protocol's parser refuses by itself (a head that is no HTTP, too long or too slow) never becomes a request,
-//! so it is answered below all of our code, without a body. Here such an answer gets the body that all errors have. And
-//! what it refuses of a body while the handler still works (its chunks are none) it does not answer at all: it lets go of
-//! the connection. Here such a request gets an answer.
+//! Error responses for requests that the HTTP parser refuses. A head that is malformed, too long or too slow never
+//! becomes a request: the parser responds below our code, without a body. Here such a response gets the body that all
+//! errors have. If the parser refuses a body while the handler still works, for example because of malformed chunks,
+//! it closes the connection without a response. Here such a request gets one.
 
 use std::{
     cell::Cell,
@@ -30,83 +30,83 @@ use crate::{
     request_heads::{Heads, PendingHead},
 };
 
-/// The parser's own answers are shorter.
-const MAX_BARE: usize = 512;
-/// How much a refused client may still send, in bytes, and for how long. Closed with something unread, the connection
-/// would be reset, and the answer lost on its way.
-const MAX_DRAINED: usize = 4 * 1024 * 1024;
+/// An upper bound of the parser's own responses.
+const MAX_BARE_BYTES: usize = 512;
+/// The bytes that a refused client may still send, and the time it has. A connection that is closed with unread data
+/// is reset, which could lose the response.
+const MAX_DRAINED_BYTES: usize = 4 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether a handler is at work on a request of the connection, and how many requests there were.
+/// Whether a handler works on a request of the connection, and the count of requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ActiveRequests(Rc<(Cell<bool>, Cell<u64>)>);
 
 impl ActiveRequests {
-    pub(crate) fn set(&self, at_work: bool) {
-        self.0.0.set(at_work);
-        if at_work {
-            self.0.1.set(self.requests() + 1);
+    pub(crate) fn set(&self, is_active: bool) {
+        self.0.0.set(is_active);
+        if is_active {
+            self.0.1.set(self.count() + 1);
         }
     }
 
-    fn is_at_work(&self) -> bool {
+    fn is_active(&self) -> bool {
         self.0.0.get()
     }
 
-    fn requests(&self) -> u64 {
+    fn count(&self) -> u64 {
         self.0.1.get()
     }
 }
 
-/// A client's connection.
+/// A client's connection, between the socket and the HTTP parser.
 pub(crate) struct Connection {
     stream: TcpStream,
     ids: Arc<dyn IdSource>,
     refusal: Option<Refusal>,
     writes: Writes,
     receipt: DeliveryReceipt,
-    answering: ActiveRequests,
+    active_requests: ActiveRequests,
     heads: Arc<Heads>,
-    from: Option<IpAddr>,
-    /// While it waits for the rest of a head.
-    half_sent: Option<PendingHead>,
-    /// No request has come yet, or a part of the next one.
-    head_begun: bool,
-    /// How many there were when it was looked last.
-    requests: u64,
-    /// It ended its side, or broke.
-    client_gone: bool,
-    /// After an upgrade the bytes are not ours.
-    upgraded: bool,
+    peer: Option<IpAddr>,
+    /// Set while the connection waits for the rest of a head.
+    pending_head: Option<PendingHead>,
+    /// Whether no request has arrived yet, or a part of the next one.
+    head_started: bool,
+    /// The count of requests at the last check.
+    seen_requests: u64,
+    /// The client closed its side, or the connection failed.
+    client_disconnected: bool,
+    /// After an upgrade the bytes pass unchanged.
+    is_upgraded: bool,
 }
 
-/// An answer that takes another's place.
+/// A response that replaces the parser's.
 struct Refusal {
-    /// What of it is not written yet.
-    left: Vec<u8>,
-    /// How long the other was.
-    stands_for: usize,
-    /// How much was read since, only to be thrown away.
-    drained: usize,
-    until: Pin<Box<Sleep>>,
+    /// The bytes that are not written yet.
+    unsent: Vec<u8>,
+    /// The length of the replaced response.
+    replaced_bytes: usize,
+    /// The bytes that were read and discarded since.
+    drained_bytes: usize,
+    deadline: Pin<Box<Sleep>>,
 }
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream, ids: Arc<dyn IdSource>, heads: Arc<Heads>) -> Self {
         Self {
-            from: stream.peer_addr().ok().map(|peer| peer.ip()),
+            peer: stream.peer_addr().ok().map(|peer| peer.ip()),
             stream,
             ids,
             heads,
-            half_sent: None,
-            head_begun: true,
-            requests: 0,
+            pending_head: None,
+            head_started: true,
+            seen_requests: 0,
             refusal: None,
             writes: Writes::default(),
             receipt: DeliveryReceipt::of_connection(),
-            answering: ActiveRequests::default(),
-            client_gone: false,
-            upgraded: false,
+            active_requests: ActiveRequests::default(),
+            client_disconnected: false,
+            is_upgraded: false,
         }
     }
 
@@ -118,42 +118,43 @@ impl Connection {
         self.receipt.clone()
     }
 
-    pub(crate) fn answering(&self) -> ActiveRequests {
-        self.answering.clone()
+    pub(crate) fn active_requests(&self) -> ActiveRequests {
+        self.active_requests.clone()
     }
 
-    fn refusal(&self, code: Code, message: &str, stands_for: usize) -> Refusal {
+    fn refusal(&self, code: Code, message: &str, replaced_bytes: usize) -> Refusal {
         Refusal {
-            left: answer(code, message, self.ids.as_ref()),
-            stands_for,
-            drained: 0,
-            until: Box::pin(tokio::time::sleep(DRAIN_TIMEOUT)),
+            unsent: render(code, message, self.ids.as_ref()),
+            replaced_bytes,
+            drained_bytes: 0,
+            deadline: Box::pin(tokio::time::sleep(DRAIN_TIMEOUT)),
         }
     }
 
-    /// With a handler at work and the client still there, only the parser ends a connection.
-    fn owes_answer(&self) -> bool {
-        self.answering.is_at_work() && !self.client_gone
+    /// Returns whether a request still needs a response. While a handler works and the client is connected, only the
+    /// parser closes a connection.
+    fn owes_response(&self) -> bool {
+        self.active_requests.is_active() && !self.client_disconnected
     }
 
-    /// Whether the connection is closed because others need the room in which it waits for the rest of a head.
-    fn lacks_head(&mut self, has_read: bool, cx: &Context<'_>) -> bool {
-        let requests = self.answering.requests();
-        if requests != self.requests {
-            (self.half_sent, self.head_begun, self.requests) = (None, false, requests);
+    /// Returns whether the connection must be closed to make room for others, because it waits for the rest of a head.
+    fn must_make_room(&mut self, has_read: bool, cx: &Context<'_>) -> bool {
+        let requests = self.active_requests.count();
+        if requests != self.seen_requests {
+            (self.pending_head, self.head_started, self.seen_requests) = (None, false, requests);
         }
-        if self.answering.is_at_work() || self.upgraded {
+        if self.active_requests.is_active() || self.is_upgraded {
             return false;
         }
         if has_read {
-            self.head_begun = true;
+            self.head_started = true;
             return false;
         }
-        if !self.head_begun {
+        if !self.head_started {
             return false;
         }
-        let half_sent = self.half_sent.get_or_insert_with(|| self.heads.wait(self.from));
-        half_sent.is_closed(cx)
+        let pending_head = self.pending_head.get_or_insert_with(|| self.heads.register(self.peer));
+        pending_head.is_closed(cx)
     }
 
     pub(crate) fn backlog(&self) -> SendBacklog {
@@ -163,28 +164,30 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.owes_answer() {
+        if !self.owes_response() {
             return;
         }
-        // The descriptor itself goes with its owner.
-        let kept = fcntl_dupfd_cloexec(&self.stream, 0).map(std::net::TcpStream::from);
-        let (Ok(runtime), Ok(Ok(mut stream))) = (Handle::try_current(), kept.map(TcpStream::from_std)) else { return };
+        // The owner closes the descriptor, so a duplicate is used.
+        let duplicate = fcntl_dupfd_cloexec(&self.stream, 0).map(std::net::TcpStream::from);
+        let (Ok(runtime), Ok(Ok(mut stream))) = (Handle::try_current(), duplicate.map(TcpStream::from_std)) else {
+            return;
+        };
         let mut refusal = self.refusal(Code::BadRequest, "what follows the head of the request is no HTTP", 0);
         runtime.spawn(async move {
             if let Err(error) = poll_fn(|cx| refusal.poll_send(&mut stream, cx)).await {
-                tracing::debug!(%error, "a client did not take why it was refused");
+                tracing::debug!(%error, "a refused client did not read the response");
             }
         });
     }
 }
 
-/// The code of an answer that the parser gave by itself; ours all carry a request id.
-fn bare(answer: &[u8]) -> Option<(Code, &'static str)> {
-    let status = answer.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
-    if answer.len() > MAX_BARE || !answer.ends_with(b"\r\n\r\n") {
+/// Returns the code and message for a response of the parser itself. Responses of handlers carry a request id.
+fn parse_bare(response: &[u8]) -> Option<(Code, &'static str)> {
+    let status = response.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
+    if response.len() > MAX_BARE_BYTES || !response.ends_with(b"\r\n\r\n") {
         return None;
     }
-    let head = std::str::from_utf8(answer).ok()?.to_ascii_lowercase();
+    let head = std::str::from_utf8(response).ok()?.to_ascii_lowercase();
     if !head.contains("content-length: 0\r\n") || head.contains("x-request-id:") {
         return None;
     }
@@ -197,18 +200,18 @@ fn bare(answer: &[u8]) -> Option<(Code, &'static str)> {
     }
 }
 
-/// How much of `bytes` is ours: the parser may put its own answer behind ours to the same request.
+/// Returns the length of `bytes` without a response of the parser at the end: the parser may append its own to a handler's.
 fn without_bare_end(bytes: &[u8]) -> usize {
-    let from = bytes.len().saturating_sub(MAX_BARE);
+    let from = bytes.len().saturating_sub(MAX_BARE_BYTES);
     let begins = bytes[from..].windows(9).rposition(|window| window == b"HTTP/1.1 ").map(|at| from + at);
-    begins.filter(|at| *at > 0 && bare(&bytes[*at..]).is_some()).unwrap_or(bytes.len())
+    begins.filter(|at| *at > 0 && parse_bare(&bytes[*at..]).is_some()).unwrap_or(bytes.len())
 }
 
-fn answer(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
+fn render(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
     let body = format!(r#"{{"code":"{}","message":"{message}"}}"#, code.as_str());
     let status = actix_web::http::StatusCode::from_u16(code.status());
     let reason = status.ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
-    // Which request a 500 answers is not known: it may be one that would be done twice.
+    // The request that a 500 belongs to is unknown; a retry could repeat its effect.
     let is_final = matches!(code, Code::RequestTimeout | Code::Internal);
     let retry = if is_final { "x-should-retry: false\r\n" } else { "" };
     format!(
@@ -222,23 +225,23 @@ fn answer(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
 }
 
 impl Refusal {
-    /// Writes the answer and lets the client read it before the connection closes.
+    /// Writes the response and lets the client read it before the connection closes.
     fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.left.is_empty() {
-            match ready!(Pin::new(&mut *stream).poll_write(cx, &self.left))? {
+        while !self.unsent.is_empty() {
+            match ready!(Pin::new(&mut *stream).poll_write(cx, &self.unsent))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => drop(self.left.drain(..written)),
+                written => drop(self.unsent.drain(..written)),
             }
         }
         ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
-        while self.drained < MAX_DRAINED && self.until.as_mut().poll(cx).is_pending() {
-            let mut waste = [0; 8192];
-            let mut buffer = ReadBuf::new(&mut waste);
+        while self.drained_bytes < MAX_DRAINED_BYTES && self.deadline.as_mut().poll(cx).is_pending() {
+            let mut discarded = [0; 8192];
+            let mut buffer = ReadBuf::new(&mut discarded);
             ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;
             if buffer.filled().is_empty() {
                 break;
             }
-            self.drained += buffer.filled().len();
+            self.drained_bytes += buffer.filled().len();
         }
         Poll::Ready(Ok(()))
     }
@@ -247,23 +250,23 @@ impl Refusal {
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if !this.upgraded && this.refusal.is_none() && bytes.starts_with(b"HTTP/1.1 ") {
-            this.upgraded = bytes.starts_with(b"HTTP/1.1 101");
-            if let Some((code, message)) = bare(bytes) {
+        if !this.is_upgraded && this.refusal.is_none() && bytes.starts_with(b"HTTP/1.1 ") {
+            this.is_upgraded = bytes.starts_with(b"HTTP/1.1 101");
+            if let Some((code, message)) = parse_bare(bytes) {
                 this.refusal = Some(this.refusal(code, message, bytes.len()));
             }
         }
         let Some(refusal) = &mut this.refusal else {
-            let wanted = if this.upgraded { bytes.len() } else { without_bare_end(bytes) };
-            let written = Pin::new(&mut this.stream).poll_write(cx, &bytes[..wanted]);
+            let length = if this.is_upgraded { bytes.len() } else { without_bare_end(bytes) };
+            let written = Pin::new(&mut this.stream).poll_write(cx, &bytes[..length]);
             let written = ready!(this.writes.watch(written, cx));
-            this.client_gone |= written.is_err();
-            return Poll::Ready(written.map(|count| if count == wanted { bytes.len() } else { count }));
+            this.client_disconnected |= written.is_err();
+            return Poll::Ready(written.map(|count| if count == length { bytes.len() } else { count }));
         };
         ready!(refusal.poll_send(&mut this.stream, cx))?;
-        let stands_for = refusal.stands_for;
+        let replaced_bytes = refusal.replaced_bytes;
         this.refusal = None;
-        Poll::Ready(Ok(stands_for))
+        Poll::Ready(Ok(replaced_bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -275,8 +278,8 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.owes_answer() {
-            // It is given when the connection is let go of, which is next.
+        if this.owes_response() {
+            // The response is sent when the connection is dropped, which follows.
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut this.stream).poll_shutdown(cx)
@@ -288,13 +291,13 @@ impl AsyncRead for Connection {
         let this = self.get_mut();
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
-        if this.lacks_head(read.is_ready(), cx) {
-            // As if its client had gone.
-            this.client_gone = true;
+        if this.must_make_room(read.is_ready(), cx) {
+            // Reports the end of the stream, as if the client had disconnected.
+            this.client_disconnected = true;
             return Poll::Ready(Ok(()));
         }
         let read = ready!(read);
-        this.client_gone |= read.is_err() || buffer.filled().len() == before;
+        this.client_disconnected |= read.is_err() || buffer.filled().len() == before;
         Poll::Ready(read)
     }
 }
@@ -306,15 +309,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_that_came_too_slowly_is_not_sent_again_by_itself() {
+    fn a_timeout_of_the_head_forbids_a_retry() {
         for (code, is_final) in [(Code::RequestTimeout, true), (Code::Internal, true), (Code::BadRequest, false)] {
-            let answer = String::from_utf8(answer(code, "no", &CountingIds::default())).expect("UTF-8");
-            assert_eq!(answer.contains("\r\nx-should-retry: false\r\n"), is_final, "{answer}");
+            let response = String::from_utf8(render(code, "no", &CountingIds::default())).expect("UTF-8");
+            assert_eq!(response.contains("\r\nx-should-retry: false\r\n"), is_final, "{response}");
         }
     }
 
     #[test]
-    fn the_parsers_answer_behind_ours_is_left_out() {
+    fn the_parsers_response_after_a_handlers_is_dropped() {
         let ours = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}";
         let bare = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
         assert_eq!(without_bare_end(&[&ours[..], bare].concat()), ours.len());
@@ -324,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn only_the_parsers_own_answers_are_replaced() {
+    fn only_the_parsers_own_responses_are_replaced() {
         let refused = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-        assert_eq!(bare(refused).map(|(code, _)| code), Some(Code::BadRequest));
+        assert_eq!(parse_bare(refused).map(|(code, _)| code), Some(Code::BadRequest));
         for other in [
             &b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"[..],
             b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nx-request-id: a\r\n\r\n",
@@ -335,7 +338,7 @@ mod tests {
             b"HTTP/1.1 4",
             b"",
         ] {
-            assert_eq!(bare(other), None);
+            assert_eq!(parse_bare(other), None);
         }
     }
 }

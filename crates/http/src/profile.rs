@@ -21,7 +21,7 @@ use crate::{
     request::{ProjectKey, Request},
 };
 
-/// The state of a browser, kept from one session to the next.
+/// The stored state of a browser, which sessions load.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Profile)]
 pub(crate) struct ProfileBody {
@@ -30,10 +30,10 @@ pub(crate) struct ProfileBody {
     name: Option<String>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
-    /// When it was last renamed, or changes of a session were saved.
+    /// The time of the last renaming, or of the last saving of a session's changes.
     #[schema(value_type = String, format = DateTime)]
     updated_at: Moment,
-    /// When a browser was last started with it.
+    /// The time at which a browser was last started with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_used_at: Option<Moment>,
@@ -51,7 +51,7 @@ impl From<Profile> for ProfileBody {
     }
 }
 
-/// A profile to make, or its new name.
+/// A profile to create, or its new name.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = ProfileInput)]
 pub(crate) struct ProfileInput {

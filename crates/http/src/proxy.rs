@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::proxy::{
-    CreateProxy, Exit, Proxy, ProxyConfig, ProxyConfigInput, ProxyError, ProxyFailure, ProxyFilter,
+    Exit, Proxy, ProxyConfig, ProxyConfigRequest, ProxyError, ProxyFailure, ProxyFilter, ProxyRequest,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -10,12 +10,13 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     answer::{self, Answer, Moment},
     error::{ApiError, Code},
+    from_fields::{from_fields, option},
     operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations},
     query::non_empty,
     request::{ProjectKey, Request},
 };
 
-/// A proxy that is kept.
+/// A proxy.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Proxy)]
 pub(crate) struct ProxyBody {
@@ -25,31 +26,31 @@ pub(crate) struct ProxyBody {
     #[serde(rename = "type")]
     kind: &'static str,
     protocol: &'static str,
-    /// `available` or `unavailable`, as the last check found it.
+    /// `available` or `unavailable`, by the last check.
     status: &'static str,
-    /// Why it is unavailable, as the last check found it: `unreachable`, `timeout`, `closed`, `reset`, `protocol`, `tls`,
+    /// The reason why the last check failed: `unreachable`, `timeout`, `closed`, `reset`, `protocol`, `tls`,
     /// `authentication`, `unknown` or `target`.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<&'static str>,
-    /// Hosts that are reached without it.
+    /// The hosts that are reached without it.
     bypass_hosts: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_checked: Option<Moment>,
-    /// The address that others saw at the last good check.
+    /// The exit address at the last successful check.
     #[serde(skip_serializing_if = "Option::is_none")]
     ip_address: Option<String>,
     config: ConfigBody,
 }
 
-/// How a proxy is reached.
+/// The connection to a proxy.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProxyConfig)]
 #[serde(untagged)]
 enum ConfigBody {
-    /// One of the caller's own: where it stands.
+    /// The address of a proxy of the caller's own.
     Own(OwnBody),
-    /// One that the operator rents: where its traffic comes out.
+    /// The exit of a proxy that the operator rents.
     Rented(ExitBody),
 }
 
@@ -60,11 +61,11 @@ struct OwnBody {
     port: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     username: Option<String>,
-    /// A password is never shown.
+    /// Whether it has a password, which is never shown.
     has_password: bool,
 }
 
-/// What is absent was not chosen.
+/// The exit of a rented proxy; an absent field was not chosen.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProxyExit)]
 struct ExitBody {
@@ -115,7 +116,7 @@ impl From<Proxy> for ProxyBody {
     }
 }
 
-/// A proxy to keep.
+/// A proxy to create.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = CreateProxy)]
 pub(crate) struct ProxyInput {
@@ -123,9 +124,9 @@ pub(crate) struct ProxyInput {
     #[serde(rename = "type")]
     #[schema(required, nullable = false)]
     kind: Option<String>,
-    /// 1 to 255 characters; several proxies may bear the same.
+    /// 1 to 255 characters; not unique.
     name: Option<String>,
-    /// `http`, `https` or `socks5`. Default: `http`; of a rented one what it speaks.
+    /// `http`, `https` or `socks5`. Default: `http`, or the protocol of a rented proxy.
     protocol: Option<String>,
     /// Host names, `*.` and a host name, addresses, networks as `10.0.0.0/8`; at most 100. Default: none.
     bypass_hosts: Option<Vec<String>>,
@@ -133,11 +134,11 @@ pub(crate) struct ProxyInput {
     config: Option<ConfigInput>,
 }
 
-/// Where a proxy of your own stands, or where the traffic of a rented one is to come out.
+/// The address of a proxy of your own, or the exit of a rented one.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = CreateProxyConfig)]
 struct ConfigInput {
-    /// A host name or an address. Required for `custom`, which also takes what follows up to the password.
+    /// A host name or an address. Required for `custom`, which also accepts the following fields up to the password.
     host: Option<String>,
     /// 1 to 65535. Required for `custom`.
     port: Option<i64>,
@@ -157,7 +158,7 @@ struct ConfigInput {
     os: Option<String>,
 }
 
-impl From<ConfigInput> for ProxyConfigInput {
+impl From<ConfigInput> for ProxyConfigRequest {
     fn from(config: ConfigInput) -> Self {
         let ConfigInput { host, port, username, password, country, state, city, zip, asn, os } = config;
         let exit = Exit { country, state, city, zip, asn, os };
@@ -165,19 +166,11 @@ impl From<ConfigInput> for ProxyConfigInput {
     }
 }
 
-impl From<ProxyInput> for CreateProxy {
-    fn from(input: ProxyInput) -> Self {
-        Self {
-            kind: input.kind,
-            name: input.name,
-            protocol: input.protocol,
-            bypass_hosts: input.bypass_hosts.unwrap_or_default(),
-            config: input.config.map(Into::into),
-        }
-    }
-}
+from_fields!(ProxyInput => ProxyRequest {
+    kind, name, protocol, bypass_hosts via Option::unwrap_or_default, config via option
+});
 
-/// What to change of a proxy.
+/// The changes of a proxy.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ProxyChanges {
     /// 1 to 255 characters. Required.
@@ -185,10 +178,10 @@ pub(crate) struct ProxyChanges {
     name: Option<String>,
 }
 
-/// How to check a proxy.
+/// The options of a check.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CheckProxy {
-    /// An http or https address to read through it. What is found is answered then, and not noted.
+    /// An http or https URL to fetch through it. The result is returned then, and not stored.
     url: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! How often somebody may do something. Counted on each node for itself.
+//! Rate limits by key or address. Each node counts for itself.
 
 use std::{
     hash::{BuildHasher as _, Hash, RandomState},
@@ -11,27 +11,27 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter, clock::Clock as _};
 
 use crate::error::{ApiError, Code};
 
-/// Above this many keys those that have not called lately are forgotten, which looks at all of them: addresses, which anybody may
-/// bring in any number, share just as many buckets and never get there.
+/// Above this many keys the idle ones are removed, which scans all of them. Addresses, of which anybody may bring any
+/// number, share as many buckets and never exceed this.
 const MAX_KEYS: usize = 1 << 16;
 
 /// A bucket of tokens per key.
 pub(crate) struct Rate<K: Hash + Eq + Clone> {
     limiter: Option<DefaultKeyedRateLimiter<K>>,
-    /// What who comes too often is told.
+    /// The message of the refusal.
     refusal: &'static str,
 }
 
 impl<K: Hash + Eq + Clone> Rate<K> {
-    /// Without a quota: any number.
+    /// Creates a limit; without a quota nothing is limited.
     pub(crate) fn new(quota: Option<Quota>, refusal: &'static str) -> Self {
         Self { limiter: quota.map(RateLimiter::keyed), refusal }
     }
 
-    /// Counts once.
+    /// Counts one use.
     ///
     /// # Errors
-    /// `rate_limited`, with the time after which it is worth another try.
+    /// `rate_limited`, with the time to wait in `Retry-After`.
     pub(crate) fn admit(&self, key: K) -> Result<(), ApiError> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         if limiter.len() > MAX_KEYS {
@@ -49,31 +49,31 @@ impl<K: Hash + Eq + Clone> Rate<K> {
     }
 }
 
-/// A bucket of tokens per address. Whoever has one IPv6 address usually has 2^64 of them, which share one.
+/// A bucket of tokens per address. All addresses of one IPv6 /64 network share a bucket.
 pub(crate) struct AddressRate {
-    /// So many buckets and no more, however many addresses there are: several may share one, and nobody can choose which.
+    /// A fixed number of buckets, whatever the number of addresses. Several addresses may share one; clients cannot choose which.
     rate: Rate<u16>,
-    chance: RandomState,
+    hasher: RandomState,
 }
 
 impl AddressRate {
     pub(crate) fn new(quota: Quota, refusal: &'static str) -> Self {
-        Self { rate: Rate::new(Some(quota), refusal), chance: RandomState::new() }
+        Self { rate: Rate::new(Some(quota), refusal), hasher: RandomState::new() }
     }
 
-    /// Counts once. Those whose address is not known share a bucket.
+    /// Counts one use. Unknown addresses share a bucket.
     ///
     /// # Errors
     /// See [`Rate::admit`].
     pub(crate) fn admit(&self, from: Option<IpAddr>) -> Result<(), ApiError> {
-        let from = from.map(neighbourhood);
-        let [high, low, ..] = self.chance.hash_one(from).to_be_bytes();
+        let from = from.map(network);
+        let [high, low, ..] = self.hasher.hash_one(from).to_be_bytes();
         self.rate.admit(u16::from_be_bytes([high, low]))
     }
 }
 
-/// Whoever has one IPv6 address usually has all of its network of 64 bits.
-pub(crate) fn neighbourhood(address: IpAddr) -> IpAddr {
+/// Returns the /64 network of an IPv6 address, because one client usually has all of it; an IPv4 address unchanged.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
         v4 => v4,
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_number_of_addresses_takes_more_memory() {
+    fn memory_is_bounded_for_any_number_of_addresses() {
         let rate = AddressRate::new(Quota::per_hour(NonZeroU32::MIN), "too often");
         for n in 0..200_000_u128 {
             rate.admit(Some(IpAddr::V6(Ipv6Addr::from_bits(n << 64)))).ok();

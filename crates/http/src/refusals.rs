@@ -392,7 +392,7 @@ impl From<RelayError> for ApiError {
         let code = match &error {
             RelayError::Io(_) | RelayError::Timeout => Code::BrowserUnavailable,
             RelayError::Refused { status: 404 } => Code::NotFound,
-            RelayError::Refused { .. } | RelayError::Answer => Code::UpstreamError,
+            RelayError::Refused { .. } | RelayError::Handshake => Code::UpstreamError,
             RelayError::Path => return Self::internal(error),
         };
         let text = match code {
@@ -411,7 +411,7 @@ impl From<ClassicError> for ApiError {
             ClassicError::Method => Code::MethodNotAllowed,
             ClassicError::Body | ClassicError::Capabilities(_) => Code::BadRequest,
             ClassicError::Io(_) => Code::BrowserUnavailable,
-            ClassicError::Answer(_) => Code::UpstreamError,
+            ClassicError::Response(_) => Code::UpstreamError,
         };
         Self::new(code, error.to_string()).for_webdriver().caused_by(error)
     }

@@ -1,5 +1,5 @@
-//! Connections that have not sent the whole head of a request: how many there may be, of one address and of all. Each of them holds a
-//! descriptor and a place in the server for as long as its client likes to take, up to half a minute.
+//! Bounds the connections that have not sent the whole head of a request, per address and in total. Each of them
+//! occupies a descriptor and a connection slot until the head timeout.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,97 +13,93 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 use metrics::counter;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
-use crate::{audit::TrustedProxies, rate::neighbourhood};
+use crate::{audit::TrustedProxies, rate::network};
 
-/// The most of one address, however many connections there may be. Clients that open hundreds of connections at once have not sent their heads
-/// yet when the first of them are looked at.
-const MAX_OF_ADDRESS: usize = 1000;
+/// The upper bound per address, whatever the total. Clients that open hundreds of connections at once have not sent
+/// their heads yet when the first of them are checked.
+const MAX_PER_ADDRESS: usize = 1000;
 
 /// The connections that wait for the rest of a head. Beyond the bounds, the one that has waited longest is closed.
 #[derive(Debug)]
 pub(crate) struct Heads {
-    most: usize,
-    most_of_address: usize,
-    /// Whole sites stand behind these: they have no bound of their own.
+    max_total: usize,
+    max_per_address: usize,
+    /// Exempt from the bound per address, because many clients share them.
     trusted: TrustedProxies,
-    waiting: Mutex<WaitingHead>,
+    pending: Mutex<PendingHeads>,
 }
 
 #[derive(Debug, Default)]
-struct WaitingHead {
-    next: u64,
-    /// In the order in which they began to wait.
-    all: BTreeMap<u64, (Option<IpAddr>, Arc<Closing>)>,
-    of_address: HashMap<IpAddr, BTreeSet<u64>>,
+struct PendingHeads {
+    next_number: u64,
+    /// In order of arrival.
+    all: BTreeMap<u64, (Option<IpAddr>, Arc<CloseSignal>)>,
+    by_address: HashMap<IpAddr, BTreeSet<u64>>,
 }
 
-/// Whether a connection is to be closed, and whom to wake for it.
+/// Tells a connection's task to close it.
 #[derive(Debug, Default)]
-struct Closing {
-    told: AtomicBool,
+struct CloseSignal {
+    is_set: AtomicBool,
     waker: AtomicWaker,
 }
 
-/// A connection that waits for the rest of a head, until this is dropped.
+/// The registration of a connection that waits for the rest of a head, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct PendingHead {
     heads: Arc<Heads>,
     number: u64,
-    closing: Arc<Closing>,
+    closing: Arc<CloseSignal>,
 }
 
 impl Heads {
-    /// Of `connections` that the server takes at a time, a quarter may wait for a head, and half as many of one address.
+    /// Allows a quarter of `connections` to wait for a head, and half as many per address.
     pub(crate) fn new(connections: usize, trusted: TrustedProxies) -> Arc<Self> {
-        let most = (connections / 4).max(2);
-        let most_of_address = (most / 2).min(MAX_OF_ADDRESS);
-        Arc::new(Self { most, most_of_address, trusted, waiting: Mutex::default() })
+        let max_total = (connections / 4).max(2);
+        let max_per_address = (max_total / 2).min(MAX_PER_ADDRESS);
+        Arc::new(Self { max_total, max_per_address, trusted, pending: Mutex::default() })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, WaitingHead> {
-        self.waiting.lock()
-    }
-
-    /// From now on this connection waits for a head.
-    pub(crate) fn wait(self: &Arc<Self>, from: Option<IpAddr>) -> PendingHead {
-        let bounded = from.map(|from| from.to_canonical()).filter(|from| !self.trusted.has(*from));
-        let from = bounded.map(neighbourhood);
-        let closing = Arc::<Closing>::default();
-        let mut waiting = self.waiting();
-        let number = waiting.next;
-        waiting.next += 1;
-        waiting.all.insert(number, (from, Arc::clone(&closing)));
+    /// Registers a connection that waits for a head, and closes the oldest one if that exceeds a bound.
+    pub(crate) fn register(self: &Arc<Self>, from: Option<IpAddr>) -> PendingHead {
+        let bounded = from.map(|from| from.to_canonical()).filter(|from| !self.trusted.contains(*from));
+        let from = bounded.map(network);
+        let closing = Arc::<CloseSignal>::default();
+        let mut pending = self.pending.lock();
+        let number = pending.next_number;
+        pending.next_number += 1;
+        pending.all.insert(number, (from, Arc::clone(&closing)));
         let own = from.map(|from| {
-            let own = waiting.of_address.entry(from).or_default();
+            let own = pending.by_address.entry(from).or_default();
             own.insert(number);
             (own.len(), own.first().copied())
         });
         let oldest = match own {
-            Some((count, oldest)) if count > self.most_of_address => oldest,
-            _ if waiting.all.len() > self.most => waiting.all.keys().next().copied(),
+            Some((count, oldest)) if count > self.max_per_address => oldest,
+            _ if pending.all.len() > self.max_total => pending.all.keys().next().copied(),
             _ => None,
         };
-        if let Some(closing) = oldest.and_then(|oldest| waiting.remove(oldest)) {
+        if let Some(closing) = oldest.and_then(|oldest| pending.remove(oldest)) {
             counter!("casement_half_sent_heads_closed_total").increment(1);
-            closing.told.store(true, Ordering::Release);
+            closing.is_set.store(true, Ordering::Release);
             closing.waker.wake();
         }
-        drop(waiting);
+        drop(pending);
         PendingHead { heads: Arc::clone(self), number, closing }
     }
 }
 
-impl WaitingHead {
-    fn remove(&mut self, number: u64) -> Option<Arc<Closing>> {
+impl PendingHeads {
+    fn remove(&mut self, number: u64) -> Option<Arc<CloseSignal>> {
         let (from, closing) = self.all.remove(&number)?;
         if let Some(from) = from
-            && let Some(own) = self.of_address.get_mut(&from)
+            && let Some(own) = self.by_address.get_mut(&from)
         {
             own.remove(&number);
             if own.is_empty() {
-                self.of_address.remove(&from);
+                self.by_address.remove(&from);
             }
         }
         Some(closing)
@@ -111,16 +107,16 @@ impl WaitingHead {
 }
 
 impl PendingHead {
-    /// Whether the connection is to be closed for others. If not, whoever asks is woken when it is.
+    /// Returns whether the connection must be closed to make room. If not, the task of `cx` is woken when it must.
     pub(crate) fn is_closed(&self, cx: &Context<'_>) -> bool {
         self.closing.waker.register(cx.waker());
-        self.closing.told.load(Ordering::Acquire)
+        self.closing.is_set.load(Ordering::Acquire)
     }
 }
 
 impl Drop for PendingHead {
     fn drop(&mut self) {
-        self.heads.waiting().remove(self.number);
+        self.heads.pending.lock().remove(self.number);
     }
 }
 
@@ -140,37 +136,37 @@ mod tests {
     }
 
     #[test]
-    fn an_address_beyond_its_bound_loses_its_own_oldest_and_no_other_one() {
+    fn an_address_over_its_bound_loses_only_its_own_oldest_connections() {
         let heads = Heads::new(64, TrustedProxies::default());
-        let other = heads.wait(address(1));
-        let mut many: Vec<_> = (0..10).map(|_| heads.wait(address(2))).collect();
+        let other = heads.register(address(1));
+        let mut many: Vec<_> = (0..10).map(|_| heads.register(address(2))).collect();
         assert_eq!(closed(&many), [0, 1]);
         assert_eq!(closed(&[other]), [] as [usize; 0]);
-        // One that has sent its head makes room.
+        // A connection that has sent its head makes room.
         drop(many.pop());
-        many.push(heads.wait(address(2)));
+        many.push(heads.register(address(2)));
         assert_eq!(closed(&many), [0, 1]);
     }
 
     #[test]
-    fn many_addresses_together_lose_the_oldest_and_all_are_forgotten() {
+    fn over_the_total_bound_the_oldest_are_closed_and_drops_unregister() {
         let heads = Heads::new(64, TrustedProxies::default());
-        let many: Vec<_> = (0..20).map(|n| heads.wait(address(n))).collect();
+        let many: Vec<_> = (0..20).map(|n| heads.register(address(n))).collect();
         assert_eq!(closed(&many), [0, 1, 2, 3]);
         drop(many);
-        let waiting = heads.waiting();
-        assert!(waiting.all.is_empty() && waiting.of_address.is_empty());
+        let pending = heads.pending.lock();
+        assert!(pending.all.is_empty() && pending.by_address.is_empty());
     }
 
     #[test]
-    fn a_trusted_proxy_has_no_bound_of_its_own_and_a_sandbox_in_its_network_has_one() {
+    fn a_trusted_proxy_is_exempt_but_a_sandbox_in_its_network_is_not() {
         let sandboxes = address(3).into_iter().collect();
         let trusted = TrustedProxies::new(vec!["203.0.113.0/24".parse().expect("a network")], sandboxes);
         let heads = Heads::new(64, trusted);
-        let many: Vec<_> = (0..16).map(|_| heads.wait(address(2))).collect();
+        let many: Vec<_> = (0..16).map(|_| heads.register(address(2))).collect();
         assert_eq!(closed(&many), [] as [usize; 0]);
         drop(many);
-        let many: Vec<_> = (0..16).map(|_| heads.wait(address(3))).collect();
+        let many: Vec<_> = (0..16).map(|_| heads.register(address(3))).collect();
         assert_eq!(closed(&many), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }

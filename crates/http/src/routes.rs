@@ -195,7 +195,7 @@ fn web_interface(routes: &mut Routes) {
     path("/ui").on(Method::GET, ui::page).done(routes);
     path("/ui/assets/{name}").on(Method::GET, ui::asset).done(routes);
     path("/ui/session")
-        .on(Method::GET, ui::who)
+        .on(Method::GET, ui::get_sign_in)
         .on(Method::POST, ui::sign_in)
         .on(Method::DELETE, ui::sign_out)
         .done(routes);

@@ -1,7 +1,7 @@
 //! `…/playwright/execute`: a script, run beside the browser.
 
 use actix_web::HttpResponse;
-use casement_domain::script::{ExecuteScript, ScriptEnd};
+use casement_domain::script::{NewScript, ScriptEnd};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -14,7 +14,7 @@ use crate::{
     request::{ActiveSession, Request},
 };
 
-/// What to run.
+/// The script to run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = ExecuteScript)]
 pub(crate) struct Execute {
@@ -22,26 +22,26 @@ pub(crate) struct Execute {
     /// and `return`.
     #[schema(required, nullable = false)]
     code: Option<String>,
-    /// How long it may run, 1 to 600 seconds. Default: 60.
+    /// The timeout, 1 to 600 seconds. Default: 60.
     timeout_sec: Option<i64>,
 }
 
-/// How a script ended.
+/// The result of a script.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ScriptEnd)]
 pub(crate) struct EndBody {
-    /// Whether it came to its end and what it returned is JSON.
+    /// Whether it completed with a JSON value.
     success: bool,
-    /// What it returned; left out for `undefined`.
+    /// The returned value; absent for `undefined`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     result: Option<Box<RawValue>>,
     /// Message and stack, with the lines and columns of the code.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// The beginning of what it printed, at most 1 MiB.
+    /// The beginning of its standard output, at most 1 MiB.
     stdout: String,
-    /// The beginning of what it complained, at most 1 MiB.
+    /// The beginning of its standard error, at most 1 MiB.
     stderr: String,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn operations(api: &mut Operations) {
 
 async fn execute_script(mut request: Request<ActiveSession>) -> Answer {
     let Execute { code, timeout_sec } = request.json().await?;
-    let wish = ExecuteScript { code, timeout_sec, client_timeout: client_timeout(request.headers()) };
-    let end = request.while_served(request.services().scripts.execute(request.session(), wish)).await?;
+    let script = NewScript::parse(code, timeout_sec, client_timeout(request.headers()))?;
+    let end = request.while_served(request.services().scripts.execute(request.session(), script)).await?;
     Ok(HttpResponse::Ok().json(EndBody::new(end)?))
 }

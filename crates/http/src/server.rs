@@ -1,4 +1,4 @@
-//! The server: started on a listener, ended by draining.
+//! The HTTP server: started on a listener, stopped by draining.
 
 use std::{
     io,
@@ -42,16 +42,16 @@ use crate::{
     webdriver::ClassicSessions,
 };
 
-/// How long requests may still run once the server drains.
-const DRAIN_SECONDS: u64 = 30;
-/// How long a client may take for the head of a request.
+/// The time that running requests have to finish once the server drains.
+const DRAIN_TIMEOUT_SECONDS: u64 = 30;
+/// The time that a client has to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection may take to close.
+/// The time that a connection has to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may lie idle between two requests; longer than the pools of common clients keep theirs.
-const KEEP_ALIVE: Duration = Duration::from_secs(75);
-/// The fewest and the most connections that a worker takes at a time.
-const FEWEST_CONNECTIONS: u64 = 512;
+/// The time that a connection may stay idle between two requests; longer than the connection pools of common clients keep theirs.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
+/// The bounds of the connections that a worker serves at a time.
+const MIN_CONNECTIONS: u64 = 512;
 const MAX_CONNECTIONS: u64 = 25_600;
 
 /// A running server.
@@ -64,51 +64,37 @@ pub struct Server {
     local: std::net::SocketAddr,
 }
 
-/// Serves the API on `listener`. To be called on a multi-threaded runtime; signals are the caller's business.
+/// Serves the API on `listener`. Must be called on a multi-threaded runtime; the caller handles signals.
 ///
 /// # Errors
-/// The listener's address cannot be read, or its workers cannot be started.
+/// The listener's address cannot be read, or its workers cannot start.
 pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::Result<Server> {
     let local = listener.local_addr()?;
-    let draining = Arc::<AtomicBool>::default();
-    let connections = services.connections.clone();
-    let api = Data::new(Api {
-        hosts: Hosts::new(&config.public_url, local, &config.extra_hosts),
-        public_url: config.public_url,
-        trusted_proxies: TrustedProxies::new(config.trusted_proxies, config.sandbox_addresses),
-        cors: Cors::new(&config.cors_origins),
-        rate: Rate::new(config.rate_limit.map(Quota::per_second), "this key calls too often"),
-        refused: AddressRate::new(
-            refused_tries(config.refused_limit),
-            "too many refused credentials came from this address",
-        ),
-        sign_ins: SignIns::new(),
-        classic_sessions: ClassicSessions::default(),
-        services: Arc::new(services),
-        draining: draining.clone(),
-    });
-    let per_worker = connections_per_worker(getrlimit(Resource::Nofile).current, config.workers);
-    let heads = Heads::new(per_worker * config.workers.max(1), api.trusted_proxies.clone());
+    let (workers, connections) = (config.workers, services.connections.clone());
+    let api = Data::new(build_api(config, services, local));
+    let draining = api.draining.clone();
+    let per_worker = connections_per_worker(getrlimit(Resource::Nofile).current, workers);
+    let heads = Heads::new(per_worker * workers.max(1), api.trusted_proxies.clone());
     let stopping = CancellationToken::new();
-    let stopped = stopping.clone();
+    let stop_signal = stopping.clone();
     let app = move || {
         let app = App::new()
             .app_data(api.clone())
             .configure(routes::all)
             .default_service(web::to(routes::unknown))
             .wrap(from_fn(middleware::outermost));
-        let stopped = stopped.clone();
+        let stop_signal = stop_signal.clone();
         let http = HttpService::build()
             .client_request_timeout(HEAD_TIMEOUT)
             .client_disconnect_timeout(CLOSE_TIMEOUT)
-            .keep_alive(KEEP_ALIVE)
-            // A caller that closes its half has gone: its place in a line is given up at once.
+            .keep_alive(KEEP_ALIVE_TIMEOUT)
+            // A client that closes its write half counts as disconnected: its waiter leaves the wait queue at once.
             .h1_allow_half_closed(false)
-            .graceful_shutdown_signal(move || stopped.clone().cancelled_owned())
+            .graceful_shutdown_signal(move || stop_signal.clone().cancelled_owned())
             .local_addr(local)
             .on_connect_ext(|connection: &Connection, extensions| {
                 extensions.insert(connection.backlog());
-                extensions.insert(connection.answering());
+                extensions.insert(connection.active_requests());
                 extensions.insert(connection.receipt());
                 relay::on_connect(connection.stream(), extensions);
             })
@@ -121,9 +107,9 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
         fn_service(accept).and_then(http)
     };
     let server = actix_server::Server::build()
-        .workers(config.workers)
+        .workers(workers)
         .max_concurrent_connections(per_worker)
-        .shutdown_timeout(DRAIN_SECONDS)
+        .shutdown_timeout(DRAIN_TIMEOUT_SECONDS)
         .disable_signals()
         .listen("casement", listener, app)?
         .run();
@@ -132,30 +118,49 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
     Ok(Server { handle, done, stopping, draining, connections, local })
 }
 
-fn refused_tries(in_a_second: NonZeroU32) -> Quota {
-    let at_once = in_a_second.get().saturating_mul(20);
-    Quota::per_second(in_a_second).allow_burst(NonZeroU32::new(at_once).unwrap_or(in_a_second))
+/// Builds the shared state of the server.
+fn build_api(config: Config, services: Services, local: std::net::SocketAddr) -> Api {
+    Api {
+        hosts: Hosts::new(&config.public_url, local, &config.extra_hosts),
+        public_url: config.public_url,
+        trusted_proxies: TrustedProxies::new(config.trusted_proxies, config.sandbox_addresses),
+        cors: Cors::new(&config.cors_origins),
+        rate: Rate::new(config.rate_limit.map(Quota::per_second), "this key calls too often"),
+        refused: AddressRate::new(
+            refused_credentials_quota(config.refused_limit),
+            "too many refused credentials came from this address",
+        ),
+        sign_ins: SignIns::new(),
+        classic_sessions: ClassicSessions::default(),
+        services: Arc::new(services),
+        draining: Arc::default(),
+    }
 }
 
-/// How many connections each worker takes: four fifths of the files that the process may have open, since the rest of the server
-/// needs some, too, and without any it could not even refuse. Clients beyond that wait in the listener's queue.
+fn refused_credentials_quota(per_second: NonZeroU32) -> Quota {
+    let burst = per_second.get().saturating_mul(20);
+    Quota::per_second(per_second).allow_burst(NonZeroU32::new(burst).unwrap_or(per_second))
+}
+
+/// Returns the connections that each worker serves: four fifths of the process's file limit, because the rest of the
+/// server needs descriptors too. Clients beyond that wait in the listener's backlog.
 fn connections_per_worker(open_files: Option<u64>, workers: usize) -> usize {
     let share = open_files.map_or(MAX_CONNECTIONS, |files| files / 10 * 8 / (workers.max(1) as u64));
-    usize::try_from(share.clamp(FEWEST_CONNECTIONS, MAX_CONNECTIONS)).unwrap_or(usize::MAX)
+    usize::try_from(share.clamp(MIN_CONNECTIONS, MAX_CONNECTIONS)).unwrap_or(usize::MAX)
 }
 
 impl Server {
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     #[must_use]
     pub fn local_addr(&self) -> std::net::SocketAddr {
         self.local
     }
 
-    /// Takes no new work, lets what runs finish for 30 s at most, ends every WebSocket as `drain`, and returns when
-    /// nothing is open any more. Callers in line are told by whoever wakes them; the sessions go on.
+    /// Stops accepting work, lets running requests finish for at most 30 s, closes every WebSocket with the reason `drain`, and returns
+    /// when no connection is open. Waiters are woken by the program that calls this; sessions continue.
     ///
     /// # Errors
-    /// The server had failed.
+    /// The server failed before.
     pub async fn drain(self) -> io::Result<()> {
         self.draining.store(true, Ordering::Relaxed);
         self.connections.drain();

@@ -1,6 +1,6 @@
 //! `…/logs`: logs of a session.
 
-use casement_domain::session_log::{FollowInput, LogLine};
+use casement_domain::session_log::{FollowLog, LogLine};
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -59,7 +59,7 @@ pub(crate) struct LogParams {
 
 async fn stream_logs(request: Request<ActiveSession>) -> Answer {
     let LogParams { source, path, supervisor_process, follow } = request.query()?;
-    let input = FollowInput { source, path, supervisor_process, follow };
-    let lines = request.services().session_logs.follow(request.session(), input).await?;
+    let log = FollowLog::parse(source.as_deref(), path, supervisor_process.as_deref(), follow.unwrap_or(true))?;
+    let lines = request.services().session_logs.follow(request.session(), log).await?;
     Ok(sse::answer(request, lines.map(|line| line.map(LogEvent::from))))
 }

@@ -1,4 +1,4 @@
-//! Server-sent events: one `data:` line of JSON each, a comment when nothing happened for a while.
+//! Server-sent events: one `data:` line of JSON per event, and a comment as keep-alive.
 
 use std::time::Duration;
 
@@ -9,51 +9,81 @@ use serde::Serialize;
 
 use crate::request::{Request, SessionCredential};
 
-/// After this much silence a comment tells both sides that the other is there.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
-pub(crate) const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+/// The time without an event after which a keep-alive comment is sent.
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+pub(crate) const KEEP_ALIVE_COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-/// The events as the body of an answer. It ends with them, with the first failure, which a comment tells, or with the session.
-pub(crate) fn answer<C: SessionCredential, T: Serialize>(
+/// Streams the events as the body of a response. The stream ends with the events, with the first error, which a comment states, or with
+/// the session.
+pub(crate) fn answer<C: SessionCredential, T: Serialize + 'static>(
     request: Request<C>,
     events: impl Stream<Item = Result<T, OperationError>> + 'static,
 ) -> HttpResponse {
     let (end, open) = request.into_open();
     let ended = Box::pin(async move { end.ended().await });
-    let frames = stream::unfold(Some((Box::pin(events), open)), |state| async move {
-        let (mut events, open) = state?;
-        match tokio::time::timeout(KEEP_ALIVE, events.next()).await {
-            Err(_) => Some((COMMENT, Some((events, open)))),
-            Ok(Some(Ok(event))) => Some((frame(&event), Some((events, open)))),
-            Ok(Some(Err(error))) => {
-                tracing::debug!(%error, "a stream of events ended");
-                Some((comment(&error), None))
-            }
-            Ok(None) => None,
-        }
+    let frames = until_error(events).map(move |event| {
+        // The connection counts as open while the stream exists.
+        let _open = &open;
+        event.map_or_else(
+            |error| {
+                tracing::debug!(%error, "an event stream ended with an error");
+                error_comment(&error)
+            },
+            |event| frame(&event),
+        )
     });
-    head().streaming(frames.take_until(ended).map(Ok::<_, actix_web::Error>))
+    response(keep_alive(frames, || KEEP_ALIVE_COMMENT).take_until(ended))
 }
 
-/// How the answer begins.
-pub(crate) fn head() -> HttpResponseBuilder {
+/// Responds with a stream of frames.
+pub(crate) fn response(frames: impl Stream<Item = Bytes> + 'static) -> HttpResponse {
+    head().streaming(frames.map(Ok::<_, actix_web::Error>))
+}
+
+/// Adds a keep-alive frame after each silent interval.
+pub(crate) fn keep_alive(
+    frames: impl Stream<Item = Bytes>,
+    keep_alive_frame: impl Fn() -> Bytes,
+) -> impl Stream<Item = Bytes> {
+    stream::unfold((Box::pin(frames), keep_alive_frame), |(mut frames, keep_alive_frame)| async move {
+        let frame = match tokio::time::timeout(KEEP_ALIVE_INTERVAL, frames.next()).await {
+            Ok(frame) => frame?,
+            Err(_) => keep_alive_frame(),
+        };
+        Some((frame, (frames, keep_alive_frame)))
+    })
+}
+
+/// Ends a stream after its first error.
+pub(crate) fn until_error<T, E>(items: impl Stream<Item = Result<T, E>>) -> impl Stream<Item = Result<T, E>> {
+    stream::unfold(Some(Box::pin(items)), |items| async move {
+        let mut items = items?;
+        let item = items.next().await?;
+        let rest = item.is_ok().then_some(items);
+        Some((item, rest))
+    })
+}
+
+/// Starts a response with the headers of an event stream.
+fn head() -> HttpResponseBuilder {
     let mut response = HttpResponse::Ok();
     response
         .content_type("text/event-stream")
         .insert_header((header::CACHE_CONTROL, "no-cache"))
-        // A proxy in between would else collect events before it passes them on.
+        // Disables response buffering in reverse proxies.
         .insert_header(("x-accel-buffering", "no"));
     response
 }
 
-/// Clients pass comments over; a person who looks finds why the stream ends.
-fn comment(error: &OperationError) -> Bytes {
+/// Formats the error as a comment. Clients ignore comments; a person who debugs can read why the stream ended.
+fn error_comment(error: &OperationError) -> Bytes {
     format!(": {}\n\n", error.to_string().replace(['\r', '\n'], " ")).into()
 }
 
+/// Formats one event.
 pub(crate) fn frame(event: &impl Serialize) -> Bytes {
     let mut text = b"data: ".to_vec();
-    // Our own types always have a JSON form, on one line.
+    // Serialization of our own types cannot fail, and yields one line.
     text.extend(serde_json::to_vec(event).unwrap_or_default());
     text.extend(b"\n\n");
     text.into()
@@ -63,16 +93,16 @@ pub(crate) fn frame(event: &impl Serialize) -> Bytes {
 mod tests {
     use casement_domain::session_operation::OperationError;
 
-    use super::{comment, frame};
+    use super::{error_comment, frame};
 
     #[test]
-    fn the_last_word_is_one_comment() {
-        let said = comment(&OperationError::State("it ended:\ndata: x".to_owned()));
-        assert_eq!(said, ": it ended: data: x\n\n");
+    fn an_error_is_sent_as_one_comment_line() {
+        let comment = error_comment(&OperationError::State("it ended:\ndata: x".to_owned()));
+        assert_eq!(comment, ": it ended: data: x\n\n");
     }
 
     #[test]
-    fn an_event_is_one_line_whatever_it_holds() {
+    fn an_event_is_one_line_whatever_its_content() {
         let text = String::from_utf8(frame(&"a\nb\r\u{2028}").to_vec()).expect("text");
         assert_eq!(text, "data: \"a\\nb\\r\u{2028}\"\n\n");
     }

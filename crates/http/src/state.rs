@@ -1,4 +1,4 @@
-//! What the server stands on, given by whoever starts it.
+//! Configuration and services of the server, supplied by the program that starts it.
 
 use std::{net::IpAddr, num::NonZeroU32, sync::Arc};
 
@@ -44,59 +44,61 @@ use crate::{
     webdriver::ClassicSessions,
 };
 
-/// How the server is reached.
+/// Settings of the HTTP server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What clients call it; stands in every URL of an answer. No path, query or fragment is taken from it.
+    /// The public base URL. Every URL in a response begins with it; its path, query and fragment are ignored.
     pub public_url: Url,
-    /// Further values of `Host` to answer to: a name alone, with any port, or `name:port`.
+    /// Additional accepted values of the `Host` header: a name alone, with any port, or `name:port`.
     pub extra_hosts: Vec<String>,
-    /// Networks of proxies in front, whose word on where a call came from is believed.
+    /// Networks of reverse proxies whose forwarding headers are trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// Addresses that connections from inside of sandboxes come from. They are no trusted proxy's, whatever network they are in.
+    /// Source addresses of connections from inside sandboxes. They are never trusted as proxies, whatever their network.
     pub sandbox_addresses: Vec<IpAddr>,
-    /// Sites whose pages may call the API.
+    /// Origins whose pages may call the API (CORS).
     pub cors_origins: Vec<Origin>,
-    /// How many calls one key may make in a second, and at once.
+    /// The calls that one API key may make per second, which is also the burst size. `None`: no limit.
     pub rate_limit: Option<NonZeroU32>,
-    /// How many credentials that are refused an address may show in a second, and twenty times as many at once.
+    /// The refused credentials that one address may send per second. The burst is twenty times as many.
     pub refused_limit: NonZeroU32,
-    /// Threads that serve connections; 2 to 4 are plenty, the work is elsewhere.
+    /// Threads that serve connections. 2 to 4 suffice, because most of the work happens elsewhere.
     pub workers: usize,
 }
 
-/// Finds the way into a session's browser.
+/// Creates connectors to the browsers of sessions.
 pub trait SessionConnector: Send + Sync {
-    /// The way into that browser. Whether it still runs shows when it is dialled.
-    fn of(&self, browser: BrowserId) -> Arc<dyn BrowserConnector>;
+    /// Returns the connector to that browser. Whether the browser still runs is known when it is dialled.
+    fn connector(&self, browser: BrowserId) -> Arc<dyn BrowserConnector>;
 }
 
-/// Whether the server can do its work.
+/// Reports whether the server can do its work.
 #[async_trait]
 pub trait Health: Send + Sync {
+    /// Checks the readiness of the server.
+    ///
     /// # Errors
-    /// What is not ready, for people.
+    /// What is not ready, as text for people.
     async fn ready(&self) -> Result<Readiness, String>;
 }
 
-/// How a server is that can do its work.
+/// The state of a server that can do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// All of it.
+    /// Every part works.
     Whole,
-    /// All but what can be missed: this, for people.
+    /// An optional part does not work. The text names it, for people.
     Degraded(&'static str),
 }
 
 /// The use cases and ports that requests reach.
 pub struct Services {
-    /// Who calls.
+    /// Authenticates API keys.
     pub api_keys: ApiKeys,
-    /// Keys, as an administrator sees them.
+    /// Creates, lists and revokes API keys.
     pub key_administration: KeyAdministration,
-    /// In which project.
+    /// Resolves the project of a call.
     pub access: Access,
-    /// Projects, and the limits.
+    /// Projects and their limits.
     pub projects: Projects,
     /// Sessions.
     pub sessions: Sessions,
@@ -104,13 +106,13 @@ pub struct Services {
     pub pools: Pools,
     /// Leases of pools.
     pub leases: Leases,
-    /// What was called, to be read.
+    /// Reads audit records.
     pub audit: AuditLogs,
-    /// What is called, to be written.
+    /// Writes audit records.
     pub trail: Arc<dyn AuditTrail>,
     /// Files of sessions.
     pub files: Files,
-    /// Mouse, keyboard and clipboard.
+    /// Mouse, keyboard and clipboard of sessions.
     pub computers: Computers,
     /// Auth connections.
     pub auth_connections: AuthConnections,
@@ -128,58 +130,66 @@ pub struct Services {
     pub proxies: Proxies,
     /// Extensions.
     pub extensions: Extensions,
-    /// Programs inside sessions.
+    /// Processes inside sessions.
     pub processes: Processes,
     /// Logs of sessions.
     pub session_logs: SessionLogs,
-    /// Requests through the browsers of sessions.
+    /// HTTP requests through the browsers of sessions.
     pub curl: Curl,
-    /// Recordings.
+    /// Recorded videos of sessions.
     pub replays: Replays,
-    /// Shows the displays of sessions that have one.
+    /// Frames of the displays of sessions that have one.
     pub displays: Arc<dyn LiveDisplay>,
-    /// Scripts.
+    /// Playwright scripts that run against sessions.
     pub scripts: Scripts,
-    /// What happened in sessions, to be read.
+    /// Reads telemetry events.
     pub telemetry: TelemetryEvents,
-    /// What happens in sessions, to be noted.
+    /// Records telemetry events.
     pub recorder: Arc<dyn Recorder>,
     /// Tokens in the URLs of sessions.
     pub tokens: SessionTokens,
-    /// Ways into sessions.
-    pub dial: Arc<dyn SessionConnector>,
+    /// Connects to the browsers of sessions.
+    pub session_connector: Arc<dyn SessionConnector>,
     /// The open connections; the same registry is the domain's port `Connections`.
     pub connections: ConnectionRegistry,
-    /// Whether the server can do its work.
+    /// Reports whether the server can do its work.
     pub health: Arc<dyn Health>,
-    /// The text of `/metrics`.
+    /// Renders the text of `/metrics`.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    /// How it goes with the pools, for the pages.
+    /// The status of pools, for the web interface.
     pub pool_status: Arc<dyn PoolStatusSource>,
-    /// Chance, for the sessions of the pages.
+    /// The source of random secrets for sign-ins to the web interface.
     pub entropy: Arc<dyn Entropy>,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// How it passes.
+    /// The monotonic clock.
     pub monotonic: Arc<dyn MonotonicClock>,
-    /// Identifiers of requests.
+    /// The source of request ids.
     pub ids: Arc<dyn IdSource>,
-    /// Where work goes on whose caller has gone. Not a thread of this server: those end with it.
+    /// Runs work that must finish although its client has disconnected. It is not a thread of this server, because those
+    /// end with the server.
     pub runtime: tokio::runtime::Handle,
 }
 
-/// What every request reaches.
+/// The shared state that every request reaches.
 pub(crate) struct Api {
-    /// A call in flight may hold on to it; thousands wait at a time, so it is shared, not copied.
+    /// Shared, because thousands of waiting calls may hold it at a time.
     pub(crate) services: Arc<Services>,
     pub(crate) public_url: Url,
     pub(crate) hosts: Hosts,
     pub(crate) trusted_proxies: TrustedProxies,
     pub(crate) cors: Cors,
     pub(crate) rate: Rate<ApiKeyId>,
-    /// Credentials that were refused, by address.
+    /// The rate of refused credentials per address.
     pub(crate) refused: AddressRate,
     pub(crate) sign_ins: SignIns,
     pub(crate) classic_sessions: ClassicSessions,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Api {
+    /// Returns whether clients reach the server over HTTPS.
+    pub(crate) fn is_https(&self) -> bool {
+        self.public_url.scheme() == "https"
+    }
 }

@@ -1,4 +1,4 @@
-//! Answers that are made while they are sent, and end with the session they come from.
+//! Responses with a streamed body, which end when their session ends.
 
 use actix_web::{HttpResponse, HttpResponseBuilder, web::Bytes};
 use casement_domain::session_operation::OperationError;
@@ -9,8 +9,8 @@ use crate::{
     request::{Request, SessionCredential},
 };
 
-/// `content` as the body of an answer. It is asked for more only as fast as the caller takes it. What fails in the middle breaks the
-/// connection off, and so does the end of the session: a part is never taken for the whole.
+/// Streams `content` as the body of a response. Backpressure applies: content is read only as fast as the client reads. A failure or the
+/// end of the session aborts the connection, so that a client never takes a part for the whole.
 pub(crate) fn answer<C: SessionCredential>(
     mut response: HttpResponseBuilder,
     request: Request<C>,
@@ -25,9 +25,9 @@ pub(crate) fn answer<C: SessionCredential>(
             next = content.next() => next?.map_err(|error| error.to_string()),
             reason = &mut ended => Err(reason.as_str().to_owned()),
         };
-        let broken = next.is_err();
-        let part = next.map_err(|why| actix_web::Error::from(ApiError::internal(why)));
-        Some((part, (!broken).then_some((content, ended, open))))
+        let failed = next.is_err();
+        let part = next.map_err(|error| actix_web::Error::from(ApiError::internal(error)));
+        Some((part, (!failed).then_some((content, ended, open))))
     });
     response.streaming(parts)
 }

@@ -1,7 +1,7 @@
-//! Tokens of sessions: they stand in URLs, so whoever has the URL may use the session until it ends.
+//! Session tokens. They are part of URLs: a client that has the URL may use the session until it ends.
 //!
-//! A JSON Web Token with HS256 and a fixed header. There is no choice of algorithm to get wrong, so this is written
-//! out here: sixty lines instead of a library that would first have to be told what not to accept.
+//! The format is JSON Web Token with HS256 and a fixed header. One algorithm is accepted, so the code is here: a
+//! library would first have to be configured to refuse the others.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use casement_domain::SessionId;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use time::OffsetDateTime;
 
-/// The one header that is written and accepted: `{"alg":"HS256","typ":"JWT"}`.
+/// The only header that is written and accepted: `{"alg":"HS256","typ":"JWT"}`.
 const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
-/// Longer texts are no tokens of ours.
+/// Longer texts are refused.
 const MAX_BYTES: usize = 1024;
 
-/// What a token opens.
+/// The access that a token grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Permission {
-    /// Everything of the session.
+    /// Full access to the session.
     Drive,
-    /// Its live view with mouse and keyboard, and nothing else.
+    /// Its live view with input, and nothing else.
     Interact,
     /// Its live view, without input.
     View,
@@ -34,26 +34,26 @@ struct Claims {
     iat: i64,
 }
 
-/// The text is no token of ours.
+/// The text is not a valid session token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the token is not valid")]
 pub struct BadToken;
 
-/// Makes and checks tokens.
+/// Creates and verifies session tokens.
 #[derive(Clone)]
 pub struct SessionTokens {
     mac: Hmac<Sha256>,
 }
 
 impl SessionTokens {
-    /// `key` must be the same after a restart, or the URLs of running sessions open nothing any more.
+    /// Creates the codec. `key` must be the same after a restart, or the URLs of running sessions become invalid.
     #[must_use]
     pub fn new(key: &[u8; 32]) -> Self {
         let mac = Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of every length"));
         Self { mac }
     }
 
-    /// The token of a session. The same arguments give the same token.
+    /// Creates the token of a session. The same arguments give the same token.
     #[must_use]
     pub fn mint(&self, session: SessionId, permission: Permission, issued_at: OffsetDateTime) -> String {
         let claims = Claims { sub: session.to_string(), scp: permission, iat: issued_at.unix_timestamp() };
@@ -63,10 +63,10 @@ impl SessionTokens {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
     }
 
-    /// Whose token it is and what it opens. Whether the session still lives is not asked here.
+    /// Returns the session of a token and its permission. Whether the session is still active is not checked.
     ///
     /// # Errors
-    /// [`BadToken`].
+    /// [`BadToken`] if the format or the signature is wrong.
     pub fn verify(&self, token: &str) -> Result<(SessionId, Permission), BadToken> {
         if token.len() > MAX_BYTES {
             return Err(BadToken);
@@ -90,7 +90,7 @@ impl std::fmt::Debug for SessionTokens {
     }
 }
 
-/// `text` with the value of every `jwt` parameter taken out, for logs.
+/// Replaces the value of every `jwt` parameter in `text`, for logs.
 #[must_use]
 pub fn redact(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_its_session_with_its_permission() {
+    fn a_token_verifies_with_its_session_and_permission() {
         for permission in [Permission::Drive, Permission::Interact, Permission::View] {
             let token = tokens().mint(session_id(1), permission, NOON);
             assert_eq!(tokens().verify(&token), Ok((session_id(1), permission)));
@@ -124,19 +124,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_was_touched_is_refused_at_every_place() {
+    fn a_token_with_any_changed_byte_is_refused() {
         let token = tokens().mint(session_id(1), Permission::View, NOON);
         for at in 0..token.len() {
-            // The last bits of a base 64 text may mean nothing; the decoder refuses those, too.
-            let mut touched = token.clone().into_bytes();
-            touched[at] = if touched[at] == b'A' { b'B' } else { b'A' };
-            let touched = String::from_utf8(touched).expect("ASCII");
-            assert_eq!(tokens().verify(&touched), Err(BadToken), "{at}");
+            // The decoder also refuses unused trailing bits.
+            let mut changed = token.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).expect("ASCII");
+            assert_eq!(tokens().verify(&changed), Err(BadToken), "{at}");
         }
     }
 
     #[test]
-    fn other_keys_other_algorithms_and_nonsense_are_refused() {
+    fn other_keys_algorithms_and_malformed_tokens_are_refused() {
         let token = tokens().mint(session_id(1), Permission::Drive, NOON);
         assert_eq!(SessionTokens::new(&[8; 32]).verify(&token), Err(BadToken));
         let claims = token.split('.').nth(1).expect("claims");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redacted_text_holds_no_token() {
+    fn redacted_text_contains_no_token() {
         let token = tokens().mint(session_id(1), Permission::Drive, NOON);
         let text = format!("ws://h/vm/x/cdp?jwt={token}&a=b and /live/x?jwt={token}");
         assert_eq!(redact(&text), "ws://h/vm/x/cdp?jwt=…&a=b and /live/x?jwt=…");

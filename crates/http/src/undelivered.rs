@@ -1,4 +1,4 @@
-//! A session whose caller does not have it yet.
+//! Sessions whose response has not reached the caller yet.
 
 use actix_web::HttpResponse;
 use actix_web::body::MessageBody as _;
@@ -11,27 +11,27 @@ use crate::{
     state::Services,
 };
 
-/// A session on its way to its caller: dropped on the way, it is given back.
+/// A session whose response is not delivered yet. Dropped before delivery, it is returned to its pool.
 pub(crate) struct UndeliveredSession {
     session: Session,
-    give_back: Option<(Leases, Handle)>,
+    on_drop: Option<(Leases, Handle)>,
 }
 
 impl UndeliveredSession {
     pub(crate) fn new(session: Session, services: &Services) -> Self {
-        Self { session, give_back: Some((services.leases.clone(), services.runtime.clone())) }
+        Self { session, on_drop: Some((services.leases.clone(), services.runtime.clone())) }
     }
 
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The answer with it; a connection that ends before the answer has arrived at its client's machine gives it back, too.
+    /// Sends the response. The session is returned as well if the connection ends before the client's machine has the response.
     pub(crate) fn deliver(self, receipt: DeliveryReceipt, response: HttpResponse) -> HttpResponse {
         self.deliver_then(receipt, response, || {})
     }
 
-    /// The same. `then` runs when the answer has arrived, on the server's thread.
+    /// Sends the response as `deliver` does, and calls `then` on the server's thread after delivery.
     pub(crate) fn deliver_then(
         mut self,
         receipt: DeliveryReceipt,
@@ -39,12 +39,12 @@ impl UndeliveredSession {
         then: impl FnOnce() + Unpin + 'static,
     ) -> HttpResponse {
         let session = self.session.clone();
-        let Some((leases, runtime)) = self.give_back.take() else { return response };
+        let Some((leases, runtime)) = self.on_drop.take() else { return response };
         response
             .map_body(|_, body| {
                 let bytes = body.try_into_bytes().unwrap_or_default();
                 DeliveryReport::new(bytes, receipt, move |delivered| {
-                    if delivered { then() } else { give_back(session, leases, &runtime) }
+                    if delivered { then() } else { return_session(session, leases, &runtime) }
                 })
             })
             .map_into_boxed_body()
@@ -53,20 +53,20 @@ impl UndeliveredSession {
 
 impl Drop for UndeliveredSession {
     fn drop(&mut self) {
-        if let Some((leases, runtime)) = self.give_back.take() {
-            give_back(self.session.clone(), leases, &runtime);
+        if let Some((leases, runtime)) = self.on_drop.take() {
+            return_session(self.session.clone(), leases, &runtime);
         }
     }
 }
 
-fn give_back(session: Session, leases: Leases, runtime: &Handle) {
-    let ending = async move {
+fn return_session(session: Session, leases: Leases, runtime: &Handle) {
+    let task = async move {
         let undelivered = leases.undelivered(&session).await;
         let session = session.id;
         match undelivered {
-            Ok(()) => tracing::info!(%session, "given back: its caller was gone"),
-            Err(error) => tracing::warn!(%session, %error, "cannot be given back now; trying again"),
+            Ok(()) => tracing::info!(%session, "undelivered session returned"),
+            Err(error) => tracing::warn!(%session, %error, "an undelivered session cannot be returned now; retrying"),
         }
     };
-    runtime.spawn(ending.in_current_span());
+    runtime.spawn(task.in_current_span());
 }

@@ -16,9 +16,9 @@ use url::Url;
 use crate::{
     answer::Answer,
     body,
-    connections::Registered,
+    connections::Registration,
     error::{ApiError, Code},
-    fs::{MAX_UPLOAD, done},
+    fs::{MAX_UPLOAD, upload_response},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
     relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver},
     replay,
@@ -26,18 +26,18 @@ use crate::{
     session::Urls,
     telemetry::{Connection, Kind},
     token::Permission,
-    webdriver::{BidiRelay, ClassicAnswer, ClassicRequest, CommandKind, MAX_BODY, WebDriverSessionId, forward},
+    webdriver::{BidiRelay, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, WebDriverSessionId, forward},
 };
 
 /// What an open connection owns until it ends.
 struct Open {
     _activity: ActivityGuard,
-    _registered: Registered,
+    _registered: Registration,
 }
 
 /// What a connection to a session needs.
 struct ConnectionContext {
-    dial: std::sync::Arc<dyn BrowserConnector>,
+    connector: std::sync::Arc<dyn BrowserConnector>,
     webdriver_url: Url,
     view_url: String,
     permission: Permission,
@@ -60,11 +60,11 @@ impl ConnectionContext {
         let urls = Urls::new(&request.api().public_url, &request.services().tokens, session);
         let connection = kind.map(|kind| Connection::new(request.services(), session.id, kind));
         let observer = connection.map(|connection| Box::new(connection) as Box<dyn RelayObserver>);
-        let dial = request.services().dial.of(browser);
+        let connector = request.services().session_connector.connector(browser);
         let (webdriver_url, view_url) = (urls.webdriver().parse().map_err(ApiError::internal)?, urls.watching());
         let (http, payload, access) = request.into_parts();
         Ok(Self {
-            dial,
+            connector,
             webdriver_url,
             view_url,
             permission: access.permission,
@@ -77,7 +77,7 @@ impl ConnectionContext {
     }
 
     async fn relay(self, channel: Channel, path: String, client: &ClientHandshake) -> Answer {
-        let upstream = self.dial.dial(channel).await?;
+        let upstream = self.connector.dial(channel).await?;
         let Self { end, observer, guard, .. } = self;
         let relay = Relay { channel, path, end, limits: Limits::default(), observer, guard };
         Ok(relay.open(client, self.payload, upstream).await?)
@@ -88,7 +88,7 @@ impl ConnectionContext {
 pub(crate) async fn cdp(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
     let way = ConnectionContext::new(request, Some(Kind::Cdp))?;
-    let path = way.dial.cdp_path().await?;
+    let path = way.connector.cdp_path().await?;
     way.relay(Channel::Cdp, path, &client).await
 }
 
@@ -96,7 +96,7 @@ pub(crate) async fn cdp(request: Request<ActiveSession>) -> Answer {
 pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
     let way = ConnectionContext::new(request, Some(Kind::WebDriver))?;
-    let upstream = way.dial.dial(Channel::WebDriver).await?;
+    let upstream = way.connector.dial(Channel::WebDriver).await?;
     let relay = BidiRelay {
         webdriver_url: way.webdriver_url,
         end: way.end,
@@ -122,7 +122,7 @@ pub(crate) async fn classic(request: Result<Request<WebDriverClient>, ApiError>)
 
 async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer {
     let mut request = request?;
-    let body = body::read(&mut request.take_payload()?, MAX_BODY).await?;
+    let body = body::read(&mut request.take_payload()?, MAX_BODY_BYTES).await?;
     let path = request.http().uri().path();
     // The path as it was sent: what is encoded stays encoded.
     let tail = path.splitn(5, '/').nth(4).unwrap_or_default();
@@ -130,14 +130,14 @@ async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer 
     let kind = command.kind().clone();
     let (api, session) = (request.shared_api(), request.session().id);
     let way = ConnectionContext::new(request, None)?;
-    let upstream = way.dial.dial(Channel::WebDriver).await?;
-    let ClassicAnswer { response, made } = forward(command, upstream, &way.webdriver_url).await?;
+    let upstream = way.connector.dial(Channel::WebDriver).await?;
+    let ClassicResponse { response, created } = forward(command, upstream, &way.webdriver_url).await?;
     let (sessions, services) = (&api.classic_sessions, &api.services);
-    if let Some(id) = &made {
+    if let Some(id) = &created {
         let connection = Connection::new(services, session, Kind::WebDriver);
         // The signal of the browser that made it: another browser may have replaced that one by now.
         let open = (way.end.clone(), services.connections.register(session).1);
-        sessions.made(session, id.clone(), connection, open, &services.runtime);
+        sessions.created(session, id.clone(), connection, open, &services.runtime);
     }
     if let CommandKind::Within(id) | CommandKind::End(id) = &kind {
         sessions.answered(session, id);
@@ -171,7 +171,7 @@ pub(crate) async fn live_upload(mut request: Request<LiveOperator>) -> Answer {
     }
     let (content, rest) = request.body(MAX_UPLOAD)?;
     let file = stream::iter([Ok(Upload::File(path))]).chain(content.map_ok(Upload::Data)).boxed();
-    done(request.services().files.upload(request.session(), file).await, Some(rest)).await
+    upload_response(request.services().files.upload(request.session(), file).await, Some(rest)).await
 }
 
 /// `GET /live/{session_id}/socket`
@@ -193,7 +193,7 @@ pub(crate) async fn live_socket(request: Request<LiveViewer>) -> Answer {
         Permission::View => (Access::View, None),
     };
     let view = LiveView {
-        dial: way.dial,
+        connector: way.connector,
         access,
         may_act,
         display,

@@ -1,4 +1,4 @@
-//! What the HTTP layer promises, without a browser and without a database.
+//! Tests of the HTTP layer, without a browser and without a database.
 
 mod api;
 mod relay;

@@ -14,9 +14,9 @@ use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Regi
 use casement_domain::name::LabelName;
 use casement_domain::organization::Caps;
 use casement_domain::page::Page;
-use casement_domain::pool::{AcquireInput, Acquired, PoolInput};
+use casement_domain::pool::{AcquireRequest, Acquired, PoolRequest};
 use casement_domain::project::{Project, ProjectStatus};
-use casement_domain::session::{CreateSession, SessionFilter};
+use casement_domain::session::{SessionFilter, SessionRequest};
 use casement_domain::testing::{CountingIds, FixedClock, NOON};
 use casement_domain::{BrowserId, IdSource, OrganizationId, PoolId, ProjectId};
 use casement_memory::{Memory, Service, System};
@@ -114,7 +114,7 @@ pub(crate) async fn run() -> Result<Vec<String>, Failure> {
 }
 
 async fn on_demand(service: &Service, scope: &Scope, engine: &FakeEngine) -> Result<(), Failure> {
-    let request = CreateSession { headless: Some(true), name: Some("demo".to_owned()), ..CreateSession::default() };
+    let request = SessionRequest { headless: Some(true), name: Some("demo".to_owned()), ..SessionRequest::default() };
     let session = service.sessions.create(scope, request.clone()).await?;
     engine.say(format!("session demo is {}", session.state.as_str()));
     if let Err(refused) = service.sessions.create(scope, request).await {
@@ -130,7 +130,7 @@ async fn on_demand(service: &Service, scope: &Scope, engine: &FakeEngine) -> Res
 }
 
 async fn from_a_pool(service: &Service, scope: &Scope, engine: &FakeEngine) -> Result<(), Failure> {
-    let request = PoolInput { size: Some(2), name: Some("warm".to_owned()), ..PoolInput::default() };
+    let request = PoolRequest { size: Some(2), name: Some("warm".to_owned()), ..PoolRequest::default() };
     let (pool, _) = service.pools.create(scope, request).await?;
     engine.say("pool warm wants 2");
     fill(service, pool.id).await?;
@@ -161,7 +161,7 @@ async fn from_a_pool(service: &Service, scope: &Scope, engine: &FakeEngine) -> R
 }
 
 async fn acquire(service: &Service, scope: &Scope) -> Result<Acquired, Failure> {
-    Ok(service.leases.acquire(scope, "warm", AcquireInput::default()).await?)
+    Ok(service.leases.acquire(scope, "warm", AcquireRequest::default()).await?)
 }
 
 /// Observes the pool once and starts what it lacks. A server does so in a background job, woken by `PoolWake`.

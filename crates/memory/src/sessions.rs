@@ -6,7 +6,7 @@ use casement_domain::organization::CapacityRequest;
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
 use casement_domain::session::{
-    Created, EndReason, IdOrName, Session, SessionChanges, SessionFilter, SessionRepository, SessionState, StatusFilter,
+    Created, EndReason, IdOrName, Session, SessionFilter, SessionRepository, SessionState, SessionUpdate, StatusFilter,
 };
 use casement_domain::telemetry::Capture;
 use casement_domain::{
@@ -145,7 +145,7 @@ impl SessionRepository for Memory {
         Ok(page.cut(matching.skip(from).take(page.limit as usize + 1).cloned().collect()))
     }
 
-    async fn change(&self, id: SessionId, changes: &SessionChanges) -> Result<Option<Created>, StoreError> {
+    async fn change(&self, id: SessionId, changes: &SessionUpdate) -> Result<Option<Created>, StoreError> {
         let mut state = self.state();
         let Some(mut row) = state.sessions.get(&id).filter(|row| row.is_active()).cloned() else { return Ok(None) };
         row.name = changes.name.clone().unwrap_or(row.name);

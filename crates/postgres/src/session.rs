@@ -6,7 +6,7 @@ use casement_domain::organization::{CapacityRequest, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
 use casement_domain::session::{
-    Created, EndReason, IdOrName, PoolRef, Session, SessionChanges, SessionFilter, SessionRepository, SessionState,
+    Created, EndReason, IdOrName, PoolRef, Session, SessionFilter, SessionRepository, SessionState, SessionUpdate,
     StatusFilter, Tags,
 };
 use casement_domain::telemetry::Capture;
@@ -367,7 +367,7 @@ impl SessionRepository for PgSessions {
         self.database.fetch("session.list", work).await
     }
 
-    async fn change(&self, id: SessionId, changes: &SessionChanges) -> Result<Option<Created>, StoreError> {
+    async fn change(&self, id: SessionId, changes: &SessionUpdate) -> Result<Option<Created>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let name = changes.name.as_ref().map(|name| name.as_ref().map(|name| name.as_str().to_owned()));
             let changed = SessionChange { name, tags: changes.tags.as_ref().map(tags_value) };

@@ -47,11 +47,7 @@ pub(crate) async fn hold(sandbox: &Sandbox) -> io::Result<UnixStream> {
 }
 
 /// Sends an archive and waits until it is unpacked.
-pub(crate) async fn unpack(
-    stream: &mut UnixStream,
-    archive: File,
-    patience: Duration,
-) -> io::Result<Result<(), String>> {
+pub(crate) async fn unpack(stream: &mut UnixStream, archive: File, limit: Duration) -> io::Result<Result<(), String>> {
     let mut archive = tokio::fs::File::from_std(archive);
     let mut part = vec![0; CHUNK_BYTES];
     loop {
@@ -61,7 +57,7 @@ pub(crate) async fn unpack(
             break;
         }
     }
-    done(with_timeout(patience, next(stream)).await?)
+    done(with_timeout(limit, next(stream)).await?)
 }
 
 /// Reads a stream into a file, up to a limit.
@@ -69,7 +65,7 @@ pub(crate) async fn take(
     stream: &mut UnixStream,
     file: File,
     max_bytes: u64,
-    patience: Duration,
+    limit: Duration,
 ) -> io::Result<Result<File, String>> {
     let mut file = tokio::fs::File::from_std(file);
     let mut space = max_bytes;
@@ -86,7 +82,7 @@ pub(crate) async fn take(
             file.write_all(&part).await?;
         }
     };
-    if let Err(reason) = with_timeout(patience, taken).await? {
+    if let Err(reason) = with_timeout(limit, taken).await? {
         return Ok(Err(reason));
     }
     file.flush().await?;
@@ -97,7 +93,7 @@ pub(crate) async fn take(
 
 /// Runs a program to its end.
 pub(crate) async fn command(sandbox: &Sandbox, command: Command, sink: &mut dyn LineSink) -> io::Result<Exit> {
-    let patience = Duration::from_secs(command.seconds) + REQUEST_TIMEOUT;
+    let limit = Duration::from_secs(command.seconds) + REQUEST_TIMEOUT;
     let mut stream = ask(sandbox, &Request::Command(command)).await?;
     let ended = async {
         loop {
@@ -109,7 +105,7 @@ pub(crate) async fn command(sandbox: &Sandbox, command: Command, sink: &mut dyn 
             }
         }
     };
-    with_timeout(patience, ended).await
+    with_timeout(limit, ended).await
 }
 
 /// Returns the next answer that is no output; passes output on.
@@ -130,8 +126,8 @@ fn done(answer: Option<Answer>) -> io::Result<Result<(), String>> {
     }
 }
 
-async fn with_timeout<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(patience, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+async fn with_timeout<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(limit, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 fn broken() -> io::Error {

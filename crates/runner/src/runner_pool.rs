@@ -64,12 +64,12 @@ impl AppRunnerPool {
     /// If sandboxes are impossible, or a directory cannot be created.
     pub fn new(
         config: AppRunnerConfig,
-        workshop: &AppBuilder,
+        app_builder: &AppBuilder,
         egress: Arc<dyn AppEgressPort>,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
     ) -> Result<Self, AppRunnerSetupError> {
-        let artifacts = Arc::clone(workshop.artifacts());
+        let artifacts = Arc::clone(app_builder.artifacts());
         let path = config.data_dir.join("calls");
         let call_records =
             CallRecords::new(path.clone()).map_err(|source| AppRunnerSetupError::Directory { path, source })?;

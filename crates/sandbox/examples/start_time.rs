@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::task::JoinSet;
 
-fn spec(id: &str, egress_dir: PathBuf, told: OwnedFd) -> Spec {
+fn spec(id: &str, egress_dir: PathBuf, started: OwnedFd) -> Spec {
     Spec {
         id: id.to_owned(),
         program: "/usr/bin/dash".into(),
@@ -19,7 +19,7 @@ fn spec(id: &str, egress_dir: PathBuf, told: OwnedFd) -> Spec {
         env: Vec::new(),
         files: Vec::new(),
         sockets: 0,
-        listeners: vec![told],
+        listeners: vec![started],
         egress_dir,
         network: None,
         read_only: Vec::new(),
@@ -31,11 +31,12 @@ fn spec(id: &str, egress_dir: PathBuf, told: OwnedFd) -> Spec {
     }
 }
 
-/// Starts one; gives when that returned and when the program inside had said its first word.
+/// Starts a sandbox; returns the time until the start returned, and the time until the program inside wrote its first
+/// word.
 async fn start(host: Host, place: PathBuf, id: String) -> anyhow::Result<(Duration, Duration)> {
-    let (word, told) = std::io::pipe()?;
+    let (word, started) = std::io::pipe()?;
     let begun = Instant::now();
-    host.start(spec(&id, place.join(format!("egress-{id}")), told.into())).await?;
+    host.start(spec(&id, place.join(format!("egress-{id}")), started.into())).await?;
     let returned = begun.elapsed();
     pipe::Receiver::from_owned_fd(word.into())?.read_u8().await?;
     Ok((returned, begun.elapsed()))

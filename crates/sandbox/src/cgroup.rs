@@ -1,4 +1,4 @@
-//! Control groups: the memory, the number of processes and the share of the processors of one sandbox, where the host lets us limit them.
+//! Control groups: limits of memory, processes and processor time for one sandbox, where the host allows them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,24 +17,24 @@ use crate::error::{Step, StepError};
 use crate::process::Identity;
 use crate::record::MemoryLimit;
 
-/// The directory that holds the groups of all sandboxes.
-const OURS: &str = "casement";
-/// Below a group of version 2 that was delegated to us: where we go ourselves. The name that `casement doctor` proposes for
+/// The directory that contains the groups of all sandboxes.
+const ROOT_GROUP: &str = "casement";
+/// The group of the server itself, below a delegated group of version 2. `casement doctor` proposes this name for
 /// systemd's `DelegateSubgroup=`.
-const ASIDE: &str = "server";
-/// Below a sandbox's group of version 2: where its processes are.
-const INSIDE: &str = "inside";
-/// What the name of a trial's group begins with; the number of its process follows.
-const TRIAL: &str = "trial-";
-/// What all sandboxes together weigh where they and others want the same processors, among each other they weigh the same. This is what
-/// a program has that is nice by 5: a third of what another one gets. In the units of the two versions, whose defaults are 1024 and 100.
+const SERVER_GROUP: &str = "server";
+/// The group of a sandbox's processes, below the sandbox's group of version 2.
+const PROCESS_GROUP: &str = "inside";
+/// The prefix of the group of a trial; the process id of the trial follows.
+const TRIAL_PREFIX: &str = "trial-";
+/// The processor weight of all sandboxes together; among each other they have equal weights. It equals a nice value
+/// of 5: a third of the share of other programs. In the units of the two versions, whose defaults are 1024 and 100.
 const SHARES_V1: &str = "335";
 const WEIGHT_V2: &str = "33";
-/// How long the group of a trial may take to go, and how often processes that fork are gathered.
+/// The timeout for the removal of a trial's group and for moving processes that fork.
 const TIMEOUT: Duration = Duration::from_secs(1);
 const GATHERINGS: usize = 16;
 
-/// Where this host lets us make groups.
+/// The places where this host allows groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Controllers {
     v2: Option<PathBuf>,
@@ -43,13 +43,14 @@ pub(crate) struct Controllers {
     v1_cpu: Option<PathBuf>,
 }
 
-/// The groups of one sandbox. They may not have been made yet, or be gone.
+/// The groups of one sandbox. They may not exist yet, or not any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cgroups {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
-    /// Version 2: the group below `memory` that holds the processes. A program inside can make its own group the root of what
-    /// it mounts; where server and sandbox share a user it could then lift a limit that stood there. Those above it cannot be seen.
+    /// Version 2: the group below `memory` that contains the processes. A program inside can mount its own group as
+    /// the root of a hierarchy and, where server and sandbox share a user, lift a limit that is set there. Groups
+    /// above it are not visible to it.
     #[serde(default)]
     inside: Option<PathBuf>,
     #[serde(default)]
@@ -57,7 +58,7 @@ pub(crate) struct Cgroups {
 }
 
 impl Controllers {
-    /// Looks for a place where groups can be made, and makes the directory that will hold them.
+    /// Finds a place where groups can be created, and creates the directory that contains them.
     pub(crate) fn find() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
@@ -66,7 +67,7 @@ impl Controllers {
         let v2 = mounts.iter().filter(|m| m.kind == "cgroup2").find_map(|m| find_v2(&m.at, own?));
         let v1 = |controller: &str| {
             let mount = mounts.iter().find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == controller))?;
-            let ours = mount.at.join(OURS);
+            let ours = mount.at.join(ROOT_GROUP);
             make(&ours).ok().filter(|()| may_write(&ours)).map(|()| ours)
         };
         match v2 {
@@ -75,29 +76,30 @@ impl Controllers {
                 let v1_cpu = v1("cpu").filter(|ours| fs::write(ours.join("cpu.shares"), SHARES_V1).is_ok());
                 let limits = Self { v1_memory: v1("memory"), v1_pids: v1("pids"), ..Self::default() };
                 let all = Self { v1_cpu, ..limits.clone() };
-                all.tried().or_else(|| limits.tried()).unwrap_or_default()
+                all.usable().or_else(|| limits.usable()).unwrap_or_default()
             }
         }
     }
 
-    /// These, if a process can be put in a group that is made here. Whether a directory may be written does not tell: to move a
-    /// process takes rights over the group above its old and its new one, too, and both must be in our namespace.
-    fn tried(self) -> Option<Self> {
-        self.tidy();
+    /// Returns these places if a process can be moved into a group created there. A writable directory is not enough:
+    /// moving a process needs rights over the common ancestor of its old and its new group, and both must be in this
+    /// namespace.
+    fn usable(self) -> Option<Self> {
+        self.remove_stale();
         let mut process = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().ok()?;
         let pid = process.id();
-        let groups = self.plan(&format!("{TRIAL}{pid}"));
-        let tried = groups.make(self.memory(), 64 << 20, 16).and_then(|()| groups.join(pid as i32));
+        let groups = self.plan(&format!("{TRIAL_PREFIX}{pid}"));
+        let usable = groups.make(self.memory(), 64 << 20, 16).and_then(|()| groups.join(pid as i32));
         process.kill().and_then(|()| process.wait()).ok();
         let removed = groups.remove_until(Instant::now() + TIMEOUT);
-        (tried.is_ok() && matches!(removed, Ok(true))).then_some(self)
+        (usable.is_ok() && matches!(removed, Ok(true))).then_some(self)
     }
 
-    /// Removes the groups of trials whose process is no more: whoever tried was killed before he had done so.
-    fn tidy(&self) {
-        let pids = self.left_over(TRIAL).into_iter().filter_map(|pid| pid.parse::<i32>().ok());
+    /// Removes the groups of trials whose process no longer exists because it was killed.
+    fn remove_stale(&self) {
+        let pids = self.existing(TRIAL_PREFIX).into_iter().filter_map(|pid| pid.parse::<i32>().ok());
         let over = pids.filter(|pid| matches!(Identity::of(*pid), Ok(None)));
-        over.for_each(|pid| drop(self.plan(&format!("{TRIAL}{pid}")).remove()));
+        over.for_each(|pid| drop(self.plan(&format!("{TRIAL_PREFIX}{pid}")).remove()));
     }
 
     pub(crate) fn memory(&self) -> MemoryLimit {
@@ -108,19 +110,19 @@ impl Controllers {
         }
     }
 
-    /// Whether no sandbox can take more of the processors than another one that wants them.
+    /// Returns whether no sandbox can take more processor time than another one that needs it.
     pub(crate) fn share_processors(&self) -> bool {
         let weighs = |base: &PathBuf| base.join("cpu.weight").exists();
         self.v1_cpu.is_some() || self.v2.as_ref().is_some_and(weighs)
     }
 
-    /// The groups that the sandbox of this name shall have.
+    /// Returns the groups for the sandbox of this name.
     pub(crate) fn plan(&self, name: &str) -> Cgroups {
         let below = |base: &Option<PathBuf>| base.as_ref().map(|base| base.join(name));
         match &self.v2 {
             Some(base) => {
                 let group = base.join(name);
-                Cgroups { inside: Some(group.join(INSIDE)), memory: Some(group), ..Cgroups::default() }
+                Cgroups { inside: Some(group.join(PROCESS_GROUP)), memory: Some(group), ..Cgroups::default() }
             }
             None => Cgroups {
                 memory: below(&self.v1_memory),
@@ -131,8 +133,8 @@ impl Controllers {
         }
     }
 
-    /// The groups that are there and whose name begins with `prefix`, by the rest of their name.
-    pub(crate) fn left_over(&self, prefix: &str) -> HashSet<String> {
+    /// Returns the existing groups whose name begins with `prefix`, by the rest of their name.
+    pub(crate) fn existing(&self, prefix: &str) -> HashSet<String> {
         let bases = [&self.v2, &self.v1_memory, &self.v1_pids, &self.v1_cpu].into_iter().flatten();
         let entries = bases.filter_map(|base| fs::read_dir(base).ok()).flatten().flatten();
         entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix(prefix)?.to_owned())).collect()
@@ -140,7 +142,7 @@ impl Controllers {
 }
 
 impl Cgroups {
-    /// Makes the groups with their limits.
+    /// Creates the groups with their limits.
     pub(crate) fn make(&self, kind: MemoryLimit, memory_bytes: u64, max_processes: u32) -> Result<(), StepError> {
         if let Some(group) = &self.memory {
             make(group)?;
@@ -149,7 +151,8 @@ impl Cgroups {
                     write(&group.join("memory.max"), &memory_bytes.to_string())?;
                     write_if_there(&group.join("memory.swap.max"), "0")?;
                     write_if_there(&group.join("pids.max"), &max_processes.to_string())?;
-                    // No more than the one for the processes: what a program inside made would be in the way of the removal.
+                    // Allows only the group of the processes: groups made by a program inside would prevent the
+                    // removal.
                     write_if_there(&group.join("cgroup.max.descendants"), "1")?;
                 }
                 MemoryLimit::CgroupV1 | MemoryLimit::None => {
@@ -165,14 +168,14 @@ impl Cgroups {
         [&self.inside, &self.cpu].into_iter().flatten().try_for_each(|group| make(group))
     }
 
-    /// Puts a process in. Its later children are born in.
+    /// Moves a process into the groups. Its later children start in them.
     pub(crate) fn join(&self, pid: i32) -> Result<(), StepError> {
         let limits = self.memory.iter().filter(|_| self.inside.is_none());
         let mut groups = self.inside.iter().chain(limits).chain(&self.pids).chain(&self.cpu);
         groups.try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
     }
 
-    /// The processes in the groups now.
+    /// Returns the processes in the groups.
     pub(crate) fn pids(&self) -> io::Result<HashSet<i32>> {
         let mut pids = HashSet::new();
         for group in self.each() {
@@ -185,7 +188,7 @@ impl Cgroups {
         Ok(pids)
     }
 
-    /// Whether the kernel has killed a process of the group because its memory was full.
+    /// Returns whether the kernel has killed a process of the group because its memory was full.
     pub(crate) fn has_oom_kill(&self) -> bool {
         let Some(group) = &self.memory else { return false };
         let texts = ["memory.events", "memory.oom_control"].map(|name| fs::read_to_string(group.join(name)));
@@ -193,12 +196,13 @@ impl Cgroups {
         lines.any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
     }
 
-    /// The name of the group that limits the memory.
+    /// Returns the name of the group that limits the memory.
     pub(crate) fn memory_name(&self) -> Option<&str> {
         self.memory.as_deref()?.file_name()?.to_str()
     }
 
-    /// A descriptor that becomes readable when the memory is full; to be read then. `None` without a limit.
+    /// Returns a descriptor that becomes readable when the memory is full, and must be read then; `None` without a
+    /// limit.
     pub(crate) fn memory_full(&self) -> io::Result<Option<OwnedFd>> {
         let Some(group) = &self.memory else { return Ok(None) };
         let events = group.join("memory.events");
@@ -214,7 +218,8 @@ impl Cgroups {
         Ok(Some(eventfd))
     }
 
-    /// Removes the groups, which must be empty. Gone already is fine; `Ok(false)`: the kernel still holds one.
+    /// Removes the groups, which must be empty. Missing groups are no error. Returns `false` if the kernel still
+    /// holds one.
     pub(crate) fn remove(&self) -> Result<bool, StepError> {
         for group in self.each() {
             match fs::remove_dir(group) {
@@ -227,19 +232,19 @@ impl Cgroups {
         Ok(true)
     }
 
-    /// The same until a moment that may be waited for.
+    /// Removes the groups, retrying until the deadline.
     pub(crate) fn remove_until(&self, deadline: Instant) -> Result<bool, StepError> {
         while !self.remove()? {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
-            // The kernel takes a moment to let go of a group whose last process has just ended, and tells nobody.
+            // The kernel releases a group shortly after its last process has ended, without a notification.
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(true)
     }
 
-    /// Those below before those above.
+    /// Returns the groups, children before parents.
     fn each(&self) -> impl Iterator<Item = &PathBuf> {
         self.inside.iter().chain(&self.memory).chain(&self.pids).chain(&self.cpu)
     }
@@ -262,52 +267,53 @@ impl Mount {
     }
 }
 
-/// The nearest group above us (or ours) in which we may make groups with a memory limit.
+/// Finds the nearest group at or above this process's own in which groups with a memory limit can be created.
 fn find_v2(mount: &Path, own: &str) -> Option<PathBuf> {
     let own = mount.join(own);
     let above = own.ancestors().take_while(|group| group.starts_with(mount)).find_map(usable_v2);
-    // A service that systemd delegates a group to is put in that group itself (before version 254 always), and so is the
-    // first process of a container.
-    above.or_else(|| step_aside(&own).and_then(|()| usable_v2(&own)))
+    // systemd puts a service into the very group that it delegates to it (before version 254 always), and container
+    // runtimes do so with the first process.
+    above.or_else(|| move_to_child_group(&own).and_then(|()| usable_v2(&own)))
 }
 
 fn usable_v2(group: &Path) -> Option<PathBuf> {
-    // A group that holds processes itself cannot hand controllers down; the write then fails and the next one up is tried.
-    hands_down(group)?;
-    let ours = group.join(OURS);
+    // A group that contains processes cannot delegate controllers; the write then fails and the next group above is
+    // usable.
+    enable_controllers(group)?;
+    let ours = group.join(ROOT_GROUP);
     make(&ours).ok()?;
     write_if_there(&ours.join("cpu.weight"), WEIGHT_V2).ok()?;
-    hands_down(&ours)?;
+    enable_controllers(&ours)?;
     let found = Controllers { v2: Some(ours), ..Controllers::default() };
-    found.tried()?.v2
+    found.usable()?.v2
 }
 
-/// Moves every process of our own group to one below, so that ours can hand controllers down. Only if the group is ours to
-/// arrange: it was delegated, or nobody else is in it.
-fn step_aside(own: &Path) -> Option<()> {
+/// Moves all processes of this process's group into a child group, so that the group can delegate controllers. Done
+/// only if the group was delegated to this process or contains no other.
+fn move_to_child_group(own: &Path) -> Option<()> {
     if !is_delegated(own) && processes(own) != [std::process::id()] {
         return None;
     }
-    let aside = own.join(ASIDE);
+    let aside = own.join(SERVER_GROUP);
     make(&aside).ok()?;
     for _ in 0..GATHERINGS {
         let here = processes(own);
         if here.is_empty() {
             return Some(());
         }
-        // One that has ended meanwhile is no more in the way.
+        // A process that has ended meanwhile is no obstacle.
         here.iter().for_each(|pid| drop(fs::write(aside.join("cgroup.procs"), pid.to_string())));
     }
     None
 }
 
-/// Whether systemd has marked it as one that it leaves to whoever runs in it.
+/// Returns whether systemd has marked the group as delegated.
 fn is_delegated(group: &Path) -> bool {
     let mut value = [0; 8];
     rustix::fs::getxattr(group, "user.delegate", &mut value).is_ok_and(|length| value[..length] == *b"1")
 }
 
-/// Whether it says that a group is not there, or was removed while its file was open.
+/// Returns whether the error means that a group does not exist, or was removed while its file was open.
 fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NODEV))
 }
@@ -317,21 +323,22 @@ fn processes(group: &Path) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Sees to it that the groups below have a memory controller, and a weight for the processors if that can be had.
-fn hands_down(group: &Path) -> Option<()> {
+/// Enables the memory controller for child groups, and the processor weight where that is possible.
+fn enable_controllers(group: &Path) -> Option<()> {
     let control = group.join("cgroup.subtree_control");
     let has_memory = || fs::read_to_string(&control).is_ok_and(|text| text.split_whitespace().any(|c| c == "memory"));
     if !has_memory() {
         fs::write(&control, "+memory").ok()?;
     }
-    // Processes are limited inside too, and sandboxes are nice, so that a host without these controllers will do.
+    // Process limits are also set inside, and sandboxes have a nice value, so a host without these controllers
+    // suffices.
     for controller in ["+pids", "+cpu"] {
         fs::write(&control, controller).ok();
     }
     has_memory().then_some(())
 }
 
-/// Whether groups may be made in it: it may be there already, made by another user.
+/// Returns whether groups can be created in the directory, which another user may have created.
 fn may_write(dir: &Path) -> bool {
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
 }
@@ -399,7 +406,7 @@ mod tests {
             (joined, read("memory/a/memory.limit_in_bytes").as_str()),
             (["42", "42", "42"].map(Into::into), "4096")
         );
-        assert_eq!(host.left_over(""), ["a".to_owned()].into());
+        assert_eq!(host.existing(""), ["a".to_owned()].into());
         Ok(())
     }
 
@@ -422,11 +429,11 @@ mod tests {
         over.wait()?;
         let [over, goes_on] = [over.id(), std::process::id()].map(|pid| format!("trial-{pid}"));
         for name in [over.as_str(), &goes_on, "trial-and-error", "0123456789abcdef-a"] {
-            fs::create_dir_all(base.path().join(name).join(INSIDE))?;
+            fs::create_dir_all(base.path().join(name).join(PROCESS_GROUP))?;
         }
-        host.tidy();
+        host.remove_stale();
         assert!(!base.path().join(&over).exists());
-        assert_eq!(host.left_over(""), [goes_on, "trial-and-error".to_owned(), "0123456789abcdef-a".to_owned()].into());
+        assert_eq!(host.existing(""), [goes_on, "trial-and-error".to_owned(), "0123456789abcdef-a".to_owned()].into());
         Ok(())
     }
 
@@ -434,8 +441,8 @@ mod tests {
     fn processes_of_others_are_not_moved_out_of_a_group_that_is_not_ours() -> anyhow::Result<()> {
         let own = tempfile::tempdir()?;
         fs::write(own.path().join("cgroup.procs"), format!("1\n{}\n", std::process::id()))?;
-        assert_eq!(step_aside(own.path()), None);
-        assert!(!own.path().join(ASIDE).exists());
+        assert_eq!(move_to_child_group(own.path()), None);
+        assert!(!own.path().join(SERVER_GROUP).exists());
         Ok(())
     }
 
@@ -443,7 +450,7 @@ mod tests {
     fn a_place_that_takes_no_process_is_not_used() -> anyhow::Result<()> {
         let base = tempfile::tempdir()?;
         let host = Controllers { v2: Some(base.path().join("gone")), ..Controllers::default() };
-        assert!(host.tried().is_none());
+        assert!(host.usable().is_none());
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What a host gives and what it lacks, for a person to read.
+//! Checks what a host provides and what it lacks, with results for people.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -17,21 +17,21 @@ const NAMESPACES: &str = "allow unprivileged user namespaces: sysctl kernel.unpr
     user.max_user_namespaces=10000 kernel.apparmor_restrict_unprivileged_userns=0 (those of them that exist); in a \
     container, allow the system calls clone, unshare and mount for it";
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What was looked at.
+    /// The subject of the check.
     pub name: &'static str,
-    /// Whether it is as it must be.
+    /// Whether the requirement is met.
     pub ok: bool,
     /// What was found.
     pub detail: String,
-    /// What to do about it, where something can be done.
+    /// What to do about a problem, where something can be done.
     pub remedy: Option<String>,
 }
 
 impl Check {
-    /// What was found, or why it is not as it must be and what to do about that.
+    /// Returns a successful check, or a failed one with its reason and remedy.
     #[must_use]
     pub fn new(name: &'static str, found: Result<String, String>, remedy: &str) -> Self {
         let ok = found.is_ok();
@@ -41,7 +41,7 @@ impl Check {
 }
 
 impl Host {
-    /// Looks at everything that a sandbox needs of this host.
+    /// Checks everything that a sandbox needs of this host.
     pub async fn checks(&self) -> Vec<Check> {
         let config = self.config();
         let util_linux = "install the package util-linux";
@@ -62,7 +62,8 @@ impl Host {
         checks
     }
 
-    /// Runs a program in a sandbox's namespaces, in a network that was made by these words if there are any, without a sandbox's directory.
+    /// Runs a program in a sandbox's namespaces without a sandbox's directory; in a network created by the words of
+    /// `network`, if there are any.
     async fn inside(&self, network: &[&str], program: &[&str]) -> Result<String, String> {
         let user = self.as_root().then_some(self.config().uid_base);
         let mut command = self.starter(user);
@@ -126,17 +127,17 @@ impl Host {
     }
 }
 
-/// Whether a line of `/etc/subuid` (`name:first:count`) gives away a part of the range.
+/// Returns whether a line of `/etc/subuid` (`name:first:count`) assigns a part of the range.
 fn overlaps(line: &str, first: u32, last: u32) -> bool {
     let mut fields = line.split(':').skip(1).map(|field| field.trim().parse::<u64>());
     let (Some(Ok(start)), Some(Ok(count))) = (fields.next(), fields.next()) else { return false };
     count > 0 && start <= u64::from(last) && start + count > u64::from(first)
 }
 
-/// What a program of this host says of its version.
+/// Returns the version that a program of this host prints.
 ///
 /// # Errors
-/// Why it says nothing; it has ten seconds for it.
+/// The reason why there is no version. The program has ten seconds.
 pub async fn version(program: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command.arg("--version");

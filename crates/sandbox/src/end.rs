@@ -1,4 +1,4 @@
-//! Ending: whatever is left of a sandbox, whole or half started, is found and removed.
+//! Ends sandboxes: finds and removes all remains of one, whether its start was completed or not.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,10 +18,10 @@ use crate::process::{self, Identity};
 use crate::record::Record;
 use crate::uid;
 
-/// How long killed processes may take to go. The kernel takes back a browser's memory in well under a second.
+/// The timeout for killed processes to end. The kernel frees a browser's memory in well under a second.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many processes are dealt with at one time: each takes a descriptor.
+/// The processes handled at the same time: each takes a descriptor.
 const MAX_PARALLEL: usize = 64;
 
 impl Host {
@@ -31,7 +31,7 @@ impl Host {
         let record = Record::read(&dir)?;
         let planned = self.controllers().plan(&format!("{}{id}", self.group_prefix()));
         let mut groups = vec![planned];
-        // A host whose control groups have changed since: both places.
+        // The control groups of the host may have changed since the start, so both places are cleaned.
         groups.extend(record.iter().map(|record| record.cgroups.clone()));
         groups.dedup();
         let uids = if self.as_root() { uid::claimed_for(&dir)? } else { Vec::new() };
@@ -45,16 +45,16 @@ impl Host {
         }
         remove(&dir)?;
         if record.as_ref().is_none_or(|record| record.processes.is_none()) {
-            // A process has no command line for the instant in which it becomes bubblewrap, and is overlooked then. Either
-            // it finds no program to bind any more and gives up, or it had bound it and is found now.
+            // A process has no command line for the instant in which it becomes bubblewrap, and is missed then.
+            // Either it finds no program to bind and gives up, or it had bound it and is found by this second pass.
             kill()?;
         }
-        // Last: a claim is what leads from a user to its sandbox.
+        // Claims are released last, because they lead from a user to its sandbox.
         uids.into_iter().for_each(|user| uid::release(user, &dir));
         Ok(())
     }
 
-    /// Kills what is left until nothing is.
+    /// Kills processes until none is left.
     fn kill_all(
         &self,
         id: &str,
@@ -65,7 +65,7 @@ impl Host {
         deadline: Instant,
     ) -> Result<(), EndError> {
         loop {
-            let left = self.left(dir, record, groups, uids).step("look for processes of", dir)?;
+            let left = self.remaining(dir, record, groups, uids).step("look for processes of", dir)?;
             if left.is_empty() {
                 return Ok(());
             }
@@ -81,20 +81,26 @@ impl Host {
         }
     }
 
-    /// Handles on some of the processes that are left, on none only if there are none.
-    fn left(&self, dir: &Path, record: Option<&Record>, groups: &[Cgroups], uids: &[u32]) -> io::Result<Vec<OwnedFd>> {
-        // With the first of them the kernel ends all others inside at once, so that few are left to be looked for.
+    /// Returns handles on some of the remaining processes; on none only if none remain.
+    fn remaining(
+        &self,
+        dir: &Path,
+        record: Option<&Record>,
+        groups: &[Cgroups],
+        uids: &[u32],
+    ) -> io::Result<Vec<OwnedFd>> {
+        // When the first of them is killed, the kernel ends all others inside, so few are left to be searched for.
         let known = handles(known(record)?)?;
         if !known.is_empty() {
             return Ok(known);
         }
         let members = members(|| groups.iter().map(Cgroups::pids).try_fold(HashSet::new(), union))?;
-        // Those that have not become a part of it yet, and the proof that there are none.
-        if members.is_empty() { handles(self.strays(dir, uids)?) } else { Ok(members) }
+        // Processes that have not joined the sandbox yet, and the proof that there are none.
+        if members.is_empty() { handles(self.unlisted_processes(dir, uids)?) } else { Ok(members) }
     }
 
-    /// Every living process of the machine that belongs to the sandbox, by its user or by how it was started.
-    fn strays(&self, dir: &Path, uids: &[u32]) -> io::Result<Vec<Identity>> {
+    /// Returns every living process of the machine that belongs to the sandbox, by its user or by how it was started.
+    fn unlisted_processes(&self, dir: &Path, uids: &[u32]) -> io::Result<Vec<Identity>> {
         let (config, program) = (self.config(), dir.join("program"));
         let starters = [Path::new(SETSID), &config.setpriv, Path::new(UNSHARE), &program, &config.bwrap];
         let (starters, marker) = (starters.map(layout::bytes), layout::bytes(&program));
@@ -107,13 +113,13 @@ impl Host {
     }
 }
 
-/// The processes that were written down, the first one inside first: with it the kernel ends all others at once.
+/// Returns the recorded processes, the first one inside first: when it ends, the kernel ends all others.
 fn known(record: Option<&Record>) -> io::Result<Vec<Identity>> {
     let live = record.map(Record::live_processes).transpose()?.flatten();
     Ok(live.into_iter().flat_map(|both| [both.init, both.monitor]).collect())
 }
 
-/// Handles on those that live, or on some of them if they are many.
+/// Returns handles on the living processes, or on some of them if they are many.
 fn handles(processes: Vec<Identity>) -> io::Result<Vec<OwnedFd>> {
     processes.into_iter().filter_map(|one| living(one).transpose()).take(MAX_PARALLEL).collect()
 }
@@ -122,16 +128,16 @@ fn living(process: Identity) -> io::Result<Option<OwnedFd>> {
     Ok(process.open()?.filter(|handle| !process::ended(handle)))
 }
 
-/// Handles on the living processes that `list` lists, or on some of them if they are many. Each is listed as a number only: it may be given
-/// out again before it is opened.
+/// Returns handles on the living processes that `list` returns, or on some of them if they are many. A listed pid may
+/// be reused before it is opened.
 fn members(list: impl Fn() -> io::Result<HashSet<i32>>) -> io::Result<Vec<OwnedFd>> {
     let mut pids: Vec<i32> = list()?.into_iter().collect();
-    // Mostly the oldest come first so, and with them whoever takes others along.
+    // The oldest processes usually come first, and ending them may end others.
     pids.sort_unstable();
     let open = |pid| Ok(Identity::of(pid)?.map(living).transpose()?.flatten().map(|handle| (pid, handle)));
     let opened = pids.into_iter().filter_map(|pid| open(pid).transpose()).take(MAX_PARALLEL);
     let opened = opened.collect::<io::Result<Vec<_>>>()?;
-    // What a handle names keeps its number while it lives: if the number is still listed, that is who is listed.
+    // A handle keeps its pid in use: if the pid is still listed, the handle is on the listed process.
     let still = list()?;
     let listed = opened.into_iter().filter(|(pid, _)| still.contains(pid)).map(|(_, handle)| handle);
     Ok(listed.filter(|handle| !process::ended(handle)).collect())

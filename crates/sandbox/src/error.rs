@@ -1,4 +1,4 @@
-//! What can go wrong, with what a reader needs to put it right.
+//! Errors, with what a reader needs to resolve them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}: {source}", path.display())]
 pub struct StepError {
-    /// What was tried, as a verb.
+    /// The step, as a verb.
     pub what: &'static str,
-    /// On what.
+    /// The object of the step.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     #[source]
     pub source: io::Error,
 }
 
-/// Gives an I/O error its context.
+/// Adds the context of a step to an I/O error.
 pub(crate) trait Step<T> {
     fn step(self, what: &'static str, path: impl AsRef<Path>) -> Result<T, StepError>;
 }
@@ -27,15 +27,15 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
-/// Why a host cannot be used.
+/// Why a host cannot run sandboxes.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// A program that is needed is not there.
+    /// A required program is missing.
     #[error("{program} is not at {}; {remedy}", path.display())]
     Missing {
         /// Its name.
         program: &'static str,
-        /// Where it was looked for.
+        /// The path where it was expected.
         path: PathBuf,
         /// What to do.
         remedy: &'static str,
@@ -59,25 +59,25 @@ pub enum HostError {
 /// Why a sandbox did not start. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The description is not usable.
+    /// The specification is invalid.
     #[error("{field}: {reason}")]
     Invalid {
-        /// Which field.
+        /// The invalid field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// There is a sandbox of this id, or the remains of one.
+    /// A sandbox with this id, or the remains of one, exists.
     #[error("a sandbox {0} is already there")]
     Exists(String),
-    /// Every host user of the range is taken.
+    /// Every host user of the range is in use.
     #[error("all {0} host users of the configured range are taken")]
     NoUidLeft(u32),
-    /// bubblewrap did not make the sandbox.
-    #[error("the sandbox was refused: {said}; {remedy}")]
+    /// bubblewrap did not create the sandbox.
+    #[error("the sandbox was refused: {output}; {remedy}")]
     Refused {
-        /// What bubblewrap wrote.
-        said: String,
+        /// The output of bubblewrap.
+        output: String,
         /// What may help.
         remedy: &'static str,
     },
@@ -100,20 +100,20 @@ pub enum ListError {
     End(#[from] EndError),
 }
 
-/// Why something of a sandbox remains.
+/// Why remains of a sandbox could not be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// Not an id.
+    /// The text is no id.
     #[error("{0:?} is not the id of a sandbox")]
     InvalidId(String),
-    /// Processes did not go, though killed.
+    /// Processes did not end although they were killed.
     #[error("{count} processes of sandbox {id} are still there {seconds} seconds after SIGKILL")]
     StillThere {
-        /// Which sandbox.
+        /// The sandbox.
         id: String,
-        /// How many.
+        /// The number of processes.
         count: usize,
-        /// For how long they were waited for.
+        /// The seconds that were waited.
         seconds: u64,
     },
     /// The system refused a step.

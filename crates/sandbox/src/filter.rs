@@ -1,6 +1,6 @@
-//! What a sandbox may not ask of the kernel: sockets of families that no network namespace holds, such as those that lead from a virtual
-//! machine to its host, and sockets whose closing takes as long as they like. It is a filter of system calls, passed on to whatever runs
-//! inside.
+//! The system call filter of a sandbox. It refuses sockets of families that no network namespace contains, such as
+//! those that lead from a virtual machine to its host, and sockets whose closing may take arbitrarily long. Every
+//! process inside inherits it.
 
 use std::sync::OnceLock;
 
@@ -9,27 +9,27 @@ use seccompiler::{
     BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-/// Their sockets stay within the namespaces.
+/// The socket families that stay within the namespaces.
 const FAMILIES: [AddressFamily; 4] =
     [AddressFamily::UNIX, AddressFamily::INET, AddressFamily::INET6, AddressFamily::NETLINK];
 
-/// Calls of x86-64's other ABI have the same numbers, with this bit.
+/// The bit that marks system calls of x86-64's other ABI, which have the same numbers otherwise.
 #[cfg(target_arch = "x86_64")]
 const OTHER_ABI: &[i64] = &[0, 0x4000_0000];
 #[cfg(not(target_arch = "x86_64"))]
 const OTHER_ABI: &[i64] = &[0];
 
-/// That other ABI has a number of its own for this call, which older kernels take without the bit, too. Both are refused with and without
-/// it: the filter sees the number as it was given, before the kernel says whether there is such a call.
+/// The other ABI's own number of this call, which older kernels accept without the bit too. Both are refused with and
+/// without it, because the filter sees the number before the kernel checks that the call exists.
 #[cfg(target_arch = "x86_64")]
 const SETSOCKOPT: &[i64] = &[libc::SYS_setsockopt, 541];
 #[cfg(not(target_arch = "x86_64"))]
 const SETSOCKOPT: &[i64] = &[libc::SYS_setsockopt];
 
-/// The filter as bubblewrap reads it. Calls of another architecture end their process.
+/// Returns the filter in the form that bubblewrap reads. A call of another architecture ends its process.
 ///
 /// # Errors
-/// There is no filter for this processor.
+/// If there is no filter for this processor.
 pub(crate) fn filter() -> std::io::Result<&'static [u8]> {
     static FILTER: OnceLock<Vec<u8>> = OnceLock::new();
     if let Some(filter) = FILTER.get() {
@@ -48,7 +48,7 @@ fn program() -> Result<BpfProgram, Error> {
     for abi in OTHER_ABI {
         rules.insert(abi | libc::SYS_socket, vec![strange_family()?]);
         rules.insert(abi | libc::SYS_socketpair, vec![strange_family()?]);
-        // Makes sockets without either call.
+        // `io_uring` creates sockets without either call.
         rules.insert(abi | libc::SYS_io_uring_setup, Vec::new());
         for number in SETSOCKOPT {
             rules.insert(abi | number, vec![lingering()?]);
@@ -59,7 +59,8 @@ fn program() -> Result<BpfProgram, Error> {
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, refused, processor)?.try_into()?)
 }
 
-/// A socket that lingers keeps whoever drops the last descriptor of it. That would be a thread of the server, if it came to it in a message.
+/// Returns the rule against lingering sockets, which block whoever closes their last descriptor: a thread of the
+/// server, if the socket was sent to it.
 fn lingering() -> Result<SeccompRule, Error> {
     let is = |argument: u8, value: i32| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(value.unsigned_abs()))

@@ -1,4 +1,4 @@
-//! The host side: where sandboxes live and who may make them.
+//! The host: the directory of the sandboxes and how they are created.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,43 +15,43 @@ use crate::record::{MemoryLimit, Record};
 use crate::sandbox::Sandbox;
 use crate::spec::{Spec, valid_id};
 
-/// Starts each sandbox in a session of its own, so that nothing that happens to the starter's terminal reaches it.
+/// Starts each sandbox in a session of its own, so that signals of the starter's terminal do not reach it.
 pub(crate) const SETSID: &str = "/usr/bin/setsid";
 
 /// Sets the limits of a sandbox from inside it.
 pub(crate) const PRLIMIT: &str = "/usr/bin/prlimit";
 
-/// How a host makes sandboxes.
+/// The configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Where sandbox directories live, as `root/<id>/`. One server at a time.
+    /// The directory of the sandboxes, `root/<id>/` each. Used by one server at a time.
     pub root: PathBuf,
-    /// As root: the first of the unprivileged users of this machine that sandboxes run as. Nobody else may use them.
+    /// As root: the first of the unprivileged users of this machine that sandboxes run as. Nothing else may use them.
     pub uid_base: u32,
-    /// As root: how many such users there are, and with that the most sandboxes at a time.
+    /// As root: the number of these users, which is the maximum of simultaneous sandboxes.
     pub uid_count: u32,
-    /// bubblewrap.
+    /// The bubblewrap program.
     pub bwrap: PathBuf,
-    /// `setpriv` of util-linux, needed as root only.
+    /// The `setpriv` program of util-linux, needed as root only.
     pub setpriv: PathBuf,
 }
 
-/// Makes, finds and ends the sandboxes below one root directory. Cheap to clone.
+/// Creates, finds and ends the sandboxes below one root directory. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Host(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     config: HostConfig,
-    /// Whether we run as root, and so give each sandbox a user of its own.
+    /// Whether this process runs as root, so that each sandbox gets a user of its own.
     as_root: bool,
     controllers: Controllers,
-    /// What this process is starting right now, and a sweep must leave alone.
+    /// The sandboxes that this process is starting, which a sweep leaves alone.
     starting: Mutex<HashSet<String>>,
 }
 
 impl Host {
-    /// Makes the root directory (mode 0711 as root, 0700 as an ordinary user) and checks what every start will need.
+    /// Creates the root directory (mode 0711 as root, 0700 as an ordinary user) and checks what every start needs.
     ///
     /// # Errors
     /// If a program is missing, or the sandboxes' users could not reach the root directory.
@@ -80,49 +80,49 @@ impl Host {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Starts a sandbox and returns once its program is about to run. It is there until [`Host::end`], whatever becomes
-    /// of this process. A caller that stops waiting gets no sandbox: it is ended as soon as it is there.
+    /// Starts a sandbox and returns once its program is about to run. The sandbox exists until [`Host::end`], even if
+    /// this process ends. If the caller stops waiting, the sandbox is ended as soon as it exists.
     ///
     /// # Errors
-    /// Why it did not start; then nothing of it is left.
+    /// The reason why it did not start; nothing of it is left then.
     pub async fn start(&self, spec: Spec) -> Result<Sandbox, StartError> {
         spec.check()?;
         let host = self.clone();
         let (answer, wanted) = tokio::sync::oneshot::channel();
-        // A task of its own, so that a caller that goes away does not leave a start half done.
+        // A task of its own, so that a caller that stops waiting does not leave an unfinished start.
         tokio::spawn(async move {
             let id = spec.id.clone();
             let started = host.start_whole(spec).await;
             if let Err(Ok(_unwanted)) = answer.send(started)
                 && let Err(error) = host.end(&id).await
             {
-                tracing::warn!(id, %error, "a sandbox that nobody waited for is left");
+                tracing::warn!(id, %error, "a sandbox whose start was abandoned could not be ended");
             }
         });
         let lost = || Err(std::io::Error::other("the runtime is going down")).step("start", &self.config().root);
         wanted.await.unwrap_or_else(|_| Ok(lost()?))
     }
 
-    /// What will hold the memory of a sandbox down that is started here.
+    /// Returns what will limit the memory of sandboxes started here.
     #[must_use]
     pub fn memory_limit(&self) -> MemoryLimit {
         self.controllers().memory()
     }
 
-    /// Every sandbox below the root whose start was completed, alive or not, in no order.
+    /// Returns every sandbox below the root whose start was completed, alive or not, in no order.
     ///
     /// # Errors
-    /// If the root directory or a sandbox cannot be looked at, as when there are no descriptors left.
+    /// If the root directory or a sandbox cannot be read, for example for lack of descriptors.
     pub async fn list(&self) -> Result<Vec<Sandbox>, ListError> {
         let host = self.clone();
         blocking(move || host.list_now()).await
     }
 
-    /// Ends everything of a sandbox at once and returns when nothing of it is left: no process, mount, socket, control
-    /// group or directory. A sandbox that is not there is no error.
+    /// Ends everything of a sandbox and returns when nothing of it is left: no process, mount, socket, control group
+    /// or directory. A missing sandbox is no error.
     ///
     /// # Errors
-    /// If something of it remains, or it cannot be looked whether something does. Call it again.
+    /// If something of it remains or may remain. The call can be repeated.
     pub async fn end(&self, id: &str) -> Result<(), EndError> {
         if !valid_id(id) {
             return Err(EndError::InvalidId(id.to_owned()));
@@ -131,11 +131,11 @@ impl Host {
         blocking(move || host.end_now(&id)).await
     }
 
-    /// Ends every sandbox of this root whose id is not in `keep`, and what is left of starts that never completed, also of
-    /// those in `keep`. Leaves alone what this process is starting right now. Returns the ids of what was ended.
+    /// Ends every sandbox of this root whose id is not in `keep`, and the remains of all starts that never completed,
+    /// also of ids in `keep`. Leaves alone what this process is starting. Returns the ended ids.
     ///
     /// # Errors
-    /// The first that could not be ended; the others were ended nevertheless.
+    /// The first failure; the other sandboxes were ended nevertheless.
     pub async fn sweep(&self, keep: &HashSet<String>) -> Result<Vec<String>, ListError> {
         let (host, keep) = (self.clone(), keep.clone());
         blocking(move || host.sweep_now(&keep)).await
@@ -152,18 +152,19 @@ impl Host {
 
     fn sweep_now(&self, keep: &HashSet<String>) -> Result<Vec<String>, ListError> {
         let mut ids: HashSet<String> = self.ids()?.into_iter().collect();
-        ids.extend(self.controllers().left_over(&self.group_prefix()).into_iter().filter(|id| valid_id(id)));
+        ids.extend(self.controllers().existing(&self.group_prefix()).into_iter().filter(|id| valid_id(id)));
         let is_whole = |id: &String| Ok(Record::read(&self.dir(id))?.is_some_and(|record| record.processes.is_some()));
         let (mut ended, mut failed) = (Vec::new(), None);
         for id in ids {
-            // Asked for each anew: a start that began since the directory was read has announced itself first.
+            // Checked for each entry: a start that began after the directory was read has registered before it
+            // created its entry.
             if self.starting().contains(&id) {
                 continue;
             }
             let swept = match keep.contains(&id).then(|| is_whole(&id)).transpose() {
                 Ok(Some(true)) => continue,
                 Ok(_) => self.end_now(&id),
-                // One that is to be kept, for all that is known.
+                // It may be one that is to be kept.
                 Err(error) => Err(error),
             };
             match swept {
@@ -171,7 +172,7 @@ impl Host {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        program::tidy(&self.config().root);
+        program::remove_stale(&self.config().root);
         failed.map_or(Ok(ended), |error| Err(error.into()))
     }
 
@@ -202,7 +203,8 @@ impl Host {
         self.config().root.join(id)
     }
 
-    /// What the names of our control groups begin with: the same id may live below another root of this machine.
+    /// Returns the prefix of this host's control group names: the same id may exist below another root of this
+    /// machine.
     pub(crate) fn group_prefix(&self) -> String {
         let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         let hash = crate::layout::bytes(&self.config().root).iter().fold(0xcbf2_9ce4_8422_2325, fnv);
@@ -210,7 +212,7 @@ impl Host {
     }
 }
 
-/// Runs what blocks off the runtime's own threads. It is never cancelled half-way.
+/// Runs blocking work off the runtime's threads. It is never cancelled.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -222,7 +224,7 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), StepError> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).step("set the mode of", path)
 }
 
-/// The topmost of the directory and its parents that other users cannot traverse.
+/// Returns the topmost of the directory and its parents that other users cannot traverse.
 pub(crate) fn barrier(path: &Path) -> Option<PathBuf> {
     let closed = |dir: &&Path| fs::metadata(dir).is_ok_and(|about| about.mode() & 0o001 == 0);
     path.ancestors().filter(closed).last().map(Path::to_owned)

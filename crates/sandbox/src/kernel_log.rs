@@ -1,37 +1,38 @@
-//! What the kernel's log says of processes that it killed. Whoever may not read the log learns nothing, and that is no error.
+//! Reads from the kernel's log which processes it killed. Without permission to read the log there is no result and
+//! no error.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read};
 
-/// Longest record of the log, in bytes.
+/// The longest record of the log, in bytes.
 const MAX_RECORD: usize = 8 << 10;
-/// More records than these are in no log.
+/// The maximum of records that are read; no log has more.
 const MAX_RECORDS: usize = 1 << 20;
 
 /// A process that the kernel killed because the memory of its sandbox was full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OomKill {
-    /// Its number, as the host counts processes.
+    /// Its pid on the host.
     pub pid: u32,
-    /// Its name, as it gave it to itself.
+    /// The name that the process gave itself.
     pub process: String,
-    /// What it held of the memory, in KiB.
+    /// Its resident memory, in KiB.
     pub resident_kib: u64,
 }
 
-/// The last process that was killed in the group of this name, if the log is there to be read and says so.
+/// Returns the last process that was killed in the group of this name, if the log is readable and records it.
 pub(crate) fn oom_kill(group: &str) -> Option<OomKill> {
     found(group, records()?)
 }
 
-/// The records of the log, oldest first.
+/// Returns the records of the log, oldest first.
 fn records() -> Option<impl Iterator<Item = String>> {
     let log = open("/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut record = [0; MAX_RECORD];
     let next = move || loop {
         match read(&log, &mut record) {
             Ok(length) => return Some(String::from_utf8_lossy(&record[..length]).into_owned()),
-            // Others took the place of some that were not read yet.
+            // Unread records were overwritten by newer ones.
             Err(Errno::PIPE | Errno::INTR) => {}
             Err(_) => return None,
         }
@@ -39,7 +40,7 @@ fn records() -> Option<impl Iterator<Item = String>> {
     Some(std::iter::from_fn(next).take(MAX_RECORDS))
 }
 
-/// First it is said whom the kernel kills, and a moment later what that one held.
+/// Finds the kill. The log first names the victim, and in a later record its memory.
 fn found(group: &str, records: impl Iterator<Item = String>) -> Option<OomKill> {
     let ours = format!("/{group}");
     let (mut named, mut killed) = (None, None);
@@ -57,7 +58,8 @@ fn found(group: &str, records: impl Iterator<Item = String>) -> Option<OomKill> 
     killed
 }
 
-/// `oom-kill:constraint=…,oom_memcg=/casement/GROUP,task_memcg=/casement/GROUP,task=NAME,pid=1,uid=1`. A name may hold commas.
+/// Parses `oom-kill:constraint=…,oom_memcg=/casement/GROUP,task_memcg=/casement/GROUP,task=NAME,pid=1,uid=1`. A name
+/// may contain commas.
 fn victim<'a>(text: &'a str, group: &str) -> Option<(u32, &'a str)> {
     let (_, rest) = text.strip_prefix("oom-kill:")?.split_once(",oom_memcg=")?;
     let (of, rest) = rest.split_once(",task_memcg=")?;
@@ -67,7 +69,8 @@ fn victim<'a>(text: &'a str, group: &str) -> Option<(u32, &'a str)> {
     Some((pid.parse().ok()?, name))
 }
 
-/// `Memory cgroup out of memory: Killed process 1 (NAME) total-vm:1kB, anon-rss:1kB, file-rss:1kB, shmem-rss:1kB, UID:…`
+/// Parses `Memory cgroup out of memory: Killed process 1 (NAME) total-vm:1kB, anon-rss:1kB, file-rss:1kB,
+/// shmem-rss:1kB, UID:…`.
 fn held(text: &str, pid: u32) -> Option<u64> {
     let (_, rest) = text.split_once(&format!("Killed process {pid} ("))?;
     let (_, sizes) = rest.rsplit_once(") total-vm:")?;
@@ -83,7 +86,7 @@ mod tests {
         lines.iter().map(|line| format!("4,812,46687233941,-;{line}\n SUBSYSTEM=x\n")).collect::<Vec<_>>().into_iter()
     }
 
-    fn said(group: &str, name: &str, pid: u32) -> String {
+    fn kill_record(group: &str, name: &str, pid: u32) -> String {
         format!(
             "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/casement/{group},\
              task_memcg=/casement/{group},task={name},pid={pid},uid=1900000002"
@@ -96,16 +99,17 @@ mod tests {
     #[test]
     fn the_last_one_that_was_killed_in_the_group_is_found_whatever_its_name() {
         let name = "a) total-vm:9,pid=7";
-        let ours = said("abc-1", name, 1585);
-        let other = said("abc-2", "other", 1586);
-        let lines = ["booted", &said("abc-1", "earlier", 12), &ours, "something else; with text", KILLED, &other];
+        let ours = kill_record("abc-1", name, 1585);
+        let other = kill_record("abc-2", "other", 1586);
+        let lines =
+            ["booted", &kill_record("abc-1", "earlier", 12), &ours, "something else; with text", KILLED, &other];
         let found = found("abc-1", log(&lines));
         assert_eq!(found, Some(OomKill { pid: 1585, process: name.to_owned(), resident_kib: 2_703_220 }));
     }
 
     #[test]
     fn what_the_log_does_not_say_is_not_made_up() {
-        let ours = said("abc-1", "chromium", 1585);
+        let ours = kill_record("abc-1", "chromium", 1585);
         for lines in [
             vec![],
             vec![ours.as_str()],

@@ -1,17 +1,17 @@
 //! The session keyring of the process.
 //!
-//! It is inherited like an environment, and no namespace is between: without a step of our own, whatever keys the person
-//! who started the server keeps in it could be read in every sandbox, and all sandboxes could leave each other keys.
+//! The session keyring is inherited like the environment, across namespaces: without a keyring of its own, every
+//! sandbox could read the keys of the user who started the server, and sandboxes could pass keys to each other.
 
 use std::io;
 
 use keyutils::Keyring;
 
-/// Joins a new session keyring that nobody else has, for this thread and for all threads and programs started by it
-/// from now on. To be called before there are other threads, which keep theirs.
+/// Joins a new session keyring for this thread and for all threads and programs that it starts from now on. Must be
+/// called before other threads exist, because they keep theirs.
 ///
-/// A kernel without keyrings, a filter that refuses the call and a used-up quota are no obstacle, only told: the first
-/// two leave nothing to read, and the last must not let one sandbox keep others of the same user from starting.
+/// A kernel without keyrings, a filter that refuses the call, and a used-up quota are only logged: with the first two
+/// there is nothing to read, and the last one must not let one sandbox prevent others of the same user from starting.
 ///
 /// # Errors
 /// Any other refusal of the kernel.
@@ -37,7 +37,7 @@ mod tests {
 
     use super::*;
 
-    /// The keys that this thread's session keyring holds.
+    /// Returns the number of keys in this thread's session keyring.
     fn held() -> usize {
         let session = Keyring::attach(SpecialKeyring::Session).unwrap();
         session.read().unwrap().0.len()
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_key_of_the_starter_is_out_of_reach_afterwards() {
-        // Threads have keyrings of their own, and a session is inherited by those that are started.
+        // Threads have keyrings of their own, and started threads inherit the session keyring.
         let starter = std::thread::spawn(|| {
             let mut session = Keyring::join_anonymous_session().unwrap();
             let key = session.add_key::<User, _, _>("casement-test", b"secret".as_slice()).unwrap();

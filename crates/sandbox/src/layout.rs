@@ -1,4 +1,4 @@
-//! What the inside of a sandbox looks like, as arguments of bubblewrap.
+//! The file system and namespaces of a sandbox, as arguments of bubblewrap.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -7,20 +7,20 @@ use std::path::Path;
 
 use crate::spec::Spec;
 
-/// The user and group inside.
+/// The user and group id inside.
 pub(crate) const INSIDE_ID: &str = "1000";
 /// The home directory inside.
 const HOME: &str = "/home/casement";
-/// The program inside.
+/// The path of the program inside.
 pub(crate) const PROGRAM: &str = "/run/casement/program";
-/// The shell that ends everything with the program. Its name is what it is known by inside.
+/// The path of the shell that ends all processes when the program ends. It is known by this name inside.
 pub(crate) const SUPERVISOR: &str = "/run/casement/supervisor";
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// For `/run`, which holds sockets and the like.
+/// The size of `/run`, which contains sockets and the like.
 const RUN_BYTES: u64 = 16 << 20;
 
-/// The part of `/etc` that programs need and that tells nothing of the host's users, services or secrets. A directory
-/// here must hold no configuration that the host's administrator meant for his own programs.
+/// The part of `/etc` that programs need and that shows nothing of the host's users, services or secrets. A directory
+/// in this list must contain no configuration that the host's administrator meant for other programs.
 const ETC: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates.conf",
@@ -43,7 +43,7 @@ const ETC: &[&str] = &[
     "/etc/timezone",
 ];
 
-/// Configuration of the host's administrator below what is shown whole.
+/// Configuration of the host's administrator below directories that are shown whole.
 const MASKED: &[&str] = &["/usr/local/etc", "/usr/etc"];
 
 const PASSWD: &str = "casement:x:1000:1000:casement:/home/casement:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
@@ -51,7 +51,7 @@ const GROUP: &str = "casement:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost sandbox\n::1 localhost\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\n";
 
-/// Files that are made for each sandbox: path inside and content.
+/// Returns the files that are created for each sandbox: path inside and content.
 pub(crate) fn own_files(machine_id: &str) -> Vec<(&'static Path, Vec<u8>)> {
     [
         ("/etc/passwd", PASSWD),
@@ -79,19 +79,19 @@ impl Arguments {
         self.add([&"--perms", &mode, &"--size", &bytes.to_string(), &"--tmpfs", &at]);
     }
 
-    /// As they stand on a command line.
+    /// Returns the arguments for a command line.
     pub(crate) fn words(self) -> Vec<OsString> {
         self.0
     }
 
-    /// As bubblewrap reads them from a descriptor: each followed by a NUL.
+    /// Returns the arguments as bubblewrap reads them from a descriptor: each followed by a NUL.
     pub(crate) fn terminated(self) -> Vec<u8> {
         self.0.into_iter().flat_map(|word| [word.into_vec(), vec![0]]).flatten().collect()
     }
 }
 
-/// The namespaces and what is dropped. Nested user namespaces stay allowed: a browser's own sandbox is made of them.
-/// `has_network`: it was started in a network of its own.
+/// Returns the arguments for namespaces and dropped rights. Nested user namespaces stay allowed, because a browser's
+/// own sandbox consists of them. `has_network`: bubblewrap is started in a network of its own.
 pub(crate) fn isolation(has_network: bool) -> Arguments {
     let mut args = Arguments::default();
     args.add([&"--unshare-user", &"--uid", &INSIDE_ID, &"--gid", &INSIDE_ID]);
@@ -116,7 +116,8 @@ pub(crate) fn isolation(has_network: bool) -> Arguments {
     args
 }
 
-/// Everything that bubblewrap is told by descriptor. `data` are the files, each with the descriptor that holds it.
+/// Returns all arguments that bubblewrap reads from a descriptor. `data` are the files, each with the descriptor of
+/// its content.
 pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i32)>) -> Arguments {
     let mut args = isolation(spec.network.is_some());
     let environment = [("HOME", HOME), ("PATH", PATH), ("LANG", "C.UTF-8"), ("USER", "casement")];
@@ -135,7 +136,7 @@ pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i
     args.tmpfs("0700", spec.tmpfs_bytes, HOME);
     args.add([&"--chdir", &HOME]);
     args.add([&"--symlink", &"/run", &"/var/run", &"--symlink", &"/tmp", &"/var/tmp"]);
-    // Without it every program that draws text scans all fonts anew.
+    // Without this cache every program that draws text scans all fonts.
     args.add([&"--ro-bind-try", &"/var/cache/fontconfig", &"/var/cache/fontconfig"]);
     for path in ETC {
         args.add([&"--ro-bind-try", path, path]);
@@ -143,7 +144,7 @@ pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i
     for path in &spec.read_only {
         args.add([&"--ro-bind", path, path]);
     }
-    // A mount of its own, so that the inside can neither rename nor replace what stands in it.
+    // A mount of its own, so that the inside can neither rename nor replace its entries.
     args.tmpfs("0755", RUN_BYTES, "/run/casement");
     args.add([&"--ro-bind", &spec.egress_dir, &"/run/casement/egress"]);
     for (outside, inside) in &spec.read_only_at {
@@ -155,10 +156,10 @@ pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i
     args
 }
 
-/// What is closed last, once everything stands in it. Comes after the program's own mount.
+/// The arguments that make mounts read-only. They follow all others, also the mount of the program.
 pub(crate) const SEALED: [&str; 6] = ["--remount-ro", "/run/casement", "--remount-ro", "/dev", "--remount-ro", "/"];
 
-/// The bytes of a path, as it stands in a command line.
+/// Returns the bytes of a path on a command line.
 pub(crate) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }

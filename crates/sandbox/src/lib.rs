@@ -1,14 +1,14 @@
 //! Starts, finds again and ends isolated groups of processes.
 //!
-//! A sandbox is one group of processes in namespaces of its own (user, pid, mount, ipc, uts, cgroup and network), made
-//! by bubblewrap. It sees a read-only system, a private home and nothing of the host; its network has `lo` alone. It
-//! **outlives the process that started it**: what is needed to find it again stands in `root/<id>/state.json`, written
-//! before the program runs its first instruction.
+//! A sandbox is a group of processes in namespaces of its own (user, pid, mount, ipc, uts, cgroup and network),
+//! created by bubblewrap. It sees a read-only system, a private home and nothing else of the host; its network
+//! contains only `lo`. It **outlives the process that started it**: `root/<id>/state.json` records what is needed to
+//! find it again, and is written before the program runs its first instruction.
 //!
-//! Whoever is killed half-way through a start leaves something that [`Host::sweep`] finds: the program is held back by
-//! a gate that only the starter opens, so what remains is a blocked bubblewrap and a directory.
+//! If the starter is killed during a start, [`Host::sweep`] finds the remains: the program waits for a gate that only
+//! the starter opens, so a blocked bubblewrap and a directory remain.
 //!
-//! There is no way to ask for less isolation. What is missing makes [`Host::start`] fail with the reason and the remedy.
+//! Isolation cannot be reduced. A missing requirement makes [`Host::start`] fail with the reason and the remedy.
 
 mod cgroup;
 mod check;

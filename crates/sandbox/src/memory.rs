@@ -1,9 +1,10 @@
-//! The memory of everything in a sandbox, for hosts where no control group limits it: as its first program sees it, and as the host does.
+//! Measures the memory of everything in a sandbox, for hosts where no control group limits it: as its first program
+//! sees it, and as the host does.
 //!
-//! Counted are the processes, the files of every file system in memory that one of them can reach, files without a name that one of them has
-//! open (memfd) and shared segments of System V, attached or not. A file system in memory that has no bound or cannot be looked at, as a ramfs,
-//! counts as over any limit.
-//! What is not counted: descriptors that are under way in a socket and that nobody has open, and the kernel's own memory.
+//! Included are the processes, the files of every memory file system that one of them can reach, unnamed files that
+//! one of them has open (memfd), and System V shared memory segments, attached or not. A memory file system without a
+//! bound or of unknown size, such as a ramfs, counts as over any limit. Not included are descriptors that are in
+//! transit in a socket and open nowhere, and the kernel's own memory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -19,45 +20,46 @@ use crate::process::{all_pids, pss_bytes};
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
-/// Where the segments of the reader's own namespace are listed.
+/// The list of the segments of the reader's own namespace.
 const SEGMENTS: &str = "/proc/sysvipc/shm";
 const NSENTER: &str = "/usr/bin/nsenter";
-/// What descriptors lead to that is no file of a file system.
+/// Link targets of descriptors that are no files of a file system.
 const ELSEWHERE: [&str; 3] = ["socket:", "pipe:", "anon_inode:"];
 
-/// To be asked in a sandbox: whether all of its processes and its files together hold more than `limit` bytes, shared pages counted once.
+/// Returns, for a caller in a sandbox, whether all of its processes and files together hold more than `limit` bytes.
+/// Shared pages count once.
 ///
-/// What a process has mapped of a file in memory counts twice. That is little: a browser at rest keeps nothing in `/tmp` and
-/// `/dev/shm` and two MiB in its home, and whoever maps more comes to its limit earlier. To count it once, one would have to take
-/// the larger of what is mapped and what is in files, and memory without a name in any file system could hide behind files.
+/// Mapped files in memory count twice. That is little: an idle browser has nothing in `/tmp` and `/dev/shm` and two
+/// MiB in its home, and a process that maps more reaches its limit earlier. Counting them once would need the larger
+/// of mappings and files, and unnamed memory could hide behind files.
 ///
-/// Resident sizes are cheap to read and never smaller than the proportional ones; the exact figure, which costs the kernel a walk
-/// through every mapping, is asked for only when the cheap one is over the limit.
+/// Resident sizes are cheap to read and never smaller than proportional ones. The exact size, for which the kernel
+/// walks through every mapping, is read only when the cheap one exceeds the limit.
 #[must_use]
 pub fn over_limit(limit: u64) -> bool {
-    // Of the host is what is shown of a directory of it.
+    // A mount that shows a directory of its file system belongs to the host.
     is_over(limit, &all_pids().unwrap_or_default(), &devices(|root| root != "/"), false)
 }
 
-/// As [`over_limit`] of the given processes, which are those of one sandbox, from outside of it. Blocks.
+/// Returns the same for the given processes of one sandbox, from outside of it. Blocks.
 pub(crate) fn is_over_outside(limit: u64, processes: &[i32]) -> bool {
     is_over(limit, processes, &devices(|_| true), true)
 }
 
-/// The devices of our own mounts of which `test` says yes by the directory in the file system that is shown.
+/// Returns the devices of this process's mounts for whose root in the file system `test` returns true.
 fn devices(test: impl Fn(&str) -> bool) -> HashSet<u64> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().filter_map(device).filter(|(_, root)| test(root)).map(|(device, _)| device).collect()
 }
 
-/// The device of a line of `mountinfo`, and the directory in it that is mounted.
+/// Returns the device of a line of `mountinfo`, and the mounted directory in its file system.
 fn device(line: &str) -> Option<(u64, &str)> {
     let mut words = line.split(' ').skip(2);
     let (major, minor) = words.next()?.split_once(':')?;
     Some((rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?), words.next()?))
 }
 
-/// The device of the kernel's own file system, in which files without a name are.
+/// Returns the device of the kernel's own file system, which contains unnamed files.
 fn nameless_device() -> Option<u64> {
     static DEVICE: OnceLock<Option<u64>> = OnceLock::new();
     *DEVICE.get_or_init(|| {
@@ -72,19 +74,19 @@ fn is_over(limit: u64, processes: &[i32], of_the_host: &HashSet<u64>, is_outside
     resident + files > limit && files + processes.iter().map(|pid| pss_bytes(*pid)).sum::<u64>() > limit
 }
 
-/// What the processes of a sandbox hold in memory beside their own: each thing once.
+/// The memory of a sandbox besides that of its processes, each object once.
 struct Files<'a> {
-    /// Devices of file systems that are not the sandbox's.
+    /// Devices of file systems that do not belong to the sandbox.
     of_the_host: &'a HashSet<u64>,
-    /// File systems, by their device.
+    /// Bytes of file systems, by device.
     systems: BTreeMap<u64, u64>,
-    /// Files without a name, by device and number.
+    /// Bytes of unnamed files, by device and inode.
     nameless: BTreeMap<(u64, u64), u64>,
-    /// Bytes of System V segments, by the namespace.
+    /// Bytes of System V segments, by namespace.
     segments: BTreeMap<String, u64>,
-    /// Devices of mounts that something else is mounted over, or that may not be looked at.
+    /// Devices of mounts that are covered by another mount, or that may not be read.
     hidden: HashSet<u64>,
-    /// There is a file system that has no bound and tells no size.
+    /// A file system has no bound and reports no size.
     is_unbounded: bool,
 }
 
@@ -104,7 +106,7 @@ impl<'a> Files<'a> {
         all
     }
 
-    /// None if they have no bound. Who `sees_all` takes what is hidden for that.
+    /// Returns the sum; `None` if it is unbounded. With `sees_all`, hidden file systems count as unbounded.
     fn bytes(&self, sees_all: bool) -> Option<u64> {
         let sums = [self.systems.values().sum::<u64>(), self.nameless.values().sum(), self.segments.values().sum()];
         let is_hidden = sees_all && self.hidden.iter().any(|device| !self.systems.contains_key(device));
@@ -126,7 +128,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The file system that a path leads to.
+    /// Adds the file system of a path.
     fn add_system(&mut self, path: &str) {
         let (Ok(about), Ok(file)) = (statfs(path), fs::metadata(path)) else { return };
         match magic(&about) {
@@ -139,7 +141,7 @@ impl<'a> Files<'a> {
                 let bytes = (about.f_blocks - about.f_bfree) * u64::try_from(about.f_bsize).unwrap_or(0);
                 self.systems.insert(file.dev(), bytes);
             }
-            // Made without a bound, it does not tell what it holds.
+            // A tmpfs without a bound does not report its size.
             TMPFS => self.is_unbounded = true,
             _ => {}
         }
@@ -158,7 +160,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The segments of a namespace, which may have no process in it.
+    /// Adds the segments of a namespace, which may have no process in it.
     fn add_segments(&mut self, name: &str, path: &str, pid: i32) {
         if !name.is_empty() && !self.segments.contains_key(name) {
             let listed = segments(name, path, pid).unwrap_or_default();
@@ -167,14 +169,14 @@ impl<'a> Files<'a> {
     }
 }
 
-/// The list of the segments of a namespace, as the kernel writes it.
+/// Returns the list of a namespace's segments in the kernel's format.
 fn segments(name: &str, path: &str, pid: i32) -> Option<String> {
     let own = fs::read_link("/proc/thread-self/ns/ipc").ok()?;
     if own.to_string_lossy() == name {
         return fs::read_to_string(SEGMENTS).ok();
     }
     let namespace = fs::File::open(path).ok()?;
-    // A thread of its own, which ends in the other namespace.
+    // A separate thread, which ends in the other namespace.
     let entered = std::thread::Builder::new().spawn(move || {
         move_into_link_name_space(
             std::os::fd::AsFd::as_fd(&namespace),
@@ -184,7 +186,7 @@ fn segments(name: &str, path: &str, pid: i32) -> Option<String> {
     });
     match entered.ok()?.join().ok()? {
         Ok(listed) => Some(listed),
-        // An ordinary user has to enter the user namespace as well, which a process with threads cannot.
+        // An ordinary user must enter the user namespace as well, which a process with threads cannot.
         Err(_) => {
             let mut command = Command::new(NSENTER);
             command.args(["--user", "--preserve-credentials", &format!("--ipc={path}"), "--target", &pid.to_string()]);
@@ -194,7 +196,7 @@ fn segments(name: &str, path: &str, pid: i32) -> Option<String> {
     }
 }
 
-/// The resident and the swapped bytes of all segments.
+/// Returns the resident and swapped bytes of all segments.
 fn segment_bytes(listed: &str) -> u64 {
     let mut lines = listed.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
     let Some(head) = lines.next() else { return 0 };
@@ -203,7 +205,7 @@ fn segment_bytes(listed: &str) -> u64 {
     lines.flat_map(|line| columns.iter().filter_map(|at| line.get(*at)?.parse::<u64>().ok()).collect::<Vec<_>>()).sum()
 }
 
-/// A path as `mountinfo` has it, in which space, tab, line feed and backslash stand as octal numbers.
+/// Decodes a path of `mountinfo`, in which space, tab, line feed and backslash are octal numbers.
 fn unescaped(path: &str) -> String {
     ["\\040", "\\011", "\\012", "\\134"]
         .iter()
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn a_limit_below_our_own_size_is_exceeded() {
         assert!(over_limit(4096));
-        // What this machine has mounted is not ours.
+        // Mounts of this machine do not belong to the sandbox.
         assert!(!is_over(u64::MAX, &all_pids().expect("processes"), &devices(|_| true), false));
     }
 

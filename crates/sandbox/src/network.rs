@@ -1,9 +1,10 @@
-//! A network in which the inside may listen at any port, and at an address beside the loopback's.
+//! A network in which programs inside may listen on any port, and on an address besides loopback.
 //!
-//! The user namespace that bubblewrap makes a network in is left before the inside begins, so nobody inside has a say over it. Where the
-//! inside needs more than the loopback at high ports, both namespaces are made beforehand: the program, called as [`Network::args`] say,
-//! prepares the network with [`prepare_network`] and becomes bubblewrap, which goes on to a user namespace below. The inside then has what
-//! was prepared, and no more rights than ever. This needs no right on the host, so that it is the same for root and anybody else.
+//! The user namespace in which bubblewrap creates a network is left before the program inside starts, so nothing
+//! inside can configure the network. Where a sandbox needs more than loopback and high ports, both namespaces are
+//! created beforehand: the program, called with [`Network::args`], prepares the network with [`prepare_network`] and
+//! becomes bubblewrap, which continues in a user namespace below. The inside then has the prepared network and no
+//! additional rights. This needs no right on the host, so it is the same for root and for ordinary users.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,22 +17,22 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-/// Makes the namespaces.
+/// The program that creates the namespaces.
 pub(crate) const UNSHARE: &str = "/usr/bin/unshare";
 
 const PORTS: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// A network that the program prepares before the inside begins.
+/// A network that the program prepares before the inside starts.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// What the program is called with to do so; behind that come the address and a command, both for [`prepare_network`].
+    /// The arguments of the program for this; the address and a command follow, both for [`prepare_network`].
     pub args: Vec<String>,
-    /// Where the inside is to listen.
+    /// The address on which programs inside may listen.
     pub address: IpAddr,
 }
 
 impl Network {
-    /// What stands before a command that is to run in it.
+    /// Returns the words that precede a command that runs in the network.
     pub(crate) fn words(&self, program: &Path) -> Vec<OsString> {
         let mut words = namespaces().map(OsString::from).to_vec();
         words.push(program.into());
@@ -41,12 +42,12 @@ impl Network {
     }
 }
 
-/// What gives a command a network of its own with all rights over it.
+/// Returns the command that creates a network namespace with all rights over it.
 pub(crate) fn namespaces() -> [&'static str; 5] {
     [UNSHARE, "--user", "--map-root-user", "--net", "--"]
 }
 
-/// Prepares the network that this process has been given, and becomes the command. Returns only if that fails.
+/// Prepares the network of this process, and becomes the command. Returns only if that fails.
 pub fn prepare_network(address: IpAddr, command: &[OsString]) -> io::Error {
     if let Err(error) = prepare(address) {
         return io::Error::new(error.kind(), format!("the network cannot be made ready for {address}: {error}"));
@@ -64,7 +65,7 @@ fn prepare(address: IpAddr) -> io::Result<()> {
     std::fs::write(PORTS, "0")
 }
 
-/// What is said to the kernel about networks: see `rtnetlink(7)`.
+/// Message types and flags of `rtnetlink(7)`.
 const NEW_LINK: u16 = 16;
 const NEW_ADDRESS: u16 = 20;
 const REQUEST: u16 = 1;
@@ -72,24 +73,24 @@ const ACKNOWLEDGE: u16 = 4;
 const EXCLUSIVE: u16 = 0x200;
 const CREATE: u16 = 0x400;
 const ERROR: u16 = 2;
-/// The number of the loopback, which is the first device of every network.
+/// The index of the loopback device, which is the first device of every network.
 const LOOPBACK: u32 = 1;
 /// The flag of a device that is up.
 const UP: u32 = 1;
-/// An address that nobody asks the network about.
+/// The flag that skips duplicate address detection.
 const NO_DUPLICATES_SOUGHT: u8 = 2;
 const LOCAL: u16 = 2;
 const ADDRESS: u16 = 1;
 const HEAD: usize = 16;
 
-/// The loopback, up.
+/// Returns the message that brings loopback up.
 fn up() -> Vec<u8> {
     let mut body = vec![0; 4];
     [LOOPBACK, UP, UP].iter().for_each(|word| body.extend(word.to_ne_bytes()));
     body
 }
 
-/// An address of the loopback's.
+/// Returns the message that adds an address to loopback.
 fn own(address: IpAddr) -> Vec<u8> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (AddressFamily::INET, address.octets().to_vec()),
@@ -113,7 +114,7 @@ impl Kernel {
         let mut message = ((HEAD + body.len()) as u32).to_ne_bytes().to_vec();
         message.extend(what.to_ne_bytes());
         message.extend((REQUEST | ACKNOWLEDGE | how).to_ne_bytes());
-        // A number to know the answer by, and whose it is: there is one question at a time, and the kernel fills in the rest.
+        // Sequence number and port id: there is one request at a time, and the kernel fills in the rest.
         message.extend([0; 8]);
         message.extend(body);
         send(&self.0, &message, SendFlags::empty())?;
@@ -123,7 +124,7 @@ impl Kernel {
     }
 }
 
-/// What the kernel says to a question: nothing, or why not.
+/// Parses the kernel's acknowledgement: success or an error.
 fn answered(answer: &[u8]) -> io::Result<()> {
     let unclear = || io::Error::other("the kernel answers something else than was asked");
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);

@@ -1,5 +1,5 @@
-//! Processes of the host, named so that a pid that was given out anew is never taken for the old one. Who cannot be looked at, as when there
-//! are no descriptors left, is an error: only who is known to be gone is gone.
+//! Processes of the host, identified so that a reused pid is never mistaken for the earlier process. A process that
+//! cannot be examined, for example for lack of descriptors, is an error and never counts as ended.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -13,64 +13,64 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde::{Deserialize, Serialize};
 
-/// Longer than most files of `/proc/PID`, and the longest that is read: the system takes no longer command lines unless it is told to.
+/// The buffer size, longer than most files of `/proc/PID`.
 const COMMON: usize = 8 << 10;
 const MAX_BYTES: u64 = 2 << 20;
 
-/// One process for good: its number alone would be given out again after its end.
+/// The identity of a process: its pid alone is reused after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) pid: i32,
-    /// In clock ticks since boot.
+    /// The start time in clock ticks since boot.
     pub(crate) start_time: u64,
 }
 
 impl Identity {
-    /// The identity of the process that has this pid now; `None` if there is none.
+    /// Returns the identity of the process that has this pid; `None` if there is none.
     pub(crate) fn of(pid: i32) -> io::Result<Option<Self>> {
         Ok(Stat::read(pid)?.map(|stat| Self { pid, start_time: stat.start_time }))
     }
 
-    /// A handle on exactly this process; `None` when it is gone, whoever has its number now.
+    /// Returns a handle on exactly this process; `None` if it has ended, even if its pid was reused.
     pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
-            // The number is now that of a thread.
+            // The pid now belongs to a thread.
             Err(Errno::INVAL) => None,
             opened => there(opened.map_err(io::Error::from))?,
         };
-        // Looked at after the handle was opened: what the handle names is alive, so the number was not given out since.
+        // Compared after the handle was opened: the handle's process lives, so its pid was not reused since.
         let same = Self::of(self.pid)? == Some(*self);
         Ok(handle.filter(|_| same))
     }
 }
 
-/// Whether the process has ended (a zombie has).
+/// Returns whether the process has ended (a zombie has).
 pub(crate) fn ended(handle: &OwnedFd) -> bool {
     wait_end(handle, Duration::ZERO)
 }
 
-/// Blocks until the process ends or `limit` is over; says whether it ended.
+/// Blocks until the process ends or `limit` is over; returns whether it ended.
 pub(crate) fn wait_end(handle: &OwnedFd, limit: Duration) -> bool {
     let mut watched = [PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN)];
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     matches!(poll(&mut watched, Some(&limit)), Ok(n) if n > 0)
 }
 
-/// Kills the process behind the handle at once. One that has already gone is no error.
+/// Kills the process of the handle. A process that has ended is no error.
 pub(crate) fn kill(handle: &OwnedFd) -> io::Result<()> {
     signal(handle, Signal::KILL)
 }
 
-/// Stops a child of ours, and returns when it has stopped or ended.
+/// Stops a child, and returns when it has stopped or ended.
 pub(crate) fn stop(child: &OwnedFd) -> io::Result<()> {
     signal(child, Signal::STOP)?;
-    // Only looked at: its end stays to be taken note of.
+    // The end of the child is not collected here.
     waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
     Ok(())
 }
 
-/// Lets it go on.
+/// Continues a stopped process.
 pub(crate) fn go_on(stopped: &OwnedFd) -> io::Result<()> {
     signal(stopped, Signal::CONT)
 }
@@ -79,7 +79,7 @@ fn signal(handle: &OwnedFd, signal: Signal) -> io::Result<()> {
     there(pidfd_send_signal(handle, signal).map_err(io::Error::from)).map(drop)
 }
 
-/// What was found of a process; `None` if that is gone.
+/// Converts the error of a process that has ended to `None`.
 fn there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH)) => Ok(None),
@@ -87,7 +87,7 @@ fn there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// What `/proc/PID/stat` tells.
+/// The used fields of `/proc/PID/stat`.
 pub(crate) struct Stat {
     pub(crate) state: u8,
     pub(crate) parent: i32,
@@ -97,7 +97,7 @@ pub(crate) struct Stat {
 impl Stat {
     pub(crate) fn read(pid: i32) -> io::Result<Option<Self>> {
         let line = match read(pid, "stat") {
-            // Where the processes of other users are hidden, this is one: none of ours.
+            // Where processes of other users are hidden, this process belongs to another user.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
             line => line?,
         };
@@ -107,7 +107,8 @@ impl Stat {
     }
 
     fn parse(line: &str) -> Option<Self> {
-        // The name in parentheses may hold spaces and parentheses itself, so the fields are counted from the last one.
+        // The name in parentheses may contain spaces and parentheses, so fields are counted from the last
+        // parenthesis.
         let mut fields = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace();
         let state = *fields.next()?.as_bytes().first()?;
         let parent = fields.next()?.parse().ok()?;
@@ -120,14 +121,14 @@ impl Stat {
     }
 }
 
-/// The pids of every process that this process can see.
+/// Returns the pids of all processes that this process can see.
 pub(crate) fn all_pids() -> io::Result<Vec<i32>> {
     let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     fs::read_dir("/proc")?.filter_map(|entry| entry.map(pid).transpose()).collect()
 }
 
-/// `root` and all living processes below it. Orphans of a pid namespace go to its first process, so the tree below that
-/// one is always whole.
+/// Returns `root` and all living processes below it. Orphans of a pid namespace become children of its first process,
+/// so the tree below that process is always complete.
 pub(crate) fn tree(root: i32) -> io::Result<Vec<i32>> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     let mut living = HashSet::new();
@@ -151,15 +152,16 @@ pub(crate) fn tree(root: i32) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
-/// The effective user of a process, if there is one. In a sandbox it has no other: nothing there can change its user.
+/// Returns the effective user of a process, if it exists. In a sandbox it is the only one, because nothing there can
+/// change its user.
 pub(crate) fn user(pid: i32) -> io::Result<Option<u32>> {
     Ok(there(fs::metadata(format!("/proc/{pid}")))?.map(|about| about.uid()))
 }
 
-/// Whether the process was started as one of `programs` (argument 0) with `marker` as one of its other arguments.
+/// Returns whether the process was started as one of `programs` (argument 0) with `marker` among its other arguments.
 pub(crate) fn has_marker(pid: i32, programs: &[&[u8]], marker: &[u8]) -> io::Result<bool> {
     let line = match read(pid, "cmdline") {
-        // Where the system hides what others do: whom we started may be looked at.
+        // Where processes of other users are hidden, processes that this server started are visible.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
         line => line?.unwrap_or_default(),
     };
@@ -167,7 +169,7 @@ pub(crate) fn has_marker(pid: i32, programs: &[&[u8]], marker: &[u8]) -> io::Res
     Ok(args.next().is_some_and(|program| programs.contains(&program)) && args.any(|arg| arg == marker))
 }
 
-/// A file of `/proc/PID`, in as few calls as it takes: whoever looks at all processes reads thousands of them.
+/// Reads a file of `/proc/PID` in as few calls as possible, because a scan of all processes reads thousands of them.
 fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(COMMON);
     let file = fs::File::open(format!("/proc/{pid}/{name}"));
@@ -175,10 +177,10 @@ fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
     Ok(read.map(|_| bytes))
 }
 
-/// The living processes that pass `test`, by their numbers; each identity is that of the process that was tested.
+/// Returns the living processes that pass `test`. Each identity is that of the tested process.
 pub(crate) fn living(test: impl Fn(i32) -> io::Result<bool>) -> io::Result<Vec<Identity>> {
     let same = |pid: i32| {
-        // Most processes are strangers, and one look tells. Whoever passes is looked at again between two identities.
+        // Most processes fail the first test. Those that pass are tested again between two identity checks.
         if !test(pid)? {
             return Ok(None);
         }
@@ -189,8 +191,8 @@ pub(crate) fn living(test: impl Fn(i32) -> io::Result<bool>) -> io::Result<Vec<I
     all_pids()?.into_iter().filter_map(|pid| same(pid).transpose()).collect()
 }
 
-/// Proportional set size of one process in bytes. Where the kernel does not let us read it (a process that gave up its
-/// dumpability, seen as an ordinary user), its private memory: never more than the true figure.
+/// Returns the proportional set size of a process in bytes. Where the kernel refuses that (an undumpable process,
+/// read by an ordinary user), returns its private memory, which is never more than the true size.
 pub(crate) fn pss_bytes(pid: i32) -> u64 {
     let kib = |text: &str, name: &str| -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -226,7 +228,7 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("a child");
-        // It has no command line at first.
+        // A new process has no command line at first.
         child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
         let (pid, programs): (_, [&[u8]; 1]) = (child.id() as i32, [b"sh"]);
         let (of_child, ours) = (user(pid).expect("a user"), user(std::process::id() as i32).expect("ours"));
@@ -265,10 +267,10 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("a child");
-        let mut said = std::io::BufReader::new(parent.stdout.take().expect("a pipe"));
+        let mut output = std::io::BufReader::new(parent.stdout.take().expect("a pipe"));
         let mut line = || {
             let mut line = String::new();
-            std::io::BufRead::read_line(&mut said, &mut line).expect("a line");
+            std::io::BufRead::read_line(&mut output, &mut line).expect("a line");
             line.trim().to_owned()
         };
         let pid: i32 = line().parse().expect("a number");

@@ -1,4 +1,4 @@
-//! The sandbox's own copy of its program: one copy per version of the file, hard links from then on.
+//! The sandbox's own copy of its program: one copy for each version of the file, and hard links to it.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,17 +9,17 @@ use std::time::Duration;
 use crate::error::{Step, StepError};
 use crate::record::random_hex;
 
-/// What the names of copies end with that are being made.
+/// The extension of unfinished copies.
 const UNFINISHED: &str = "new";
-/// A copy is made in seconds. What has not been written to for so long is of a server that was killed.
+/// The age of an unfinished copy that a killed server has left. A copy takes seconds.
 const MAX_COPY: Duration = Duration::from_secs(60 * 60);
 
-/// Where the copies stand, below the host's root.
+/// Returns the directory of the copies, below the host's root.
 pub(crate) fn store(root: &Path) -> PathBuf {
     root.join(".programs")
 }
 
-/// Puts a copy of `program` at `target`.
+/// Creates a link to a copy of `program` at `target`.
 pub(crate) fn place(root: &Path, program: &Path, target: &Path) -> Result<(), StepError> {
     let source = fs::File::open(program).step("open", program)?;
     let about = source.metadata().step("look at", program)?;
@@ -32,23 +32,23 @@ pub(crate) fn place(root: &Path, program: &Path, target: &Path) -> Result<(), St
     if fs::hard_link(&cached, target).is_ok() {
         return Ok(());
     }
-    // A name of its own, then a rename: several starts at once may all be the first.
+    // A unique name, then a rename: several concurrent starts may all be the first.
     let temporary = cached.with_extension(format!("{}.{UNFINISHED}", random_hex()?));
     let placed = copy(source, &temporary).and_then(|()| {
-        // Linked by its temporary name first: from then on the copy is in use, and tidying leaves it alone.
+        // Linked under its temporary name first: from then on the copy is in use, and the cleanup leaves it alone.
         let linked = fs::hard_link(&temporary, target).step("link", target);
         let kept = fs::rename(&temporary, &cached).step("write", &cached);
         linked.and(kept)
     });
     if placed.is_err() {
-        // A full disk, say, which is not to be filled further by each start that fails.
+        // A full disk must not be filled further by each failing start.
         fs::remove_file(&temporary).ok();
     }
     placed
 }
 
-/// A process of its own writes it: were it this one, a program that is started meanwhile would hold the file open for writing
-/// until it is itself, and what is open for writing cannot be executed.
+/// Copies in a separate process: a program that is started meanwhile would inherit this process's writable descriptor
+/// of the copy, and a file that is open for writing cannot be executed.
 fn copy(source: fs::File, temporary: &Path) -> Result<(), StepError> {
     let copied = Command::new("cp")
         .args(["--reflink=auto", "--", "/dev/stdin"])
@@ -59,14 +59,14 @@ fn copy(source: fs::File, temporary: &Path) -> Result<(), StepError> {
         .output()
         .step("start cp for", temporary)?;
     if !copied.status.success() {
-        let said = String::from_utf8_lossy(&copied.stderr).trim().to_owned();
-        return Err(std::io::Error::other(said)).step("copy to", temporary);
+        let output = String::from_utf8_lossy(&copied.stderr).trim().to_owned();
+        return Err(std::io::Error::other(output)).step("copy to", temporary);
     }
     fs::set_permissions(temporary, fs::Permissions::from_mode(0o755)).step("set the mode of", temporary)
 }
 
-/// Removes copies that no sandbox uses, and what was never finished. The next start makes its copy anew.
-pub(crate) fn tidy(root: &Path) {
+/// Removes copies that no sandbox uses, and old unfinished ones. The next start makes a new copy.
+pub(crate) fn remove_stale(root: &Path) {
     let Ok(entries) = fs::read_dir(store(root)) else { return };
     for entry in entries.flatten() {
         if entry.metadata().is_ok_and(|about| is_left(&entry.path(), &about)) {
@@ -77,9 +77,9 @@ pub(crate) fn tidy(root: &Path) {
 
 fn is_left(path: &Path, about: &fs::Metadata) -> bool {
     match path.extension() {
-        // One that is linked at this very moment keeps that link.
+        // A copy that is being linked keeps that link.
         None => about.nlink() == 1,
-        // Another server may be making it. A sandbox that has it already has it by a link of its own.
+        // Another server may be copying. A sandbox that uses the copy has a link of its own.
         Some(extension) => extension == UNFINISHED && is_old(about),
     }
 }
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// A root with a program to place; each test has its own.
+    /// Creates a root with a program for one test.
     fn root() -> (tempfile::TempDir, PathBuf) {
         let root = tempfile::tempdir().expect("a directory");
         fs::create_dir(store(root.path())).expect("a store");
@@ -124,7 +124,7 @@ mod tests {
         let (root, _) = root();
         unfinished(root.path(), "killed", MAX_COPY + Duration::from_secs(60));
         unfinished(root.path(), "working", Duration::from_secs(60));
-        tidy(root.path());
+        remove_stale(root.path());
         assert_eq!(stored(root.path()), ["1-2-3-4-5.working.new"]);
     }
 
@@ -133,10 +133,10 @@ mod tests {
         let (root, program) = root();
         let target = root.path().join("program");
         place(root.path(), &program, &target).expect("it is placed");
-        tidy(root.path());
+        remove_stale(root.path());
         assert_eq!(stored(root.path()).len(), 1);
         fs::remove_file(target).expect("the sandbox ends");
-        tidy(root.path());
+        remove_stale(root.path());
         assert_eq!(stored(root.path()), <[&str; 0]>::default());
     }
 

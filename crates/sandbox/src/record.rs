@@ -1,4 +1,4 @@
-//! What is written about a sandbox, so that a later life of the server finds it.
+//! The stored record of a sandbox, by which a later server process finds it.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,38 +12,38 @@ use crate::cgroup::Cgroups;
 use crate::error::{Step, StepError};
 use crate::process::Identity;
 
-/// The largest record that is read; ours are below 1 KiB.
+/// The maximum size of a record; real ones are below 1 KiB.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// What holds the memory of a sandbox down.
+/// What limits the memory of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryLimit {
     /// A control group of version 2.
     CgroupV2,
     /// A control group of version 1.
     CgroupV1,
-    /// Nothing: it has to be looked at, see [`crate::Sandbox::over_memory`].
+    /// Nothing: the server must measure it, see [`crate::Sandbox::over_memory`].
     None,
 }
 
-/// One sandbox, as it stands in its `state.json`.
+/// The content of a sandbox's `state.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) id: String,
     /// 128 random bits, in hexadecimal.
     pub(crate) nonce: String,
-    /// The boot in which the processes were made: those of another boot are gone, whatever has their pids.
+    /// The boot of the machine in which the processes were created: processes of another boot have ended.
     pub(crate) boot: String,
     pub(crate) host_uid: Option<u32>,
     pub(crate) started_ms: u64,
     pub(crate) sockets: usize,
     pub(crate) memory: MemoryLimit,
     pub(crate) cgroups: Cgroups,
-    /// bubblewrap's process outside, and the first process inside. `None` while the start is not complete.
+    /// bubblewrap's process outside, and the first process inside. `None` until the start is complete.
     pub(crate) processes: Option<Processes>,
 }
 
-/// The two processes of bubblewrap, as the host sees them.
+/// The two processes of bubblewrap, with their pids on the host.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Processes {
     pub(crate) monitor: Identity,
@@ -55,10 +55,10 @@ fn path(dir: &Path) -> PathBuf {
 }
 
 impl Record {
-    /// Reads the record of a sandbox directory; `None` where there is none that can be understood.
+    /// Reads the record of a sandbox directory; `None` if there is no valid one.
     ///
     /// # Errors
-    /// If it cannot be read now: it may be a good one.
+    /// If it cannot be read now, because it may be valid.
     pub(crate) fn read(dir: &Path) -> Result<Option<Self>, StepError> {
         let mut text = Vec::new();
         let read = fs::File::open(path(dir)).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut text));
@@ -68,7 +68,7 @@ impl Record {
         }
     }
 
-    /// Writes it whole or not at all.
+    /// Writes the record atomically.
     pub(crate) fn write(&self, dir: &Path) -> Result<(), StepError> {
         let (temporary, target) = (dir.join("state.json.new"), path(dir));
         let text = serde_json::to_vec(self).map_err(std::io::Error::from).step("encode", &target)?;
@@ -79,19 +79,19 @@ impl Record {
             .mode(0o600)
             .open(&temporary)
             .step("make", &temporary)?;
-        // Not synced: the processes that it names do not survive what a sync protects from.
+        // Not synced: the recorded processes do not survive a loss of power either.
         file.write_all(&text).step("write", &temporary)?;
         fs::rename(&temporary, &target).step("write", &target)
     }
 
-    /// Its processes, if this is still the boot in which they were made.
+    /// Returns the recorded processes, if the machine has not rebooted since.
     pub(crate) fn live_processes(&self) -> io::Result<Option<Processes>> {
         let Some(processes) = self.processes else { return Ok(None) };
         Ok((self.boot == boot_id()?).then_some(processes))
     }
 }
 
-/// The id of this boot of the kernel; empty where the kernel tells none.
+/// Returns the id of this boot of the kernel; empty if the kernel reports none.
 pub(crate) fn boot_id() -> io::Result<String> {
     match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -99,14 +99,14 @@ pub(crate) fn boot_id() -> io::Result<String> {
     }
 }
 
-/// 128 random bits in hexadecimal.
+/// Returns 128 random bits in hexadecimal.
 pub(crate) fn random_hex() -> Result<String, StepError> {
     let mut bytes = [0; 16];
     fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes)).step("read", "/dev/urandom")?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-/// Milliseconds since 1970.
+/// Returns milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     #[expect(
         clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! A sandbox that was started, now or by an earlier life of the server.
+//! A started sandbox, of this or of an earlier server process.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,46 +15,46 @@ use crate::kernel_log::{self, OomKill};
 use crate::process;
 use crate::record::{MemoryLimit, Record};
 
-/// The most of a program's output that is kept. What comes after is refused to the program, not stored.
+/// The size limit of the program's output. Further writes of the program fail.
 pub(crate) const LOG_BYTES: u64 = 64 * 1024;
 
-/// How often, and with what pauses, it is looked whether the kernel killed somebody after it said that memory is full.
+/// How often a kill by the kernel is checked for after a report of full memory.
 const OOM_LOOKS: u32 = 20;
 const OOM_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
-/// How often it is looked where the kernel cannot be had to tell.
+/// The interval of these checks where the kernel sends no report.
 const OOM_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// How often it is looked what it holds, where no control group does.
+/// The interval of memory measurements without a control group.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// One sandbox. Cheap to clone; holding it keeps nothing alive and dropping it ends nothing.
+/// A sandbox. Clones share their state; dropping all of them ends nothing.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    /// Its name.
+    /// Its id.
     pub id: String,
     /// Its directory on the host.
     pub dir: PathBuf,
-    /// 128 random bits in hexadecimal, made at its start: whoever speaks it is the program of exactly this start.
+    /// 128 random bits in hexadecimal, created at its start: they identify the program of exactly this start.
     pub nonce: String,
-    /// The first process inside, as the host numbers it. For a person to read: pids are given out anew.
+    /// The host's pid of the first process inside. Informational only, because pids are reused.
     pub init_pid: i32,
-    /// The user of the host that its processes have, when the server runs as root.
+    /// The host user of its processes, when the server runs as root.
     pub host_uid: Option<u32>,
-    /// What holds its memory down.
+    /// What limits its memory.
     pub memory: MemoryLimit,
-    /// When it was started.
+    /// The time of its start.
     pub started: SystemTime,
     sockets: usize,
     monitor_pid: i32,
     cgroups: crate::cgroup::Cgroups,
-    /// Of the first process inside and of bubblewrap's outside, which ends with the program. `None` when one of them had
-    /// ended before the sandbox was found.
+    /// Handles on the first process inside and on bubblewrap's outside, which ends with the program. `None` if one of
+    /// them had ended before the sandbox was found.
     handles: Option<Arc<[OwnedFd; 2]>>,
     log: Option<Arc<std::fs::File>>,
 }
 
 impl Sandbox {
-    /// The sandbox of a complete record; `None` while its start is not complete.
+    /// Creates the sandbox of a complete record; `None` if its start is not complete.
     pub(crate) fn of(record: Record, dir: PathBuf, log: Option<std::fs::File>) -> io::Result<Option<Self>> {
         let Some(processes) = record.processes else { return Ok(None) };
         let handles = match record.live_processes()? {
@@ -77,12 +77,12 @@ impl Sandbox {
         }))
     }
 
-    /// Whether its program lives. When the program ends, everything else in the sandbox is killed.
+    /// Returns whether its program lives. When the program ends, all other processes of the sandbox are killed.
     pub fn is_alive(&self) -> bool {
         self.handles.as_ref().is_some_and(|both| !both.iter().any(process::ended))
     }
 
-    /// Returns when its program has ended, at once if that is so already. [`crate::Host::end`] then removes what is left.
+    /// Returns when its program has ended. [`crate::Host::end`] then removes the remains.
     ///
     /// # Errors
     /// If the processes cannot be watched (outside a runtime with I/O, or without descriptors left).
@@ -94,25 +94,25 @@ impl Sandbox {
         }
     }
 
-    /// The pids of its living processes as the host numbers them, bubblewrap's own included; without the others where they cannot be
-    /// looked at.
+    /// Returns the host's pids of its living processes, including bubblewrap's own; only the latter where the others
+    /// cannot be examined.
     pub async fn pids(&self) -> Vec<i32> {
         let this = self.clone();
         tokio::task::spawn_blocking(move || this.pids_now()).await.unwrap_or_default()
     }
 
-    /// Proportional set size of all its processes, in bytes. As an ordinary user a lower bound: the kernel hides the
-    /// shared part of a browser's sandboxed processes.
+    /// Returns the proportional set size of all its processes in bytes. For an ordinary user it is a lower bound,
+    /// because the kernel hides the shared part of a browser's sandboxed processes.
     pub async fn memory_pss(&self) -> u64 {
         let this = self.clone();
         let sum = move || this.pids_now().into_iter().map(process::pss_bytes).sum();
         tokio::task::spawn_blocking(sum).await.unwrap_or_default()
     }
 
-    /// Returns once all processes and files of it together hold more than `limit` bytes, looked at from outside: nothing inside can stop
-    /// that. For hosts where nothing limits its memory.
+    /// Returns once all its processes and files together hold more than `limit` bytes. Measured from outside, so
+    /// nothing inside can prevent it. For hosts where nothing limits the memory.
     pub async fn over_memory(&self, limit: u64) {
-        // What changes while it is looked at may look wrong once.
+        // A state that changes during the measurement may look wrong once.
         let mut before = false;
         loop {
             tokio::time::sleep(MEMORY_INTERVAL).await;
@@ -126,7 +126,7 @@ impl Sandbox {
         }
     }
 
-    /// The processes inside.
+    /// Returns the processes inside.
     fn inside_now(&self) -> Vec<i32> {
         let mut pids = self.pids_now();
         pids.retain(|pid| *pid != self.monitor_pid);
@@ -136,7 +136,7 @@ impl Sandbox {
     fn pids_now(&self) -> Vec<i32> {
         let Some(both) = &self.handles else { return Vec::new() };
         let mut pids = process::tree(self.init_pid).unwrap_or_default();
-        // Ended before or meanwhile: then the number may be that of a stranger, whose processes these are.
+        // If it has ended, its pid may belong to a stranger, whose processes these are.
         if process::ended(&both[0]) {
             pids.clear();
         }
@@ -146,21 +146,21 @@ impl Sandbox {
         pids
     }
 
-    /// Whether the kernel has killed a process of it because its memory was full. Known until the sandbox is ended by
-    /// [`crate::Host::end`], and only where [`Sandbox::memory`] is not [`MemoryLimit::None`].
+    /// Returns whether the kernel has killed a process of the sandbox because its memory was full. Known until
+    /// [`crate::Host::end`], and only if [`Sandbox::memory`] is not [`MemoryLimit::None`].
     pub fn oom_killed(&self) -> bool {
         self.cgroups.has_oom_kill()
     }
 
-    /// Returns once the kernel has killed a process of it because its memory was full; never where nothing limits it. Where the kernel
-    /// cannot be had to tell, it is looked every two seconds: a user may have 128 watches on files, unless told otherwise, and each sandbox
-    /// with a control group of version 2 takes one.
+    /// Returns once the kernel has killed a process of the sandbox because its memory was full; never if nothing
+    /// limits the memory. Where the kernel sends no reports, checks every two seconds: a user may have 128 inotify
+    /// watches by default, and each sandbox with a control group of version 2 takes one.
     ///
     /// # Errors
     /// If the group that limits its memory is gone.
     pub async fn out_of_memory(&self) -> io::Result<()> {
         loop {
-            let Err(error) = self.told_out_of_memory().await else { return Ok(()) };
+            let Err(error) = self.reported_out_of_memory().await else { return Ok(()) };
             if self.oom_killed() {
                 return Ok(());
             }
@@ -172,8 +172,8 @@ impl Sandbox {
         }
     }
 
-    /// The same, as far as the kernel tells.
-    async fn told_out_of_memory(&self) -> io::Result<()> {
+    /// Waits for a report of the kernel.
+    async fn reported_out_of_memory(&self) -> io::Result<()> {
         let Some(full) = self.cgroups.memory_full()? else { return std::future::pending().await };
         let full = watched(full)?;
         loop {
@@ -181,11 +181,11 @@ impl Sandbox {
                 return Ok(());
             }
             let mut ready = full.readable().await?;
-            let mut told = [0; 1024];
-            if rustix::io::read(full.get_ref(), &mut told) == Err(rustix::io::Errno::AGAIN) {
+            let mut report = [0; 1024];
+            if rustix::io::read(full.get_ref(), &mut report) == Err(rustix::io::Errno::AGAIN) {
                 ready.clear_ready();
             }
-            // Older kernels tell it first and kill then.
+            // Older kernels report first and kill afterwards.
             for _ in 0..OOM_LOOKS {
                 if self.oom_killed() {
                     return Ok(());
@@ -195,13 +195,13 @@ impl Sandbox {
         }
     }
 
-    /// Which process of it the kernel killed because its memory was full; `None` where the kernel's log does not say so, or may not
-    /// be read. Known once [`Sandbox::oom_killed`] is.
+    /// Returns the process that the kernel killed because the sandbox's memory was full; `None` if the kernel's log
+    /// does not record it or may not be read. Known once [`Sandbox::oom_killed`] is true.
     pub async fn oom_kill(&self) -> Option<OomKill> {
         for _ in 0..OOM_LOOKS {
             let group = self.cgroups.memory_name()?.to_owned();
             let looked = tokio::task::spawn_blocking(move || kernel_log::oom_kill(&group)).await;
-            // It is counted first and said then.
+            // The kernel counts the kill first and logs it afterwards.
             match looked {
                 Ok(None) => tokio::time::sleep(OOM_PAUSE).await,
                 other => return other.ok().flatten(),
@@ -210,35 +210,35 @@ impl Sandbox {
         None
     }
 
-    /// How many listening sockets it was given.
+    /// Returns the number of its listening sockets.
     pub fn sockets(&self) -> usize {
         self.sockets
     }
 
-    /// Where the host reaches its listening socket `n`, counted from 0: the program's descriptor `3 + n`. The path may be
-    /// too long for a socket address; [`Sandbox::connect`] is not troubled by that.
+    /// Returns the host's path of its listening socket `n`, counted from 0: the program's descriptor `3 + n`. The
+    /// path may be too long for a socket address; [`Sandbox::connect`] handles that.
     pub fn listener_path(&self, n: usize) -> PathBuf {
         sockets_dir(&self.dir).join(n.to_string())
     }
 
-    /// Connects to its listening socket `n`, however long the path is.
+    /// Connects to its listening socket `n`, whatever the length of its path.
     ///
     /// # Errors
-    /// What connecting gives: not found when there is no such socket, refused when nobody has it open any more.
+    /// The error of the connection: not found if there is no such socket, refused if it is open nowhere.
     pub async fn connect(&self, n: usize) -> io::Result<UnixStream> {
         let dir = open_dir(&sockets_dir(&self.dir))?;
         UnixStream::connect(short_path(&dir, n)).await
     }
 
-    /// The beginning of what the program wrote to its standard output and error, at most 64 KiB; what it writes after that
-    /// is lost. Only in the life of the server that started it.
+    /// Returns the beginning of the program's standard output and error, at most 64 KiB; later output is lost.
+    /// Available only to the server process that started it.
     pub fn log(&self) -> Option<String> {
         self.log.as_deref().map(read_log)
     }
 }
 
 async fn ended(handle: &OwnedFd) -> io::Result<()> {
-    // A descriptor of its own for each who waits: one can be registered only once.
+    // A descriptor for each waiter, because one can be registered only once.
     watched(handle.try_clone()?)?.readable().await?.retain_ready();
     Ok(())
 }
@@ -260,13 +260,13 @@ pub(crate) fn sockets_dir(dir: &Path) -> PathBuf {
     dir.join("sockets")
 }
 
-/// A directory, opened only to name things in it.
+/// Opens a directory for naming its entries.
 pub(crate) fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// A name for socket `n` in an open directory that always fits in a socket address.
+/// Returns a name for socket `n` in an open directory that always fits in a socket address.
 pub(crate) fn short_path(dir: &OwnedFd, n: usize) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{n}", dir.as_raw_fd()))
 }
@@ -278,7 +278,7 @@ mod tests {
     use crate::record::Processes;
 
     fn sandbox(memory: &Path) -> anyhow::Result<Sandbox> {
-        let nobody = Identity { pid: i32::MAX, start_time: 0 };
+        let no_process = Identity { pid: i32::MAX, start_time: 0 };
         let record = Record {
             id: "a".to_owned(),
             nonce: String::new(),
@@ -288,12 +288,12 @@ mod tests {
             sockets: 0,
             memory: MemoryLimit::CgroupV1,
             cgroups: serde_json::from_value(serde_json::json!({ "memory": memory, "pids": null }))?,
-            processes: Some(Processes { monitor: nobody, init: nobody }),
+            processes: Some(Processes { monitor: no_process, init: no_process }),
         };
         anyhow::Context::context(Sandbox::of(record, memory.to_owned(), None)?, "a complete record")
     }
 
-    /// As when all watches that a user may have are taken.
+    /// Simulates that all watches of a user are taken.
     #[tokio::test]
     async fn full_memory_is_noticed_though_the_kernel_cannot_be_had_to_tell() -> anyhow::Result<()> {
         let group = tempfile::tempdir()?;
@@ -303,7 +303,7 @@ mod tests {
         let sandbox = sandbox(group.path())?;
         assert!(sandbox.cgroups.memory_full().is_err());
         let mut noticed = std::pin::pin!(sandbox.out_of_memory());
-        assert!(tokio::time::timeout(OOM_PAUSE, &mut noticed).await.is_err(), "nobody was killed yet");
+        assert!(tokio::time::timeout(OOM_PAUSE, &mut noticed).await.is_err(), "no_process was killed yet");
         std::fs::write(&control, "oom_kill 1\n")?;
         tokio::time::timeout(30 * OOM_WAIT, noticed).await??;
         Ok(())

@@ -1,4 +1,4 @@
-//! What a caller asks for: one sandbox, described.
+//! The specification of a sandbox.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -7,53 +7,56 @@ use std::path::{Component, Path, PathBuf};
 use crate::error::StartError;
 use crate::network::Network;
 
-/// The most descriptors, files and arguments of one sandbox; far above what anyone needs.
+/// The maximum of descriptors, files and arguments of one sandbox, far above any need.
 const MAX_COUNT: usize = 256;
 
-/// Everything needed to start one sandbox. Nothing of it appears on a command line that other users of the host can read.
+/// Everything needed to start a sandbox. Nothing of it appears on a command line that other users of the host can
+/// read.
 pub struct Spec {
-    /// Name of the sandbox and of its directory: 1 to 40 characters of `0-9a-z`.
+    /// The name of the sandbox and of its directory: 1 to 40 characters of `0-9a-z`.
     pub id: String,
-    /// The program on the host. A private copy of it is bound read-only at `/run/casement/program`, so that replacing
-    /// the file on the host changes nothing for a running sandbox.
+    /// The program on the host. A private copy of it is mounted read-only at `/run/casement/program`, so that
+    /// replacing the file on the host does not change a running sandbox.
     pub program: PathBuf,
-    /// Its arguments, without the name of the program.
+    /// Its arguments, without the program's name.
     pub args: Vec<String>,
-    /// Its environment, beside `HOME`, `PATH`, `LANG` and `USER`. Nothing of the starter's own environment is passed.
+    /// Its environment besides `HOME`, `PATH`, `LANG` and `USER`. Nothing of the starter's environment is passed.
     pub env: Vec<(String, String)>,
-    /// Files that the inside sees and cannot change. One of a path that every sandbox has takes that one's place.
+    /// Read-only files inside. They take precedence over files that every sandbox has at the same path.
     pub files: Vec<File>,
-    /// How many listening unix stream sockets to make. They are the program's descriptors 3, 4, … and are reached from
-    /// the host with [`crate::Sandbox::connect`].
+    /// The number of listening unix stream sockets to create. They are the program's descriptors 3, 4, … and are
+    /// reached from the host with [`crate::Sandbox::connect`].
     pub sockets: usize,
     /// Further open descriptors of the program, numbered after the sockets.
     pub listeners: Vec<OwnedFd>,
-    /// A directory of the host, bound read-only at `/run/casement/egress`. Made if it is not there. When the host runs
-    /// as root, it is handed to the sandbox's group with mode 0710: the inside can connect to sockets in it (which need
-    /// mode 0666 themselves), other users of the host cannot. Its parents must be traversable.
+    /// A directory of the host, mounted read-only at `/run/casement/egress`, and created if it is missing. If the
+    /// host runs as root, the directory is given to the sandbox's group with mode 0710: the inside can connect to
+    /// sockets in it (which need mode 0666 themselves), other users of the host cannot. Its parents must be
+    /// traversable.
     pub egress_dir: PathBuf,
-    /// What its network has beside the loopback at ports from 1024 on. `None`: nothing.
+    /// What its network has besides loopback and ports from 1024 on. `None`: nothing.
     pub network: Option<Network>,
-    /// Further paths of the host's system, bound read-only at the same place.
+    /// Further paths of the host's system, mounted read-only at the same place.
     pub read_only: Vec<PathBuf>,
-    /// Further paths of the host, bound read-only at another place inside: where they are, and where they are seen.
+    /// Further paths of the host, mounted read-only at another place: source and destination.
     pub read_only_at: Vec<(PathBuf, PathBuf)>,
-    /// The most memory in bytes of all processes together, with what they share, where the host can limit it. Files in `/tmp` and
-    /// the home directory come on top.
+    /// The maximum memory in bytes of all processes together, including shared memory, where the host can limit it.
+    /// Files in `/tmp` and the home directory are not included.
     pub memory_bytes: u64,
-    /// The most bytes in each of `/tmp` and the home directory, and in `/dev/shm` unless a quarter of the memory is less.
+    /// The maximum bytes in each of `/tmp` and the home directory, and in `/dev/shm` unless a quarter of the memory
+    /// is less.
     pub tmpfs_bytes: u64,
-    /// The most processes and threads.
+    /// The maximum of processes and threads.
     pub max_processes: u32,
-    /// The most open files of one process.
+    /// The maximum of open files of one process.
     pub max_open_files: u32,
 }
 
-/// A file that the inside sees and cannot change.
+/// A read-only file inside.
 pub struct File {
-    /// Absolute path inside.
+    /// The absolute path inside.
     pub inside: PathBuf,
-    /// What stands in it.
+    /// The content.
     pub content: Vec<u8>,
 }
 
@@ -71,19 +74,19 @@ impl fmt::Debug for Spec {
     }
 }
 
-/// Whether `id` may name a sandbox: 1 to 40 characters of `0-9a-z`.
+/// Returns whether `id` is a valid id: 1 to 40 characters of `0-9a-z`.
 pub(crate) fn valid_id(id: &str) -> bool {
     (1..=40).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
 }
 
 impl Spec {
-    /// The most memory of the sandbox as a whole: files live in memory, and the kernel counts both together. So a disk that is full is
-    /// full, and does not take the processes their memory.
+    /// Returns the maximum memory of the whole sandbox: files are in memory, and the kernel counts both together. A
+    /// full disk therefore takes no memory from the processes.
     pub(crate) fn all_memory_bytes(&self) -> u64 {
         self.memory_bytes.saturating_add(self.tmpfs_bytes.saturating_mul(2))
     }
 
-    /// What processes share by files is memory of theirs.
+    /// Returns the size of `/dev/shm`: files that processes share are memory of theirs.
     pub(crate) fn shared_memory_bytes(&self) -> u64 {
         self.tmpfs_bytes.min(self.memory_bytes / 4)
     }
@@ -130,7 +133,7 @@ impl Spec {
     }
 }
 
-/// Absolute, in UTF-8, and without `..` or NUL.
+/// Returns whether the path is absolute, in UTF-8, and without `..` or NUL.
 fn absolute(path: &Path) -> bool {
     path.is_absolute()
         && path.to_str().is_some_and(|text| !text.contains('\0'))

@@ -1,4 +1,4 @@
-//! Starting: everything that finds the sandbox again is in place before its program runs.
+//! Starts sandboxes: everything that finds a sandbox again exists before its program runs.
 
 use std::fs;
 use std::io::Write;
@@ -25,14 +25,14 @@ use crate::sandbox::{self, Sandbox};
 use crate::spec::Spec;
 use crate::{filter, program, uid};
 
-/// How long bubblewrap may take, on a machine that starts many at once.
+/// The timeout of bubblewrap, on a machine that starts many at once.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Stands between bubblewrap's reaper, which waits for the last process whoever that is, and the program: with the program
-/// all others end too, also while no server is there to see to it. It runs the program only once it is told to: a start that was under way
-/// when its starter ended comes to an end here.
+/// The process between bubblewrap's reaper, which waits for the last process, and the program: when the program ends,
+/// it ends all other processes, also without a server. It runs the program only after the word on its input: if the
+/// starter ends before, the start ends here.
 const SUPERVISOR: &str = r#"read -r go && "$0" "$@" </dev/null; status=$?; kill -KILL -1 2>/dev/null; exit $status"#;
-/// What tells it.
+/// The word that opens the gate.
 const GO: &[u8] = b"go\n";
 
 const SHELL: &str = "/bin/sh";
@@ -40,7 +40,7 @@ const SHELL: &str = "/bin/sh";
 const REMEDY: &str = "check that this host allows unprivileged user namespaces, nested ones too \
     (kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0)";
 
-/// What is there before bubblewrap runs.
+/// What exists before bubblewrap runs.
 struct Prepared {
     dir: PathBuf,
     record: Record,
@@ -49,14 +49,14 @@ struct Prepared {
 }
 
 impl Host {
-    /// Starts it, and leaves nothing if that fails.
+    /// Starts the sandbox, and leaves nothing if that fails.
     pub(crate) async fn start_whole(&self, spec: Spec) -> Result<Sandbox, StartError> {
         let id = spec.id.clone();
         if !self.starting().insert(id.clone()) {
             return Err(StartError::Exists(id));
         }
         let started = self.start_announced(spec).await;
-        // Whoever was there first is not ours to end.
+        // An existing sandbox must not be ended.
         if !matches!(started, Ok(_) | Err(StartError::Exists(_))) {
             let (host, id) = (self.clone(), id.clone());
             blocking(move || {
@@ -80,7 +80,7 @@ impl Host {
         self.launch(spec, prepared?).await
     }
 
-    /// Directory, host user, record, control groups, sockets and program. Blocks.
+    /// Creates directory, host user, record, control groups, sockets and program. Blocks.
     fn prepare(&self, spec: &Spec) -> Result<Prepared, StartError> {
         let dir = self.dir(&spec.id);
         match fs::DirBuilder::new().mode(0o700).create(&dir) {
@@ -108,7 +108,7 @@ impl Host {
         record.write(&dir)?;
         record.cgroups.make(record.memory, spec.all_memory_bytes(), spec.max_processes)?;
         if host_uid.is_some() {
-            // So that the sandbox's user reaches the program. Nothing else in it can be read by others.
+            // The sandbox's user must reach the program. Others can read nothing else in the directory.
             set_mode(&dir, 0o711)?;
         }
         let sockets = listen(&dir, spec.sockets)?;
@@ -124,11 +124,11 @@ impl Host {
         let (inside_go, go) = pipe_pair().step("make a pipe for", &dir)?;
         let mut child = self.spawn(spec, &dir, record.host_uid, sockets, &log, [info_end, inside_gate, inside_go])?;
         let monitor = child.id().map(|pid| pid as i32);
-        let told = tokio::time::timeout(TIMEOUT, read_info(info)).await;
-        let init = told.map_err(|_| StartError::TimedOut(TIMEOUT.as_secs()))?.step("read the pid of", &dir)?;
+        let reported = tokio::time::timeout(TIMEOUT, read_info(info)).await;
+        let init = reported.map_err(|_| StartError::TimedOut(TIMEOUT.as_secs()))?.step("read the pid of", &dir)?;
         let waiting = monitor.zip(init).map(|(monitor, init)| Waiting::of(monitor, init)).transpose();
         let Some(waiting) = waiting.step("look at the processes of", &dir)?.flatten() else {
-            // It has ended, or is about to; what it said is then complete.
+            // bubblewrap has ended or is about to; its output is complete then.
             tokio::time::timeout(TIMEOUT, child.wait()).await.ok();
             return Err(refused(&log));
         };
@@ -137,19 +137,20 @@ impl Host {
             record.write(&dir)?;
             waiting.join(&record.cgroups, &log)?;
             open(&gate, &waiting.init, &log)?;
-            // A supervisor that is gone already shows below.
+            // A missing supervisor is detected below.
             let _gone = rustix::io::write(&go, GO);
             let gone = || StartError::TimedOut(TIMEOUT.as_secs());
             let found = Sandbox::of(record, dir.clone(), Some(log)).step("look at the processes of", dir)?;
             found.ok_or_else(gone)
         });
         let started = started.await;
-        // Until then the number of bubblewrap's process was its own, ended or not.
+        // Until here the pid of bubblewrap was not reused, because its end was not collected.
         reap(child);
         started
     }
 
-    /// Runs bubblewrap. When it returns, this process holds no descriptor of the sandbox but its ends of the pipes and the log.
+    /// Runs bubblewrap. When it returns, this process holds no descriptor of the sandbox but its ends of the pipes
+    /// and the log.
     fn spawn(
         &self,
         mut spec: Spec,
@@ -179,7 +180,7 @@ impl Host {
         let mut command = self.starter(host_uid);
         command.args(spec.network.iter().flat_map(|network| network.words(&program))).arg(&self.config().bwrap);
         command.args(["--args", &arguments.to_string()]);
-        // Visible on the command line: by this word a sweep knows the remains of a start that was never recorded.
+        // Visible on the command line: a sweep recognizes the remains of an unrecorded start by this argument.
         command.arg("--ro-bind").arg(program).arg(PROGRAM);
         let shell = shell();
         if shell == layout::SUPERVISOR {
@@ -198,7 +199,8 @@ impl Host {
         Ok(command.spawn().step("run", SETSID)?)
     }
 
-    /// What starts a program in a session of its own and, as root, as the given user without any right. Its arguments are that program.
+    /// Returns the command that starts a program in a session of its own and, as root, as the given user without any
+    /// right. Its arguments are that program.
     pub(crate) fn starter(&self, host_uid: Option<u32>) -> Command {
         let config = self.config();
         let mut command = Command::new(SETSID);
@@ -219,14 +221,14 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The sandbox of a child of ours whose end nobody has taken note of, and of the process that it says it has started; `None` if one of
-    /// them is no more. Who is not a child of bubblewrap's has got its number since.
+    /// Returns the sandbox of a child of this process that is not reaped, and of the process that the child reports;
+    /// `None` if one of them has ended. A pid that does not belong to a child of bubblewrap was reused.
     fn of(monitor: i32, init: i32) -> std::io::Result<Option<Self>> {
         let Some((monitor, monitor_handle)) = held(monitor)? else { return Ok(None) };
         let Some((init, init_handle)) = held(init)? else { return Ok(None) };
         let is_its_child = process::Stat::read(init.pid)?.is_some_and(|stat| stat.parent == monitor.pid);
         let found = Self { processes: Processes { monitor, init }, monitor: monitor_handle, init: init_handle };
-        // Looked at last: who lives had its number all the time.
+        // Checked last: a living process has kept its pid all the time.
         Ok((is_its_child && found.lives()).then_some(found))
     }
 
@@ -234,14 +236,14 @@ impl Waiting {
         ![&self.monitor, &self.init].into_iter().any(process::ended)
     }
 
-    /// Puts both in the groups, which take numbers only: whoever had got one of them since would be in, and be killed with the others.
-    /// We have not taken note of bubblewrap's end, and stopped it cannot do so of the other's, which makes the numbers theirs.
+    /// Moves both processes into the groups. The groups take pids only, so a reused pid would add a stranger.
+    /// bubblewrap is not reaped and, being stopped, cannot reap the other one, so both pids are theirs.
     fn join(&self, groups: &Cgroups, log: &fs::File) -> Result<(), StartError> {
         process::stop(&self.monitor).step("stop", "bubblewrap")?;
         let Processes { monitor, init } = self.processes;
         let joined = self.lives().then(|| [monitor, init].iter().try_for_each(|process| groups.join(process.pid)));
         process::go_on(&self.monitor).step("let go on", "bubblewrap")?;
-        // A process that is no more cannot join; the reason is then what bubblewrap said, not that.
+        // A process that has ended cannot join; the error is then the output of bubblewrap.
         if !self.lives() {
             return Err(refused(log));
         }
@@ -249,14 +251,14 @@ impl Waiting {
     }
 }
 
-/// The process that has this number now, with a handle on it.
+/// Returns the process with this pid, and a handle on it.
 fn held(pid: i32) -> std::io::Result<Option<(Identity, OwnedFd)>> {
     let Some(process) = Identity::of(pid)? else { return Ok(None) };
     Ok(process.open()?.map(|handle| (process, handle)))
 }
 
-/// What runs the supervisor. Under a name of its own, so that who ends all shells of a session by their name does not end the session;
-/// a shell that goes by its name cannot have another.
+/// Returns the shell of the supervisor. It has a name of its own, so that ending all shells of a session by name does
+/// not end the session; a shell that behaves by its name cannot have another one.
 fn shell() -> &'static str {
     let name = fs::canonicalize(SHELL).ok().and_then(|path| path.file_name().map(std::ffi::OsStr::to_owned));
     if name.is_none_or(|name| name == "busybox") { SHELL } else { layout::SUPERVISOR }
@@ -266,7 +268,7 @@ fn shell() -> &'static str {
 struct Passed(Vec<OwnedFd>);
 
 impl Passed {
-    /// Adds one and gives its number on the other side.
+    /// Adds a descriptor and returns its number in the child.
     fn add(&mut self, descriptor: OwnedFd) -> i32 {
         self.0.push(descriptor);
         self.0.len() as i32 + 2
@@ -277,8 +279,8 @@ impl Passed {
     }
 }
 
-/// Covers what this process itself inherited open and would hand on: whoever started it may have been careless. `mapped`
-/// numbers from 3 on are taken care of already.
+/// Closes inherited descriptors in the child, because the starter of this process may have left some open. `mapped`
+/// numbers from 3 on are assigned already.
 fn inherited(mapped: usize) -> std::io::Result<Vec<FdMapping>> {
     let nothing = fs::File::open("/dev/null")?;
     let mut covers = Vec::new();
@@ -294,7 +296,7 @@ fn inherited(mapped: usize) -> std::io::Result<Vec<FdMapping>> {
     Ok(covers)
 }
 
-/// Makes the listening sockets, in a directory that only we can enter.
+/// Creates the listening sockets, in a directory that only this user can enter.
 fn listen(dir: &Path, count: usize) -> Result<Vec<OwnedFd>, StepError> {
     let sockets = sandbox::sockets_dir(dir);
     fs::DirBuilder::new().mode(0o700).create(&sockets).step("make", &sockets)?;
@@ -303,7 +305,7 @@ fn listen(dir: &Path, count: usize) -> Result<Vec<OwnedFd>, StepError> {
     (0..count).map(bind).collect()
 }
 
-/// Makes the way out reachable for the sandbox's user and for no other.
+/// Makes the egress directory reachable for the sandbox's user and for no other.
 fn hand_over(dir: &Path, host_uid: Option<u32>) -> Result<(), StepError> {
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error).step("make", dir),
@@ -314,8 +316,8 @@ fn hand_over(dir: &Path, host_uid: Option<u32>) -> Result<(), StepError> {
     set_mode(dir, 0o710)
 }
 
-/// Where the program's output goes: memory of a fixed size, so that it can neither fill a disk nor block, and that breaks
-/// no pipe when the server is gone.
+/// Creates the file for the program's output: memory of a fixed size, so that it can neither fill a disk nor block,
+/// and breaks no pipe when the server is gone.
 fn log_file() -> Result<fs::File, StepError> {
     let make = || {
         let file = rustix::fs::memfd_create("log", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -326,7 +328,7 @@ fn log_file() -> Result<fs::File, StepError> {
     make().step("make", "the log")
 }
 
-/// A file in memory that holds `content`, to be read from its beginning.
+/// Creates a file in memory with `content`, positioned at its beginning.
 fn memory_file(content: &[u8]) -> std::io::Result<OwnedFd> {
     let mut file = fs::File::from(rustix::fs::memfd_create("data", MemfdFlags::CLOEXEC)?);
     file.write_all(content)?;
@@ -334,13 +336,14 @@ fn memory_file(content: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// A pipe: the end to read from and the end to write to. When we are gone, whoever waits at it reads its end.
+/// Creates a pipe and returns its read and its write end. Readers see its end when this process is gone.
 fn pipe_pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
-/// What bubblewrap tells its pid by: our end and its own. Its own is open at both, so that it can tell also when we are gone: an ordinary
-/// pipe would end it there, and what it has started would wait for its next word for ever. It gives up by itself a step later.
+/// Creates the pipe on which bubblewrap reports its pid: this process's end and its own. Its own end is open for both
+/// directions, so that writing succeeds when this process is gone: an ordinary pipe would end bubblewrap there, and
+/// what it has started would wait forever. It gives up by itself a step later.
 fn info_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let (ours, end) = pipe_pair()?;
     Ok((ours, both_ends(&end)?))
@@ -351,7 +354,7 @@ fn both_ends(end: &OwnedFd) -> std::io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// The pid of the sandbox's first process, or nothing when bubblewrap ended without telling.
+/// Reads the pid of the sandbox's first process; `None` if bubblewrap ended without reporting it.
 async fn read_info(info: OwnedFd) -> std::io::Result<Option<i32>> {
     #[derive(serde::Deserialize)]
     struct Info {
@@ -363,17 +366,17 @@ async fn read_info(info: OwnedFd) -> std::io::Result<Option<i32>> {
     Ok(serde_json::from_slice::<Info>(&text).ok().map(|info| info.child_pid))
 }
 
-/// Sets the limits that every process inside inherits. Done inside, where the number of processes is counted in the
-/// sandbox's own user namespace, so that sandboxes do not take from each other even where they share a user of the host;
-/// and by a program, since root without `CAP_SYS_RESOURCE` may not do it from outside.
+/// Returns the command that sets the limits which every process inside inherits. It runs inside, where processes are
+/// counted in the sandbox's user namespace, so that sandboxes do not affect each other even if they share a host
+/// user; and it is a program, because root without `CAP_SYS_RESOURCE` cannot set them from outside.
 fn limits(max_processes: u32, max_open_files: u32) -> [String; 5] {
     let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    // More than the starter has itself nobody can give.
+    // A limit cannot exceed that of the starter.
     let files = u64::from(max_open_files).min(hard);
     [PRLIMIT.into(), format!("--nproc={max_processes}"), format!("--nofile={files}"), "--core=0".into(), "--".into()]
 }
 
-/// Lets the program run, and returns when bubblewrap has taken notice: everything inside is then in place.
+/// Opens the gate, and returns when bubblewrap has read the word: everything inside is set up then.
 fn open(gate: &OwnedFd, init: &OwnedFd, log: &fs::File) -> Result<(), StartError> {
     match rustix::io::write(gate, b".") {
         Err(rustix::io::Errno::PIPE) => return Err(refused(log)),
@@ -383,7 +386,7 @@ fn open(gate: &OwnedFd, init: &OwnedFd, log: &fs::File) -> Result<(), StartError
     let is_taken =
         || rustix::io::ioctl_fionread(gate.as_fd()).step("watch the gate of", PROGRAM).map(|bytes| bytes == 0);
     while !is_taken()? {
-        // A program that has run and ended already has passed the gate all the same.
+        // A program that has already ended has passed the gate.
         if process::wait_end(init, Duration::from_micros(250)) && !is_taken()? {
             return Err(refused(log));
         }
@@ -395,12 +398,12 @@ fn open(gate: &OwnedFd, init: &OwnedFd, log: &fs::File) -> Result<(), StartError
 }
 
 fn refused(log: &fs::File) -> StartError {
-    let said = sandbox::read_log(log).trim().to_owned();
-    let said = if said.is_empty() { "bubblewrap ended without a word".to_owned() } else { said };
-    StartError::Refused { said, remedy: REMEDY }
+    let output = sandbox::read_log(log).trim().to_owned();
+    let output = if output.is_empty() { "bubblewrap ended without a word".to_owned() } else { output };
+    StartError::Refused { output, remedy: REMEDY }
 }
 
-/// Takes note of bubblewrap's end, so that it does not stay as a zombie while this server lives.
+/// Reaps bubblewrap, so that it does not remain as a zombie while this server lives.
 fn reap(mut child: Child) {
     tokio::spawn(async move {
         if let Err(error) = child.wait().await {
@@ -415,7 +418,7 @@ mod tests {
 
     use super::*;
 
-    /// A program that has started another, as bubblewrap does.
+    /// A program that has started another one, as bubblewrap does.
     struct Family(std::process::Child, i32);
 
     impl Family {
@@ -449,12 +452,12 @@ mod tests {
     #[tokio::test]
     async fn bubblewrap_can_tell_its_pid_also_when_nobody_listens_any_more() {
         let (ours, end) = info_pipe().expect("a pipe");
-        rustix::io::write(&end, br#"{"child-pid": 7}"#).expect("it is told");
+        rustix::io::write(&end, br#"{"child-pid": 7}"#).expect("writable");
         drop(end);
         assert_eq!(read_info(ours).await.expect("it ends"), Some(7));
         let (ours, end) = info_pipe().expect("a pipe");
         drop(ours);
-        rustix::io::write(&end, b"{").expect("it is told");
+        rustix::io::write(&end, b"{").expect("writable");
     }
 
     #[test]

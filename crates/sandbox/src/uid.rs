@@ -1,8 +1,8 @@
-//! One host user per sandbox, when the server runs as root.
+//! One host user for each sandbox, when the server runs as root.
 //!
-//! The claims of all servers of a machine stand in one place, because the users are those of the machine. A claim is a
-//! file that names the directory of its sandbox, and it is over when that directory is gone and no process of that user
-//! is left.
+//! The claims of all servers of a machine are in one directory, because users belong to the machine. A claim is a
+//! file that names the directory of its sandbox. It ends when that directory is gone and no process of that user is
+//! left.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::process;
 
 const CLAIMS: &str = "/run/casement/uids";
 
-/// Claims a user of the range for the sandbox of `dir`, which must be there already.
+/// Claims a user of the range for the sandbox of `dir`, which must exist.
 pub(crate) fn claim(base: u32, count: u32, dir: &Path) -> Result<u32, StartError> {
     let _lock = lock()?;
     let busy = owners().step("read", "/proc")?;
@@ -32,7 +32,7 @@ pub(crate) fn claim(base: u32, count: u32, dir: &Path) -> Result<u32, StartError
     Err(StartError::NoUidLeft(count))
 }
 
-/// Gives the user back, if it is claimed for `dir`.
+/// Releases the user, if it is claimed for `dir`.
 pub(crate) fn release(uid: u32, dir: &Path) {
     let Ok(_lock) = lock() else { return };
     if matches!(holder(uid), Ok(Some(holder)) if holder == dir) {
@@ -40,7 +40,7 @@ pub(crate) fn release(uid: u32, dir: &Path) {
     }
 }
 
-/// The users that are claimed for the sandbox of `dir`.
+/// Returns the users that are claimed for the sandbox of `dir`.
 pub(crate) fn claimed_for(dir: &Path) -> Result<Vec<u32>, StepError> {
     let Some(entries) = if_there(fs::read_dir(CLAIMS)).step("read", CLAIMS)? else { return Ok(Vec::new()) };
     let mut claimed = Vec::new();
@@ -84,7 +84,7 @@ fn lock() -> Result<fs::File, StepError> {
     Ok(file)
 }
 
-/// The users that own a process now, as far as one look at each tells: whoever uses our range without a claim is left alone.
+/// Returns the users that own a process, so that users of the range that run without a claim are not taken.
 fn owners() -> io::Result<HashSet<u32>> {
     process::all_pids()?.into_iter().filter_map(|pid| process::user(pid).transpose()).collect()
 }

@@ -1,4 +1,4 @@
-//! What a Connect server answers, as its documentation has it, and nothing more of it than is needed.
+//! The responses of a Connect server, as documented, reduced to the members that are used.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,19 +10,19 @@ use serde::{Deserialize, Deserializer};
 
 use crate::bounds::{MAX_FIELDS, MAX_URLS};
 
-/// The first so many of a list. Of the rest nothing is kept, however many there are.
+/// The first items of a list. Further ones are counted but not stored.
 pub(crate) struct AtMost<T, const MOST: usize> {
     first: Vec<T>,
     more: bool,
 }
 
 impl<T, const MOST: usize> AtMost<T, MOST> {
-    /// What is kept.
+    /// Returns the stored items.
     pub(crate) fn first(self) -> Vec<T> {
         self.first
     }
 
-    /// All of it, if there is no more.
+    /// Returns all items, if there are no more.
     pub(crate) fn whole(self) -> Option<Vec<T>> {
         (!self.more).then_some(self.first)
     }
@@ -64,7 +64,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Keeping<T, MO
     }
 }
 
-/// `GET /v1/vaults`, one of them.
+/// A member of `GET /v1/vaults`.
 #[derive(Deserialize)]
 pub(crate) struct Vault {
     pub(crate) id: String,
@@ -72,7 +72,7 @@ pub(crate) struct Vault {
     pub(crate) name: String,
 }
 
-/// `GET /v1/vaults/{id}/items`, one of them.
+/// A member of `GET /v1/vaults/{id}/items`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Item {
@@ -80,7 +80,7 @@ pub(crate) struct Item {
     #[serde(default)]
     pub(crate) title: String,
     pub(crate) category: String,
-    /// `ARCHIVED` and `DELETED`; absent of others.
+    /// `ARCHIVED` or `DELETED`; absent for other items.
     pub(crate) state: Option<String>,
     #[serde(default)]
     pub(crate) trashed: bool,
@@ -89,7 +89,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Whether it is a login that is in use.
+    /// Returns whether the item is a login in use.
     pub(crate) fn is_login(&self) -> bool {
         self.category == "LOGIN" && self.state.is_none() && !self.trashed
     }
@@ -120,7 +120,7 @@ pub(crate) struct Field {
     pub(crate) label: Option<String>,
     #[serde(default, deserialize_with = "secret")]
     pub(crate) value: Option<SecretString>,
-    /// The code that holds now, of fields that make codes.
+    /// The current code, for fields with one-time codes.
     #[serde(default, deserialize_with = "secret")]
     pub(crate) totp: Option<SecretString>,
 }
@@ -129,7 +129,7 @@ fn secret<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SecretString>, D
     Ok(Option::<String>::deserialize(input)?.map(Into::into))
 }
 
-/// Reads an answer. What is wrong with it is said without a word of it.
+/// Parses a response. The error contains nothing of the response.
 pub(crate) fn read<'a, T: Deserialize<'a>>(body: &'a [u8], what: &str) -> Result<T, ProviderFault> {
     serde_json::from_slice(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());

@@ -1,22 +1,22 @@
-//! How much of what a store says is taken, whatever its kind.
+//! Bounds on what is read from a store of any kind.
 
-/// How many items of one store are looked at. One that has more is refused rather than cut.
+/// The maximum of items of one store. A store with more is refused, not truncated.
 pub(crate) const MAX_ITEMS: usize = 100_000;
-/// Addresses of an item that are looked at.
+/// The maximum of addresses of an item that are read.
 pub(crate) const MAX_URLS: usize = 20;
-/// Bytes of such an address.
+/// The maximum length of such an address in bytes.
 pub(crate) const MAX_URL: usize = 2048;
-/// Fields of an item that are looked at.
+/// The maximum of fields of an item that are read.
 pub(crate) const MAX_FIELDS: usize = 1000;
-/// Further fields of an item that are taken.
+/// The maximum of custom fields of an item that are used.
 pub(crate) const MAX_VALUES: usize = 50;
-/// Bytes of a field's value.
+/// The maximum length of a field's value in bytes.
 pub(crate) const MAX_VALUE: usize = 8 * 1024;
-/// Characters of a title or a name.
+/// The maximum length of a title or a name in characters.
 const MAX_NAME: usize = 1000;
 
-/// A title or a name, as much of it as is taken.
-pub(crate) fn cut(mut text: String) -> String {
+/// Truncates a title or a name to the maximum.
+pub(crate) fn truncated(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MAX_NAME) {
         text.truncate(end);
     }

@@ -1,4 +1,4 @@
-//! `passwordmanager`: the REST interface of a 1Password Connect server.
+//! `passwordmanager`: the REST API of a 1Password Connect server.
 //!
 //! <https://developer.1password.com/docs/connect/api-reference/>
 
@@ -19,36 +19,36 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::answers::{AtMost, Field, Item, Vault, WholeItem, read};
-use crate::bounds::{MAX_ITEMS, MAX_URL, MAX_VALUE, MAX_VALUES, cut};
+use crate::bounds::{MAX_ITEMS, MAX_URL, MAX_VALUE, MAX_VALUES, truncated};
 use crate::web::{NoAnswer, Web, WebAnswer};
 
-/// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(20);
-/// How long a whole list may take.
-const LIST: Duration = Duration::from_secs(60);
-/// Bytes of a list of items; 10^5 of them have about 50 MB.
-const MAX_LIST: usize = 64 << 20;
-/// How many lists are read at a time, of all servers together: each may take that much memory several times over.
+/// The timeout of one response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The timeout of a whole list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The maximum size of a list of items in bytes; 10^5 items have about 50 MB.
+const MAX_LIST_BYTES: usize = 64 << 20;
+/// The maximum of lists that are read at a time from all servers: each may take a multiple of that memory.
 const MAX_LISTS: usize = 8;
-/// Bytes of any other answer.
+/// The maximum size of any other response in bytes.
 const MAX_BYTES: usize = 4 << 20;
 const MAX_VAULTS: usize = 1000;
 
-/// Asks Connect servers.
+/// A client of Connect servers.
 pub struct Connect {
     web: Arc<dyn Web>,
     lists: Semaphore,
 }
 
 impl Connect {
-    /// Over this way to them.
+    /// Creates a client that sends its requests with `web`.
     pub fn new(web: Arc<dyn Web>) -> Self {
         Self { web, lists: Semaphore::new(MAX_LISTS) }
     }
 
     async fn ask(&self, provider: &OpenProvider, path: &[&str], most_bytes: usize) -> Result<WebAnswer, ProviderFault> {
         let StorePlace::PasswordManager(base) = &provider.place else { return Err(other_kind()) };
-        let answer = self.web.get(&address(base, path)?, &provider.token, most_bytes, ANSWER).await;
+        let answer = self.web.get(&address(base, path)?, &provider.token, most_bytes, RESPONSE_TIMEOUT).await;
         let answer = answer.map_err(|error| match error {
             NoAnswer::Unreachable(why) => ProviderFault::Unreachable(why),
             NoAnswer::Silent => ProviderFault::Silent,
@@ -69,17 +69,20 @@ impl Connect {
         let vaults: AtMost<Vault, MAX_VAULTS> = read(answer.body.expose_secret(), "list of vaults")?;
         let vaults =
             vaults.whole().ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MAX_VAULTS} vaults")))?;
-        vaults.into_iter().map(|vault| Ok(ProviderVault { id: checked(vault.id)?, name: cut(vault.name) })).collect()
+        vaults
+            .into_iter()
+            .map(|vault| Ok(ProviderVault { id: checked(vault.id)?, name: truncated(vault.name) }))
+            .collect()
     }
 
     async fn all_items(&self, provider: &OpenProvider) -> Result<Vec<ProviderItem>, ProviderFault> {
         let mut all = Vec::new();
         for vault in self.all_vaults(provider).await? {
             let _held = self.lists.acquire().await;
-            let answer = self.ask(provider, &["v1", "vaults", &vault.id, "items"], MAX_LIST).await?;
-            // A list may be long, and reading it would keep a thread of the server from everything else.
-            let room = MAX_ITEMS - all.len();
-            let reading = tokio::task::spawn_blocking(move || logins(answer.body.expose_secret(), &vault, room));
+            let answer = self.ask(provider, &["v1", "vaults", &vault.id, "items"], MAX_LIST_BYTES).await?;
+            // Parsed off the runtime: a long list would block a thread of the server.
+            let remaining = MAX_ITEMS - all.len();
+            let reading = tokio::task::spawn_blocking(move || logins(answer.body.expose_secret(), &vault, remaining));
             all.extend(reading.await.map_err(|_| ProviderFault::BadAnswer("a list that cannot be read".to_owned()))??);
         }
         Ok(all)
@@ -93,7 +96,7 @@ impl CredentialStore for Connect {
     }
 
     async fn items(&self, provider: &OpenProvider) -> Result<Arc<Vec<ProviderItem>>, ProviderFault> {
-        let all = tokio::time::timeout(LIST, self.all_items(provider)).await;
+        let all = tokio::time::timeout(LIST_TIMEOUT, self.all_items(provider)).await;
         all.map_err(|_| ProviderFault::Silent)?.map(Arc::new)
     }
 
@@ -117,7 +120,7 @@ fn other_kind() -> ProviderFault {
     ProviderFault::NotConfigured("a store of another kind".to_owned())
 }
 
-/// Below the server's address, each part of the path as one part.
+/// Returns a URL below the server's address, with each part of the path as one segment.
 fn address(base: &Url, path: &[&str]) -> Result<Url, ProviderFault> {
     let mut url = base.clone();
     match url.path_segments_mut() {
@@ -129,7 +132,7 @@ fn address(base: &Url, path: &[&str]) -> Result<Url, ProviderFault> {
     Ok(url)
 }
 
-/// An identifier as the server writes them. It becomes a part of an address, so it is held to letters and digits.
+/// Checks an identifier of the server. It becomes a part of a URL, so only letters and digits are accepted.
 fn checked(id: String) -> Result<String, ProviderFault> {
     if (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         Ok(id)
@@ -138,15 +141,15 @@ fn checked(id: String) -> Result<String, ProviderFault> {
     }
 }
 
-fn logins(body: &[u8], vault: &ProviderVault, room: usize) -> Result<Vec<ProviderItem>, ProviderFault> {
+fn logins(body: &[u8], vault: &ProviderVault, remaining: usize) -> Result<Vec<ProviderItem>, ProviderFault> {
     let items: AtMost<Item, MAX_ITEMS> = read(body, "list of items")?;
-    let items = items.whole().filter(|items| items.len() <= room);
+    let items = items.whole().filter(|items| items.len() <= remaining);
     let items = items.ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MAX_ITEMS} items")))?;
     let login = |item: Item| {
         let urls = item.urls.unwrap_or_default().first().into_iter().filter_map(|url| url.href);
         let urls = urls.filter(|url| url.len() <= MAX_URL).collect();
         let changed_at = item.updated_at.and_then(|text| OffsetDateTime::parse(&text, &Rfc3339).ok());
-        Ok(ProviderItem::new(checked(item.id)?, cut(item.title), vault.clone(), urls, changed_at))
+        Ok(ProviderItem::new(checked(item.id)?, truncated(item.title), vault.clone(), urls, changed_at))
     };
     items.into_iter().filter(Item::is_login).map(login).collect()
 }
@@ -164,7 +167,7 @@ fn secrets_of(fields: Vec<Field>) -> ItemSecrets {
             _ => {
                 let label = field.label.filter(|label| !label.is_empty()).unwrap_or(field.id);
                 if let (Some(value), true) = (given(field.value), values.len() < MAX_VALUES) {
-                    values.entry(cut(label)).or_insert(value);
+                    values.entry(truncated(label)).or_insert(value);
                 }
             }
         }
@@ -177,7 +180,7 @@ fn given(value: Option<SecretString>) -> Option<SecretString> {
     value.filter(|value| (1..=MAX_VALUE).contains(&value.expose_secret().len()))
 }
 
-/// Codes are made here where the secret is known: then they are those of the moment when they are typed.
+/// Codes are computed here if the secret is known, so that they are valid when they are typed.
 fn one_time(value: Option<SecretString>, code: Option<SecretString>) -> Option<OneTime> {
     let secret = given(value).and_then(|value| OneTimeSecret::parse(&value));
     let code = given(code).filter(|code| code.expose_secret().bytes().all(|byte| byte.is_ascii_alphanumeric()));

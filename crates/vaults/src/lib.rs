@@ -1,11 +1,12 @@
-//! Stores that know logins and are not ours, behind the domain's port.
+//! External stores of logins, behind the domain's port.
 //!
-//! Each kind is one module that implements [`CredentialStore`]: [`Connect`] asks a 1Password Connect server, [`Keepass`] reads a
-//! KeePass database. [`Stores`] picks the one that a provider is of, and remembers for all of them: lists of items for as long as the
-//! provider says, and failures, so that a store that is down is not asked again and again. Secrets are never remembered.
+//! Each kind is one module that implements [`CredentialStore`]: [`Connect`] requests a 1Password Connect server,
+//! [`Keepass`] reads a KeePass database. [`Stores`] picks the one of a provider's kind and caches for all of them:
+//! lists of items for as long as the provider says, and failures, so that a store that is down is not requested again
+//! and again. Secrets are never cached.
 //!
-//! What a store answers is taken for hostile: it is bounded in size, number and time, nothing of it reaches an error, and what it
-//! names is never an address to go to.
+//! Responses of a store are untrusted: they are bounded in size, number and time, nothing of them reaches an error,
+//! and their content is never an address to connect to.
 //!
 //! [`CredentialStore`]: casement_domain::credential_provider::CredentialStore
 

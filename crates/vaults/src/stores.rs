@@ -1,4 +1,4 @@
-//! All kinds of stores as one, which remembers what they list and when they failed.
+//! All kinds of stores as one, with a cache of their lists and failures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,35 +6,37 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::CredentialProviderId;
+use casement_domain::backoff::Backoff;
 use casement_domain::credential_provider::{
     CredentialStore, ItemSecrets, OpenProvider, ProviderFault, ProviderItem, ProviderVault, StorePlace,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-/// How long a store is let alone after its first failure; twice as long after each further one.
-const FIRST_REST: Duration = Duration::from_secs(1);
-/// But never longer.
+/// The pause after a store's first failure; it doubles with each further one.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// The longest pause.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
-/// Bytes of the lists that are remembered, of all providers together; the oldest lists go first.
-const MAX_REMEMBERED: usize = 256 << 20;
+/// The maximum size of the cached lists of all providers in bytes; the oldest lists are dropped first.
+const MAX_CACHED_BYTES: usize = 256 << 20;
 
-/// Each kind, and what is remembered of every provider.
+/// The store of each kind, and the cache of every provider.
 pub struct Stores {
     password_manager: Arc<dyn CredentialStore>,
     keepass: Arc<dyn CredentialStore>,
-    known: Mutex<HashMap<CredentialProviderId, Known>>,
+    entries: Mutex<HashMap<CredentialProviderId, CacheEntry>>,
 }
 
-/// What is known of one provider.
-struct Known {
+/// The cache of one provider.
+struct CacheEntry {
     version: OffsetDateTime,
-    /// Held by whoever reads the list, so that it is read once for all who wait for it.
+    /// Held by the task that reads the list, so that concurrent callers read it once.
     reading: Arc<tokio::sync::Mutex<()>>,
     list: Option<List>,
-    failures: u32,
-    rest: Option<(Instant, ProviderFault)>,
+    backoff: Backoff,
+    /// The end of the current pause, and the failure before it.
+    pause: Option<(Instant, ProviderFault)>,
 }
 
 struct List {
@@ -44,22 +46,28 @@ struct List {
     stale_at: Instant,
 }
 
-impl Known {
+impl CacheEntry {
     fn new(version: OffsetDateTime) -> Self {
-        Self { version, reading: Arc::default(), list: None, failures: 0, rest: None }
+        Self {
+            version,
+            reading: Arc::default(),
+            list: None,
+            backoff: Backoff::new(FIRST_BACKOFF, MAX_BACKOFF),
+            pause: None,
+        }
     }
 
-    fn resting(&self, now: Instant) -> Option<ProviderFault> {
-        let (until, last) = self.rest.as_ref().filter(|(until, _)| *until > now)?;
+    fn pausing(&self, now: Instant) -> Option<ProviderFault> {
+        let (until, last) = self.pause.as_ref().filter(|(until, _)| *until > now)?;
         let seconds = (*until - now).as_secs() + 1;
         Some(ProviderFault::Resting { seconds, last: Box::new(last.clone()) })
     }
 }
 
 impl Stores {
-    /// Over these.
+    /// Creates the stores.
     pub fn new(password_manager: Arc<dyn CredentialStore>, keepass: Arc<dyn CredentialStore>) -> Self {
-        Self { password_manager, keepass, known: Mutex::default() }
+        Self { password_manager, keepass, entries: Mutex::default() }
     }
 
     fn kind(&self, provider: &OpenProvider) -> &dyn CredentialStore {
@@ -69,57 +77,54 @@ impl Stores {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<CredentialProviderId, Known>> {
-        self.known.lock()
-    }
-
-    /// Does something with what is known of the provider as it is now; lists that nobody believes any more go on the way.
-    fn with<T>(&self, provider: &OpenProvider, act: impl FnOnce(&mut Known, Instant) -> T) -> T {
+    /// Runs `act` with the cache entry of the provider's current version; drops expired lists.
+    fn with<T>(&self, provider: &OpenProvider, act: impl FnOnce(&mut CacheEntry, Instant) -> T) -> T {
         let now = Instant::now();
-        let mut known = self.known();
-        for one in known.values_mut() {
-            one.list = one.list.take().filter(|list| list.stale_at > now);
+        let mut entries = self.entries.lock();
+        for entry in entries.values_mut() {
+            entry.list = entry.list.take().filter(|list| list.stale_at > now);
         }
-        let entry = known.entry(provider.id).or_insert_with(|| Known::new(provider.version));
+        let entry = entries.entry(provider.id).or_insert_with(|| CacheEntry::new(provider.version));
         if entry.version != provider.version {
-            *entry = Known::new(provider.version);
+            *entry = CacheEntry::new(provider.version);
         }
         act(entry, now)
     }
 
-    fn refused_for_now(&self, provider: &OpenProvider) -> Result<(), ProviderFault> {
-        self.with(provider, |known, now| known.resting(now).map_or(Ok(()), Err))
+    fn check_pause(&self, provider: &OpenProvider) -> Result<(), ProviderFault> {
+        self.with(provider, |entry, now| entry.pausing(now).map_or(Ok(()), Err))
     }
 
-    /// What came of asking.
-    fn note<T>(&self, provider: &OpenProvider, came: Result<T, ProviderFault>) -> Result<T, ProviderFault> {
-        self.with(provider, |known, now| match &came {
-            Ok(_) => (known.failures, known.rest) = (0, None),
-            // The store is well; what was known of it is not.
-            Err(ProviderFault::NotFound) => known.list = None,
+    /// Records the result of a request.
+    fn note<T>(&self, provider: &OpenProvider, result: Result<T, ProviderFault>) -> Result<T, ProviderFault> {
+        self.with(provider, |entry, now| match &result {
+            Ok(_) => {
+                entry.backoff.reset();
+                entry.pause = None;
+            }
+            // The store works; the cached list is outdated.
+            Err(ProviderFault::NotFound) => entry.list = None,
             Err(ProviderFault::NotConfigured(_)) => {}
             Err(fault) => {
-                let rest = FIRST_REST.saturating_mul(1 << known.failures.min(6)).min(MAX_BACKOFF);
-                known.failures = known.failures.saturating_add(1);
-                known.rest = Some((now + rest, fault.clone()));
+                entry.pause = Some((now + entry.backoff.next_pause(), fault.clone()));
                 tracing::warn!(provider = %provider.id, %fault, "a credential provider failed");
             }
         });
-        came
+        result
     }
 
-    fn remember(&self, provider: &OpenProvider, items: &Arc<Vec<ProviderItem>>) {
+    fn cache(&self, provider: &OpenProvider, items: &Arc<Vec<ProviderItem>>) {
         let ttl = Duration::try_from(provider.cache_ttl).unwrap_or_default();
         let bytes = items.iter().map(bytes).sum();
-        self.with(provider, |known, now| {
-            known.list = Some(List { items: Arc::clone(items), bytes, read_at: now, stale_at: now + ttl });
+        self.with(provider, |entry, now| {
+            entry.list = Some(List { items: Arc::clone(items), bytes, read_at: now, stale_at: now + ttl });
         });
-        let mut known = self.known();
-        let size = |known: &HashMap<_, Known>| {
-            known.values().filter_map(|one| one.list.as_ref()).map(|list| list.bytes).sum::<usize>()
+        let mut entries = self.entries.lock();
+        let size = |entries: &HashMap<_, CacheEntry>| {
+            entries.values().filter_map(|one| one.list.as_ref()).map(|list| list.bytes).sum::<usize>()
         };
-        while size(&known) > MAX_REMEMBERED {
-            let oldest = known.values_mut().filter(|one| one.list.is_some());
+        while size(&entries) > MAX_CACHED_BYTES {
+            let oldest = entries.values_mut().filter(|one| one.list.is_some());
             let oldest = oldest.min_by_key(|one| one.list.as_ref().map(|list| list.read_at));
             match oldest {
                 Some(one) => one.list = None,
@@ -129,10 +134,10 @@ impl Stores {
     }
 }
 
-/// About how much memory an item takes.
+/// Returns the approximate size of an item in memory.
 fn bytes(item: &ProviderItem) -> usize {
     let texts = [&item.id, &item.title, &item.vault.id, &item.vault.name];
-    // Beside each address there is the host in it.
+    // Each address is stored with its host.
     let urls: usize = item.urls.iter().map(|url| 2 * (url.len() + size_of::<String>())).sum();
     size_of::<ProviderItem>() + texts.map(String::len).iter().sum::<usize>() + urls
 }
@@ -145,26 +150,26 @@ impl CredentialStore for Stores {
     }
 
     async fn items(&self, provider: &OpenProvider) -> Result<Arc<Vec<ProviderItem>>, ProviderFault> {
-        let reading = self.with(provider, |known, _| Arc::clone(&known.reading));
+        let reading = self.with(provider, |entry, _| Arc::clone(&entry.reading));
         let _held = reading.lock().await;
-        let list = self.with(provider, |known, _| known.list.as_ref().map(|list| Arc::clone(&list.items)));
+        let list = self.with(provider, |entry, _| entry.list.as_ref().map(|list| Arc::clone(&list.items)));
         if let Some(items) = list {
             return Ok(items);
         }
-        self.refused_for_now(provider)?;
+        self.check_pause(provider)?;
         let came = self.kind(provider).items(provider).await;
         let items = self.note(provider, came)?;
-        self.remember(provider, &items);
+        self.cache(provider, &items);
         Ok(items)
     }
 
     async fn secrets(&self, provider: &OpenProvider, item: &ProviderItem) -> Result<ItemSecrets, ProviderFault> {
-        self.refused_for_now(provider)?;
+        self.check_pause(provider)?;
         let came = self.kind(provider).secrets(provider, item).await;
         self.note(provider, came)
     }
 
     fn forget(&self, id: CredentialProviderId) {
-        self.known().remove(&id);
+        self.entries.lock().remove(&id);
     }
 }

@@ -1,4 +1,4 @@
-//! The way to a server, as this crate needs it.
+//! The HTTP client that this crate needs.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use secrecy::{SecretSlice, SecretString};
 use url::Url;
 
-/// An answer, whatever its status.
+/// A response with any status.
 pub struct WebAnswer {
-    /// HTTP's.
+    /// The HTTP status.
     pub status: u16,
-    /// Whole; it may hold secrets.
+    /// The whole body; it may contain secrets.
     pub body: SecretSlice<u8>,
 }
 
@@ -20,21 +20,21 @@ impl std::fmt::Debug for WebAnswer {
     }
 }
 
-/// There is no answer.
+/// Why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// The rules, or nobody there; in words.
+    /// The egress rules refuse the server, or it cannot be reached; the text says which.
     Unreachable(String),
-    /// It took too long.
+    /// The timeout is over.
     Silent,
-    /// Its body is longer than was allowed.
+    /// The body is longer than allowed.
     TooLong,
 }
 
-/// Asks servers. A redirect is an answer: it is not followed, for the token is for this server alone.
+/// Sends requests to servers. Redirects are returned, not followed, because the token is for this server only.
 #[async_trait]
 pub trait Web: Send + Sync {
-    /// Reads `url` with that token, at most so many bytes, all of it within that time.
+    /// Gets `url` with that token, at most that many bytes, all of it within that time.
     async fn get(
         &self,
         url: &Url,

@@ -1,13 +1,12 @@
 //! Chromium started anew in a session that goes on, and extensions.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use casement_agent_protocol::client::{AgentClient, ClientError};
 use casement_agent_protocol::extension::{ADD, ExtensionName, RestartRequest};
 use casement_agent_protocol::{ErrorCode, Event, ExitReason, State, Viewport};
+use casement_test_support::archives::zip;
 use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
@@ -27,22 +26,7 @@ fn extension(mark: &str) -> Vec<u8> {
              else document.documentElement.dataset.{mark} = answer; }}); ask();"
     );
     let worker = "chrome.runtime.onMessage.addListener((word, _, answer) => answer('worker of ' + word));";
-    zip(&[("manifest.json", &manifest.to_string()), ("content.js", &content), ("worker.js", worker)])
-}
-
-/// A ZIP as Python makes it.
-fn zip(files: &[(&str, &str)]) -> Vec<u8> {
-    let script = "import sys, json, zipfile, io\n\
-        out = io.BytesIO()\n\
-        with zipfile.ZipFile(out, 'w', zipfile.ZIP_DEFLATED) as z:\n\
-        \x20 [z.writestr(name, text) for name, text in json.load(sys.stdin)]\n\
-        sys.stdout.buffer.write(out.getvalue())";
-    let mut python =
-        Command::new("python3").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    python.stdin.take().unwrap().write_all(json!(files).to_string().as_bytes()).unwrap();
-    let done = python.wait_with_output().unwrap();
-    assert!(done.status.success());
-    done.stdout
+    zip(&[("manifest.json", &manifest.to_string()), ("content.js", &content), ("worker.js", worker)]).unwrap()
 }
 
 async fn add(client: &AgentClient, name: &str, archive: Vec<u8>) -> Result<(), ClientError> {
@@ -142,8 +126,8 @@ async fn extensions_that_cannot_be_loaded_are_refused_and_the_session_goes_on() 
     assert_eq!(refusal(client.restart(&named(&["never-added"])).await), ErrorCode::Missing);
     for (name, archive, code) in [
         ("text", b"no archive".to_vec(), ErrorCode::NotAllowed),
-        ("empty", zip(&[]), ErrorCode::NotAllowed),
-        ("out", zip(&[("manifest.json", "{}"), ("../out", "")]), ErrorCode::NotAllowed),
+        ("empty", zip(&[]).unwrap(), ErrorCode::NotAllowed),
+        ("out", zip(&[("manifest.json", "{}"), ("../out", "")]).unwrap(), ErrorCode::NotAllowed),
         ("a/b", extension("a"), ErrorCode::BadRequest),
         ("large", vec![0; (50 << 20) + 1], ErrorCode::TooLarge),
     ] {
@@ -159,7 +143,7 @@ async fn extensions_that_cannot_be_loaded_are_refused_and_the_session_goes_on() 
     // What only Chromium can judge, it judges while it starts; the others are loaded all the same.
     let manifest =
         r#"{"manifest_version":3,"name":"bad","version":"one","content_scripts":[{"matches":["nonsense"]}]}"#;
-    add(&client, "bad", zip(&[("manifest.json", manifest)])).await.unwrap();
+    add(&client, "bad", zip(&[("manifest.json", manifest)]).unwrap()).await.unwrap();
     add(&client, "good", extension("good")).await.unwrap();
     let refused = client.restart(&named(&["bad", "good"])).await;
     assert!(matches!(&refused, Err(ClientError::Refused(body)) if body.message.contains("bad")), "{refused:?}");
@@ -187,7 +171,7 @@ async fn a_start_that_is_held_back_waits_for_its_extensions() {
     let mut sandbox = Sandbox::start(&config);
     let client = sandbox.client().await;
     let manifest = r#"{"manifest_version":3,"name":"bad","version":"one"}"#;
-    add(&client, "bad", zip(&[("manifest.json", manifest)])).await.unwrap();
+    add(&client, "bad", zip(&[("manifest.json", manifest)]).unwrap()).await.unwrap();
     assert_eq!(refusal(client.restart(&named(&["bad"])).await), ErrorCode::NotAllowed);
     // It is said after the answer.
     assert!(matches!(client.ready().await.unwrap().state, State::Failed { .. }));

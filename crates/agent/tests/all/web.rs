@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::telemetry_site;
+use casement_test_support::telemetry_site;
 
 /// Tells what every kind of script sees of the browser. `localhost` counts as secure, so client hints are sent there.
 const INDEX: &str = r#"<!doctype html><title>index</title><body><script>

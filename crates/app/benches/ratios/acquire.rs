@@ -1,17 +1,17 @@
-//! Taking a ready browser from a pool, and how fast the pool fills again.
+//! Leases of ready browsers of a pool, and the time until the pool is full again.
 
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
+use casement_test_support::program::{Options, Server, Session};
 use serde_json::json;
 
 use crate::client::{Client, first_answer};
 use crate::commits::Commits;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Options, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const POOL: &str = "bench";
@@ -19,9 +19,9 @@ const SIZE: usize = 10;
 /// Rounds of as many acquires as the pool holds; commits are measured before each.
 const ROUNDS: usize = 10;
 const COMMITS: usize = 50;
-/// Rounds of callers that come at the same time.
-const CROWDS: usize = 5;
-const CROWD: usize = 8;
+/// The rounds of concurrent callers.
+const CONCURRENT_ROUNDS: usize = 5;
+const CONCURRENT_CALLERS: usize = 8;
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
@@ -32,7 +32,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     for _ in 0..ROUNDS {
         one_after_the_other(&server, &commits, &mut found)?;
     }
-    for _ in 0..CROWDS {
+    for _ in 0..CONCURRENT_ROUNDS {
         at_once(&server, &mut found)?;
     }
     found.report(table);
@@ -44,7 +44,7 @@ struct Found {
     commit: Samples,
     acquire: Samples,
     first_answer: Samples,
-    crowd: Samples,
+    concurrent: Samples,
     refill: Samples,
 }
 
@@ -67,7 +67,7 @@ fn one_after_the_other(server: &Server, commits: &Commits, found: &mut Found) ->
 
 fn at_once(server: &Server, found: &mut Found) -> anyhow::Result<()> {
     quiet();
-    let start = Barrier::new(CROWD);
+    let start = Barrier::new(CONCURRENT_CALLERS);
     let one = || -> anyhow::Result<(Session, Duration)> {
         let client = Client::of(server);
         start.wait();
@@ -77,19 +77,19 @@ fn at_once(server: &Server, found: &mut Found) -> anyhow::Result<()> {
         Ok((session, began.elapsed()))
     };
     let done: Vec<_> = thread::scope(|scope| {
-        let callers: Vec<_> = (0..CROWD).map(|_| scope.spawn(one)).collect();
+        let callers: Vec<_> = (0..CONCURRENT_CALLERS).map(|_| scope.spawn(one)).collect();
         callers.into_iter().map(|caller| caller.join().map_err(|_| anyhow!("a caller panicked"))).collect()
     });
     let mut sessions = Vec::new();
     for caller in done {
         let (session, took) = caller??;
-        found.crowd.add(took);
+        found.concurrent.add(took);
         sessions.push(session);
     }
     give_back(server, &sessions, found)
 }
 
-/// Gives all of them back, and waits until the pool is whole.
+/// Releases all of them, and waits until the pool is full.
 fn give_back(server: &Server, sessions: &[Session], found: &mut Found) -> anyhow::Result<()> {
     let began = Instant::now();
     for session in sessions {
@@ -122,11 +122,14 @@ impl Found {
                 .against(commit(self.commit.p50()), ours / self.commit.p50())
                 .target("< 20 ms", ours, Limit::Most(19.99)),
         );
-        let ours = self.crowd.worst();
+        let ours = self.concurrent.worst();
         table.add(
-            Row::new(format!("the same, {CROWD} callers at once, the slowest of {CROWDS} rounds"), ms(ours))
-                .against(format!("one alone, {}", ms(self.first_answer.p50())), ours / self.first_answer.p50())
-                .target("< 150 ms", ours, Limit::Most(149.99)),
+            Row::new(
+                format!("the same, {CONCURRENT_CALLERS} callers at once, the slowest of {CONCURRENT_ROUNDS} rounds"),
+                ms(ours),
+            )
+            .against(format!("one alone, {}", ms(self.first_answer.p50())), ours / self.first_answer.p50())
+            .target("< 150 ms", ours, Limit::Most(149.99)),
         );
         let rate = 1000.0 / self.refill.p50();
         table.add(Row::new("refill of a pool", format!("{rate:.2} sessions/s")).target(

@@ -1,4 +1,4 @@
-//! Invocations of trivial actions, against starting the interpreter cold with the same imports; and fifty callers at once.
+//! Invocations of trivial actions, against a cold start of the interpreter with the same imports; and fifty concurrent callers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Options, Server, until};
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::commits::Commits;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::http::Request;
-use crate::support::{Options, Server, until};
 use crate::table::{Limit, Row, Table, ms};
 
-/// Calls of each program, one by one, with a process loaded behind each.
+/// The number of sequential calls of each app, each with a loaded process.
 const CALLS: usize = 30;
 const COLD: usize = 10;
-/// Callers at once, and how many invocations there may be.
+/// The number of concurrent callers, and the limit of invocations.
 const CALLERS: u32 = 50;
 const LIMIT: u32 = 20;
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 const PYTHON: &str = "import kernel\n\napp = kernel.App('bench-python')\n\n\n\
     @app.action('trivial')\ndef trivial(context, payload):\n    return payload\n";
@@ -31,7 +31,7 @@ const NODE: &str = "import Kernel from '@onkernel/sdk';\n\nconst kernel = new Ke
     const app = kernel.app('bench-node');\n\napp.action('trivial', async (context, payload) => payload);\n";
 const PACKAGE: &str = r#"{"type":"module","dependencies":{"@onkernel/sdk":"0.78.0"}}"#;
 
-/// Notes, with every change of an invocation, how many had not ended just then.
+/// Records the number of running invocations at every change of one.
 const TRACE: &str = "CREATE TABLE trace (unfinished bigint NOT NULL);
     CREATE FUNCTION trace_invocations() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         INSERT INTO trace SELECT count(*) FROM invocations WHERE finished_at IS NULL; RETURN NULL;
@@ -73,7 +73,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings the program and waits until it runs.
+/// Deploys the app and waits until it runs.
 fn deploy(server: &Server, program: &Program) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
     for (path, text) in program.files {
@@ -90,7 +90,7 @@ fn deploy(server: &Server, program: &Program) -> anyhow::Result<String> {
     request.body = Some([entrypoint, part("file", &archive), b"--b--\r\n".to_vec()].concat());
     let made = request.send(server.address())?.expect(201)?.json()?;
     let id = made["id"].as_str().context("no id")?.to_owned();
-    let end = until("the program is built", PATIENCE, || {
+    let end = until("the program is built", TIMEOUT, || {
         let found = server.get(&format!("/deployments/{id}")).ok()?.json().ok()?;
         (!matches!(found["status"].as_str(), Some("queued" | "in_progress"))).then_some(found)
     })?;
@@ -102,14 +102,14 @@ fn body(program: &Program, payload: &str) -> Value {
     json!({ "app_name": program.app, "version": "latest", "action_name": "trivial", "payload": payload })
 }
 
-/// One call after the other, each once a loaded process waits again and the machine is at rest.
+/// Measures sequential calls, each once a loaded process waits again and the machine is idle.
 fn alone(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result<()> {
     let mut client = Client::of(server)?;
-    let wish = body(program, "[1]");
+    let invocation = body(program, "[1]");
     let (mut ours, mut cold) = (Samples::default(), Samples::default());
     for _ in 0..CALLS {
         quiet();
-        let end = ours.time(|| client.call("POST", "/invocations", Some(&wish)))?.expect(200)?.json()?;
+        let end = ours.time(|| client.call("POST", "/invocations", Some(&invocation)))?.expect(200)?.json()?;
         ensure!(end["output"] == "[1]", "{end}");
     }
     let start = cold_start(server, program)?;
@@ -125,7 +125,7 @@ fn alone(server: &Server, program: &Program, table: &mut Table) -> anyhow::Resul
     Ok(())
 }
 
-/// Starts the interpreter on the very files that were built, to the end of its imports.
+/// Measures a start of the interpreter with the built files, to the end of its imports.
 fn cold_start(server: &Server, program: &Program) -> anyhow::Result<Box<dyn Fn() -> anyhow::Result<()>>> {
     let artifacts = server.data_dir().join("apps/artifacts");
     let mut built = fs::read_dir(artifacts)?.flatten().map(|entry| entry.path());
@@ -151,7 +151,7 @@ fn site_packages(built: &Path) -> anyhow::Result<PathBuf> {
     found.next().context("no packages were installed")
 }
 
-/// Everybody at once, under a limit that is smaller; who is refused comes again.
+/// Measures concurrent callers with a smaller limit; refused calls are repeated.
 fn many(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result<()> {
     let database = Commits::beside(server)?;
     database.ask(TRACE)?;
@@ -175,15 +175,15 @@ fn many(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
-/// Calls until it is not refused for the limit; whether the result was this caller's own.
+/// Calls until it is not refused for the limit. Returns whether the result was this caller's own.
 fn insist(server: &Server, program: &Program, caller: u32) -> anyhow::Result<bool> {
     let payload = format!("[{caller}]");
-    let wish = body(program, &payload);
-    let deadline = Instant::now() + PATIENCE;
+    let invocation = body(program, &payload);
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let answer = server.post("/invocations", &wish)?;
+        let answer = server.post("/invocations", &invocation)?;
         if answer.status == 429 {
-            ensure!(Instant::now() < deadline, "refused for {PATIENCE:?}");
+            ensure!(Instant::now() < deadline, "refused for {TIMEOUT:?}");
             thread::sleep(Duration::from_millis(50));
             continue;
         }

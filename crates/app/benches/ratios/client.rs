@@ -1,16 +1,15 @@
-//! A caller whose connection stays open between requests, as the public clients keep theirs.
+//! A client with a persistent connection, like the public clients.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Answer;
+use casement_test_support::program::{Cdp, Server, Session};
 use serde_json::{Value, json};
 
-use crate::support::http::Answer;
-use crate::support::{Cdp, Server, Session};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One connection.
 pub(crate) struct Client {
@@ -20,11 +19,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects, and asks something so that the first measurement is not the first request.
+    /// Connects, and sends a request so that the first measurement is not the first request.
     pub(crate) fn of(server: &Server) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(server.address())?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let mut client =
             Self { stream: BufReader::new(stream), address: server.address(), key: server.key().to_owned() };
         client.call("GET", "/browser_pools", None)?.expect(200)?;
@@ -50,14 +49,14 @@ impl Client {
         Answer::read(&bytes, false).with_context(|| format!("{method} {path}"))
     }
 
-    /// A browser of the pool, which must have one ready.
+    /// Acquires a browser of the pool, which must have one ready.
     pub(crate) fn acquire(&mut self, pool: &str) -> anyhow::Result<Session> {
         let body = json!({ "acquire_timeout_seconds": 0 });
         let answer = self.call("POST", &format!("/browser_pools/{pool}/acquire"), Some(&body))?;
         Ok(Session(answer.expect(200)?.json()?))
     }
 
-    /// A headless session outside of any pool.
+    /// Creates a headless session outside of any pool.
     pub(crate) fn create(&mut self) -> anyhow::Result<Session> {
         Ok(Session(self.call("POST", "/browsers", Some(&json!({ "headless": true })))?.expect(201)?.json()?))
     }
@@ -67,7 +66,7 @@ impl Client {
     }
 }
 
-/// A request as bytes, on a connection that stays open.
+/// Returns the bytes of a request for a persistent connection.
 pub(crate) fn request(address: SocketAddr, key: &str, method: &str, path: &str, body: Option<&Value>) -> Vec<u8> {
     let body = body.map(Value::to_string).unwrap_or_default();
     let length = body.len();
@@ -78,7 +77,7 @@ pub(crate) fn request(address: SocketAddr, key: &str, method: &str, path: &str, 
     .into_bytes()
 }
 
-/// What a caller does first: connects to the browser, attaches to the page that is open, and asks it something.
+/// Does what a client does first: connects to the browser, attaches to the open page, and evaluates an expression.
 pub(crate) fn first_answer(session: &Session) -> anyhow::Result<()> {
     let mut browser = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = browser.page()?;

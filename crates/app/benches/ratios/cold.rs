@@ -1,24 +1,24 @@
-//! Creating a session when nothing is in reserve: where its time goes.
+//! Creates without a spare: the time of each step.
 
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Server};
 
 use crate::client::{Client, first_answer};
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
 const TIMES: usize = 20;
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
-    // Without colours, which would stand between a field and its value.
+    // Without colours, which would separate a field from its value.
     let variables = [("CASEMENT_LOG", "info,casement_chromium::start=debug"), ("NO_COLOR", "1")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let server = Server::start(Options { variables, ..Options::default() })?;
     let mut client = Client::of(&server)?;
-    // The first one reads Chromium from the disk.
+    // The first start reads Chromium from the disk.
     let first = client.create()?;
     client.delete(&first)?;
     let (mut whole, mut answered) = (Samples::default(), Samples::default());
@@ -59,7 +59,7 @@ fn meaning(stage: &str) -> String {
     .to_owned()
 }
 
-/// The steps of each start, as the server logs them: `stages=[("sandbox", 14), …]`. The first start is left out.
+/// Returns the steps of each start from the log: `stages=[("sandbox", 14), …]`. The first start is left out.
 fn stages(log: &str, starts: usize) -> anyhow::Result<Vec<(String, Samples)>> {
     let lists: Vec<&str> =
         log.lines().filter_map(|line| Some(line.split_once("stages=[")?.1.split_once(']')?.0)).collect();

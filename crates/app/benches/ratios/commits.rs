@@ -1,4 +1,4 @@
-//! The floor: one row inserted and durable, by PostgreSQL's own load generator, over the socket that the server uses.
+//! The minimum of a write: one durable row, by pgbench, over the socket that the server uses.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,19 +7,19 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use casement_postgres::Cluster;
 use casement_postgres::cluster::Binaries;
+use casement_test_support::program::Server;
 use tempfile::TempDir;
 
 use crate::samples::Samples;
-use crate::support::Server;
 
-/// What is committed: a row as long as one of a session.
+/// The committed statement: a row as long as that of a session.
 const SCRIPT: &str = "INSERT INTO bench_commits (content) VALUES (repeat('x', 300));\n";
-/// Commits of a run that are not counted: the connection is new, and the statement is prepared.
-const FIRST: usize = 5;
-/// How many per second: each comes alone, as a caller does. In a row each would find the disk and the processor awake.
+/// The commits of a run that are not counted: the connection is new, and the statement is prepared.
+const UNCOUNTED: usize = 5;
+/// The rate of commits: each comes alone, like a caller. Without a pause each would find the disk and the processor awake.
 const RATE: usize = 50;
 
-/// The private cluster of a server.
+/// Returns the private cluster of a server.
 pub(crate) struct Commits {
     programs: PathBuf,
     url: String,
@@ -35,11 +35,11 @@ impl Commits {
         Ok(commits)
     }
 
-    /// Commits so many rows, one after the other.
+    /// Commits this many rows, one after the other.
     pub(crate) fn run(&self, count: usize) -> anyhow::Result<Samples> {
         let mut pgbench = Command::new(self.programs.join("pgbench"));
         pgbench.args(["--no-vacuum", "--protocol=prepared", "--log", "--log-prefix=commit", "--file=commit.sql"]);
-        pgbench.arg(format!("--transactions={}", count + FIRST)).arg(format!("--rate={RATE}"));
+        pgbench.arg(format!("--transactions={}", count + UNCOUNTED)).arg(format!("--rate={RATE}"));
         pgbench.arg(&self.url).current_dir(&self.dir);
         let done = pgbench.output().context("cannot start pgbench")?;
         ensure!(done.status.success(), "pgbench: {}", String::from_utf8_lossy(&done.stderr));
@@ -49,7 +49,7 @@ impl Commits {
             if path.extension().is_some_and(|extension| extension == "sql") {
                 continue;
             }
-            for line in fs::read_to_string(&path)?.lines().skip(FIRST) {
+            for line in fs::read_to_string(&path)?.lines().skip(UNCOUNTED) {
                 samples.add_ms(took(line).with_context(|| format!("pgbench's log cannot be read: {line}"))?);
             }
             fs::remove_file(&path)?;
@@ -58,21 +58,21 @@ impl Commits {
         Ok(samples)
     }
 
-    /// The first value of a query's answer, as text.
+    /// Returns the first value of a query's result, as text.
     pub(crate) fn ask(&self, sql: &str) -> anyhow::Result<String> {
         let done = self.psql(sql).output().context("cannot start psql")?;
         ensure!(done.status.success(), "psql: {}", String::from_utf8_lossy(&done.stderr));
         Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
     }
 
-    /// What runs these statements.
+    /// Returns the command that runs these statements.
     pub(crate) fn psql(&self, sql: &str) -> Command {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", sql]).arg(&self.url);
         psql
     }
 
-    /// What PostgreSQL's own load generator says.
+    /// Returns the output of pgbench.
     pub(crate) fn pgbench(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut pgbench = Command::new(self.programs.join("pgbench"));
         let done = pgbench.args(arguments).arg(&self.url).output().context("cannot start pgbench")?;
@@ -81,7 +81,7 @@ impl Commits {
     }
 }
 
-/// Milliseconds of a transaction, from pgbench's log: client, number, microseconds since it was due, script, two of the
+/// Returns the milliseconds of a transaction from pgbench's log: client, number, microseconds since it was due, script, two of the
 /// clock, and how many of the microseconds passed before it began.
 fn took(line: &str) -> Option<f64> {
     let column = |n: usize| line.split(' ').nth(n)?.parse::<f64>().ok();

@@ -1,18 +1,19 @@
-//! Pictures and the clipboard of a session through the API, against what the browser itself takes, asked straight.
+//! Screenshots and the clipboard of a session through the API, against direct calls of the browser.
 
 use anyhow::ensure;
+use casement_test_support::png_size;
+use casement_test_support::program::{Options, Server};
 use serde_json::json;
 
 use crate::client::Client;
 use crate::machine::quiet;
 use crate::relay::Way;
 use crate::samples::Samples;
-use crate::support::{Options, Server, png_size};
 use crate::table::{Row, Table, ms};
 
 const PICTURES: usize = 60;
 const TEXTS: usize = 200;
-/// Text on a slope of colours: neither the easiest picture nor the hardest.
+/// Text on a colour gradient: a screenshot of medium difficulty.
 const PAGE: &str = "document.body.style.background = 'linear-gradient(45deg, #fed, #def)';
     document.body.innerHTML = '<p>Lorem ipsum dolor sit <b>amet</b>, consectetur adipiscing elit. '.repeat(200);
     document.title = 'a picture'; 1";
@@ -21,8 +22,8 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     for headless in [false, true] {
         let server = Server::start(Options::default())?;
         let mut client = Client::of(&server)?;
-        let wish = json!({ "headless": headless, "viewport": { "width": 1920, "height": 1080 } });
-        let session = client.call("POST", "/browsers", Some(&wish))?.expect(201)?.json()?;
+        let body = json!({ "headless": headless, "viewport": { "width": 1920, "height": 1080 } });
+        let session = client.call("POST", "/browsers", Some(&body))?.expect(201)?.json()?;
         let base = format!("/browsers/{}/computer", session["session_id"].as_str().unwrap_or_default());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut straight = Way::straight(&server, &runtime)?;
@@ -52,11 +53,11 @@ fn pictures(client: &mut Client, straight: &mut Way, base: &str, how: &str, tabl
     Ok(())
 }
 
-/// A text there and back, against a page that does the same by itself.
+/// Measures a text there and back, against a page that does the same by itself.
 fn clipboard(client: &mut Client, straight: &mut Way, base: &str, how: &str, table: &mut Table) -> anyhow::Result<()> {
     let (mut ours, mut direct) = (Samples::default(), Samples::default());
     let (write, read) = (format!("{base}/clipboard/write"), format!("{base}/clipboard/read"));
-    // The first one opens the page that does it.
+    // The first call opens the page that does it.
     client.call("POST", &write, Some(&json!({ "text": "first" })))?.expect(204)?;
     for number in 0..TEXTS {
         let text = format!("text {number}");
@@ -65,7 +66,7 @@ fn clipboard(client: &mut Client, straight: &mut Way, base: &str, how: &str, tab
             client.call("POST", &read, Some(&json!({})))
         })?;
         ensure!(answer.expect(200)?.json()? == json!({ "text": text }), "another text came back");
-        // Two questions to a page are the least that it can cost.
+        // Two evaluations on a page are the minimum cost.
         direct.time(|| straight.evaluate("1").and_then(|_| straight.evaluate("2")))?;
     }
     let (ours, direct) = (ours.p50(), direct.p50());

@@ -1,4 +1,4 @@
-//! Files of a session: a listing, and a directory as an archive, against `zip -1` and against reading alone.
+//! Files of a session: a listing, and a directory as an archive, against `zip -1` and against plain reads.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Options, Server};
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::http::{Answer, Request};
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
 const LISTINGS: usize = 20;
@@ -25,7 +25,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = server.headless()?;
     let base = format!("/browsers/{}/fs", session.id());
-    // In memory, as a session's files are.
+    // In memory, like a session's files.
     let here = TempDir::new_in("/dev/shm")?;
     let tree = here.path().join("tree");
     fill(&tree)?;
@@ -35,7 +35,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     listing(&server, &base, table)
 }
 
-/// Text of words in no order, as logs and pages are: it packs to about a third.
+/// Returns text of random words, like logs and pages: it compresses to about a third.
 fn fill(tree: &Path) -> anyhow::Result<()> {
     fs::create_dir(tree)?;
     let mut state = 1_u64;

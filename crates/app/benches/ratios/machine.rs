@@ -1,4 +1,4 @@
-//! The machine that measures, and what a process takes of it.
+//! The measuring machine, and the resources of processes.
 
 use std::fs;
 use std::path::Path;
@@ -9,27 +9,26 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use casement_chromium::EngineConfig;
 use casement_postgres::cluster::Binaries;
+use casement_test_support::program::processes_of;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::processes_of;
+/// The load at which a measurement may begin, and the timeout of the wait for it.
+const MAX_LOAD: f64 = 0.10;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// How much of the machine may be busy for a measurement to begin, and how long that is waited for.
-const QUIET: f64 = 0.10;
-const QUIET_WITHIN: Duration = Duration::from_secs(15);
-const LOOK: Duration = Duration::from_millis(300);
-
-/// Thousands of connections need as many descriptors.
+/// Raises the limit of open files: thousands of connections need as many descriptors.
 pub(crate) fn raise_open_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// How many files this process may open.
+/// Returns the limit of open files.
 pub(crate) fn open_files() -> usize {
     getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
-/// The machine in a few lines, and how busy it was before we began.
+/// Returns a description of the machine and its load before the run.
 pub(crate) fn describe() -> anyhow::Result<String> {
     let field = |file: &str, name: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -54,24 +53,24 @@ pub(crate) fn describe() -> anyhow::Result<String> {
     ))
 }
 
-/// Waits until browsers have come to rest and nobody else works here either. Says so when that does not happen: the
+/// Waits until the machine is idle. Prints a warning if it does not become idle: the
 /// figures are worse then.
 pub(crate) fn quiet() {
     let began = Instant::now();
     let mut share = 1.0;
-    while share > QUIET {
-        if began.elapsed() > QUIET_WITHIN {
+    while share > MAX_LOAD {
+        if began.elapsed() > IDLE_TIMEOUT {
             crate::progress(&format!("the machine does not come to rest: {:.0} % busy", share * 100.0));
             return;
         }
         let (busy, whole) = ticks();
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
         let (later, later_whole) = ticks();
         share = (later - busy) as f64 / (later_whole - whole).max(1) as f64;
     }
 }
 
-/// Busy and all ticks of all cores.
+/// Returns the busy and all ticks of all cores.
 fn ticks() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let numbers: Vec<u64> = text.split_whitespace().skip(1).take(8).filter_map(|word| word.parse().ok()).collect();
@@ -79,7 +78,7 @@ fn ticks() -> (u64, u64) {
     (all - idle, all)
 }
 
-/// The memory of a process in KiB, its part of what it shares with others counted.
+/// Returns the proportional set size of a process, in KiB.
 pub(crate) fn pss_kib(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}; run as root"))?;
@@ -87,21 +86,21 @@ pub(crate) fn pss_kib(pid: u32) -> anyhow::Result<u64> {
     line.trim().trim_end_matches(" kB").parse().context("Pss is no number")
 }
 
-/// The same for all processes that belong to a directory, and how many they are.
+/// Returns the same for all processes of a directory, and their number.
 pub(crate) fn pss_kib_below(dir: &Path) -> anyhow::Result<(u64, usize)> {
     let processes = processes_of(dir);
     let sizes = processes.iter().map(|process| pss_kib(process.pid.unsigned_abs()));
     Ok((sizes.sum::<anyhow::Result<u64>>()?, processes.len()))
 }
 
-/// The server of a data directory.
+/// Returns the server of a data directory.
 pub(crate) fn server_pid(data_dir: &Path) -> anyhow::Result<u32> {
     let processes = processes_of(data_dir);
     let server = processes.iter().find(|process| process.argv.get(1).is_some_and(|word| word == "serve"));
     Ok(server.context("the server does not run")?.pid.unsigned_abs())
 }
 
-/// Processor time that a process has used so far, in milliseconds.
+/// Returns the processor time that a process has used so far, in milliseconds.
 pub(crate) fn cpu_ms(pid: u32) -> anyhow::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, fields) = text.rsplit_once(')').context("no name")?;

@@ -1,4 +1,4 @@
-//! How fast and how small Casement is, as ratios to what the same machine does in the same minutes: `cargo xtask bench`.
+//! Times and sizes of Casement, as ratios to reference work of the same machine in the same minutes: `cargo xtask bench`.
 //!
 //! It drives the built program from outside, as callers do. `docs/benchmarks.md` says how to read the table.
 
@@ -17,14 +17,6 @@ mod relay;
 mod samples;
 mod scripts;
 mod spares;
-#[path = "../../tests/all/support/mod.rs"]
-#[expect(
-    dead_code,
-    unused_imports,
-    clippy::unwrap_used,
-    reason = "the harness of the end-to-end tests, which use more of it"
-)]
-mod support;
 mod table;
 mod telemetry;
 mod waiters;
@@ -56,7 +48,7 @@ const PARTS: &[Part] = &[
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // Cargo says so when it wants figures. `cargo test --all-targets` starts this program without the word.
+    // Cargo passes this argument for measurements. `cargo test --all-targets` starts this program without it.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -75,7 +67,7 @@ fn main() -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Tells whoever waits where we are.
+/// Prints the progress.
 pub(crate) fn progress(what: &str) {
     eprintln!("==> {what}");
 }

@@ -1,8 +1,9 @@
-//! What an idle session and the server take.
+//! The memory of an idle session and of the server.
+
+use casement_test_support::program::{Options, Server};
 
 use crate::client::{Client, first_answer};
 use crate::machine::{pss_kib, pss_kib_below, quiet, server_pid};
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table};
 
 const SESSIONS: u64 = 4;

@@ -1,4 +1,4 @@
-//! What an organization's administrator reads: an export of audit records against `COPY … | gzip -1` of the same rows, a chunk from
+//! Reads of an administrator: an export of audit records against `COPY … | gzip -1` of the same rows, a chunk from
 //! the middle of many against the first, and how many rows a second against what PostgreSQL's own load generator reads.
 
 use std::io::{Read as _, Write as _};
@@ -8,6 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Options, Server};
 use serde_json::json;
 
 use crate::client;
@@ -15,17 +17,15 @@ use crate::commits::Commits;
 use crate::machine::{pss_kib, quiet, server_pid};
 use crate::progress;
 use crate::samples::Samples;
-use crate::support::http::{Answer, Request};
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
-/// How many audit records there are, unless this variable says so: a million are filled in within seconds.
+/// The number of audit records, unless this variable sets it: a million are inserted within seconds.
 const RECORDS: u64 = 1_000_000;
 const RECORDS_VARIABLE: &str = "CASEMENT_BENCH_RECORDS";
 const CHUNK: u64 = 50_000;
 const ROUNDS: usize = 7;
 const RANGE: &str = "start=2030-01-01&end=2030-02-01";
-/// Callers at the same time, and for how long each round of them asks.
+/// The number of concurrent callers, and the duration of each round.
 const CALLERS: usize = 8;
 const SECONDS: u64 = 5;
 const READING_ROUNDS: usize = 3;
@@ -43,8 +43,8 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     exporting(&server, &commits, records, table)
 }
 
-/// A month of records, spread evenly, like those of some callers that drive browsers. Made beside the table and attached, with the
-/// indexes last: that is quicker.
+/// Inserts a month of records, spread evenly, like those of browser clients. The partition is filled before it is attached, with the
+/// indexes last, which is faster.
 fn fill(records: u64) -> String {
     let step = 2_600_000.0 / records as f64;
     format!(
@@ -102,7 +102,7 @@ fn chunk(server: &Server, cursor: Option<&str>) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-/// Where a reader is who has read so many records, chunk by chunk.
+/// Returns the position of a reader after this many records, chunk by chunk.
 fn cursor_at(server: &Server, records: u64) -> anyhow::Result<String> {
     let mut cursor = None;
     for _ in 0..records / CHUNK {
@@ -112,7 +112,7 @@ fn cursor_at(server: &Server, records: u64) -> anyhow::Result<String> {
     cursor.context("no chunk")
 }
 
-/// The same rows as PostgreSQL itself writes them, packed.
+/// Exports the same rows with PostgreSQL itself, compressed.
 fn copy(commits: &Commits) -> anyhow::Result<()> {
     let rows = format!(
         "COPY (SELECT * FROM audit_records WHERE at >= '2030-01-01Z' AND at < '2030-02-01Z' ORDER BY at DESC, id DESC LIMIT {CHUNK}) TO STDOUT"
@@ -125,7 +125,7 @@ fn copy(commits: &Commits) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One row a request: its key is believed, its project found, each by a statement of its own.
+/// Measures requests of one row each: the key and the project are found by a statement each.
 fn reading(server: &Server, commits: &Commits, table: &mut Table) -> anyhow::Result<()> {
     let made = server.post("/org/projects", &json!({ "name": "bench" }))?.expect(201)?.json()?;
     let one = format!("/org/projects/{}", made["id"].as_str().context("no id")?);
@@ -152,12 +152,12 @@ fn reading(server: &Server, commits: &Commits, table: &mut Table) -> anyhow::Res
     Ok(())
 }
 
-/// Transactions a second of as many callers, whose statements are sent in this way.
+/// Returns the transactions per second of as many clients, with this query mode.
 fn pgbench_rate(commits: &Commits, protocol: &str) -> anyhow::Result<f64> {
     let [protocol, clients, time] =
         [format!("--protocol={protocol}"), format!("--client={CALLERS}"), format!("--time={SECONDS}")];
-    let said = commits.pgbench(&["--select-only", "--jobs=2", &protocol, &clients, &time])?;
-    transactions(&said).with_context(|| format!("pgbench said {said}"))
+    let output = commits.pgbench(&["--select-only", "--jobs=2", &protocol, &clients, &time])?;
+    transactions(&output).with_context(|| format!("pgbench said {output}"))
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {
@@ -166,11 +166,11 @@ fn median(mut figures: Vec<f64>) -> f64 {
 }
 
 /// `tps = 12345.678 (without initial connection time)`
-fn transactions(said: &str) -> Option<f64> {
-    said.lines().find_map(|line| line.strip_prefix("tps = "))?.split(' ').next()?.parse().ok()
+fn transactions(output: &str) -> Option<f64> {
+    output.lines().find_map(|line| line.strip_prefix("tps = "))?.split(' ').next()?.parse().ok()
 }
 
-/// Answers a second, to callers that ask again as soon as they are answered.
+/// Returns the responses per second to clients that send the next request at once.
 fn rate(server: &Server, path: &str) -> anyhow::Result<f64> {
     let request = client::request(server.address(), server.key(), "GET", path, None);
     let ends = Instant::now() + Duration::from_secs(SECONDS);
@@ -197,7 +197,7 @@ fn rate(server: &Server, path: &str) -> anyhow::Result<f64> {
     Ok(all as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Reads one good answer with a length, as little as can be done about it.
+/// Reads one successful response with a length, with the least possible work.
 fn read_answer(stream: &mut TcpStream, buffer: &mut [u8]) -> anyhow::Result<()> {
     let mut filled = 0;
     loop {

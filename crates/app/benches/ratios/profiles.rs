@@ -1,24 +1,24 @@
-//! What a profile costs: loading one of ten megabytes into a new session, and saving it at the session's end.
+//! The cost of a profile: loading ten megabytes into a new session, and saving them at its end.
 
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use casement_test_support::program::{Cdp, Options, Pages, Server, Session, until};
 use serde_json::json;
 
 use crate::client::{Client, first_answer};
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Cdp, Options, Pages, Server, Session, until};
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUNDS: usize = 15;
-/// One of each shape is in reserve.
+/// One spare of each shape.
 const SHAPES: usize = 2;
-const TO_FILL: Duration = Duration::from_secs(60);
-/// What a profile may add to the creation of a session, in milliseconds.
-const MOST: f64 = 500.0;
+const FILL_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time that a profile may add to the creation of a session, in milliseconds.
+const MAX_MS: f64 = 500.0;
 
-/// Fills a database with what nothing can pack any smaller.
+/// Fills a database with incompressible data.
 const FILL: &str = "(async () => {
     const open = indexedDB.open('bench', 1);
     open.onupgradeneeded = () => open.result.createObjectStore('store');
@@ -46,10 +46,10 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     ensure!((10.0..13.0).contains(&size), "the profile has {size} MB");
 
     let ready = || server.log().matches("a spare browser is ready").count();
-    until("a full reserve", TO_FILL, || (ready() >= SHAPES).then_some(()))?;
+    until("a full reserve", FILL_TIMEOUT, || (ready() >= SHAPES).then_some(()))?;
     let (mut without, mut with, mut saving) = (Samples::default(), Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
-        // Until the reserve is full again, too: filling it is work.
+        // Until the spares are complete again, too, because their starts use the processor.
         quiet();
         let plain = without.time(|| client.create())?;
         first_answer(&plain)?;
@@ -64,7 +64,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let what = format!("create headless with a profile of {size:.0} MB, p50 of {}", with.count());
     let added = with.p50() - without.p50();
     let row = Row::new(what, ms(with.p50())).beside(format!("without one, from the reserve, {}", ms(without.p50())));
-    table.add(row.target(&format!("adds at most {}", ms(MOST)), added, Limit::Most(MOST)));
+    table.add(row.target(&format!("adds at most {}", ms(MAX_MS)), added, Limit::Most(MAX_MS)));
     table.add(Row::new("the same, p99", ms(with.p99())).beside(format!("without one, {}", ms(without.p99()))));
     table.add(Row::new("end it and save the profile as another version, p50", ms(saving.p50())));
     Ok(())

@@ -1,4 +1,4 @@
-//! The way through `cdp_ws_url`, against the same socket straight into the sandbox, against one whose bytes are forwarded there, and
+//! CDP through `cdp_ws_url`, against the same socket directly in the sandbox, against one whose bytes are forwarded there, and
 //! against a relay that does nothing but copy bytes.
 
 use std::fmt::Debug;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use casement_agent_protocol::Channel;
 use casement_agent_protocol::client::{AgentClient, dial};
+use casement_test_support::program::{Options, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::copy_bidirectional;
@@ -20,24 +21,23 @@ use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 use crate::client::Client;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUND_TRIPS: usize = 4000;
-/// Messages of one run, and how many of them may be under way.
+/// The messages of one run, and the number of them in flight.
 const PIPELINED: usize = 10_000;
-const UNDER_WAY: usize = 200;
+const IN_FLIGHT: usize = 200;
 const RUNS: usize = 9;
 const BIG: usize = 10_000_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The same for each of the ways.
+/// One value for each of the paths.
 #[derive(Default)]
 struct Ways<T> {
     ours: T,
-    /// A descriptor that the sandbox has handed out: nothing lies between the client and the browser.
+    /// A descriptor from the sandbox: nothing is between the client and the browser.
     direct: T,
-    /// A unix socket, from which somebody copies into the sandbox.
+    /// A unix socket whose bytes are copied into the sandbox.
     forwarded: T,
     plain: T,
 }
@@ -62,7 +62,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let rate = |samples: &Samples| PIPELINED as f64 * 1000.0 / samples.p50();
     let (ours, plain, direct) = (rate(&took.ours), rate(&took.plain), rate(&took.direct));
     table.add(
-        Row::new(format!("CDP, {UNDER_WAY} messages under way, median of {RUNS}"), format!("{ours:.0}/s"))
+        Row::new(format!("CDP, {IN_FLIGHT} messages under way, median of {RUNS}"), format!("{ours:.0}/s"))
             .against(format!("plain relay, {plain:.0}/s"), ours / plain)
             .target("≥ ×1", ours / plain, Limit::Least(1.0)),
     );
@@ -83,7 +83,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One after the other on each way in turn, so that all three see the same machine.
+/// Sends messages on each path in turn, so that all see the same machine load.
 fn round_trips(ways: &mut Ways<Way>, ask: fn(&mut Way) -> anyhow::Result<()>) -> anyhow::Result<Ways<Samples>> {
     let mut took = Ways::<Samples>::default();
     for _ in 0..ROUND_TRIPS {
@@ -119,7 +119,7 @@ fn report_round_trips(ways: &mut Ways<Way>, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
-/// Opens all ways to the one session of the server.
+/// Opens all paths to the only session of the server.
 fn connect(server: &Server, cdp_ws_url: &str, runtime: &Runtime) -> anyhow::Result<Ways<Way>> {
     let sockets = only_sandbox(&server.data_dir().join("sandboxes"))?.join("sockets");
     let inside = sockets.join("1");
@@ -137,7 +137,7 @@ fn connect(server: &Server, cdp_ws_url: &str, runtime: &Runtime) -> anyhow::Resu
     })
 }
 
-/// The one sandbox of the server; other entries of the directory keep its order.
+/// Returns the only sandbox of the server. The directory has other entries, too.
 fn only_sandbox(dir: &Path) -> anyhow::Result<PathBuf> {
     let entries = std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
     let mut sandboxes = entries.into_iter().filter(|entry| entry.join("sockets").is_dir());
@@ -146,7 +146,7 @@ fn only_sandbox(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(found)
 }
 
-/// What leads into a sandbox where nobody can hand a descriptor out: a socket, and a process that copies. A connection to it.
+/// Starts a forwarder into a sandbox: a socket, and a task that copies. Returns a connection to it.
 fn forwarder(runtime: &Runtime, folder: &TempDir, inside: PathBuf) -> anyhow::Result<UnixStream> {
     let path = folder.path().join("cdp");
     let _entered = runtime.enter();
@@ -159,11 +159,11 @@ fn forwarder(runtime: &Runtime, folder: &TempDir, inside: PathBuf) -> anyhow::Re
         anyhow::Ok(())
     });
     let stream = UnixStream::connect(&path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
-/// A relay that knows nothing of what it carries: the least that any relay costs.
+/// Starts a relay that only copies bytes: the minimum cost of any relay.
 fn plain_relay(runtime: &Runtime, inside: PathBuf) -> anyhow::Result<SocketAddr> {
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;
@@ -187,7 +187,7 @@ trait Wire: Read + Write + Debug + Send + Sync {}
 
 impl<T: Read + Write + Debug + Send + Sync> Wire for T {}
 
-/// A client of the browser that blocks.
+/// A blocking client of the browser.
 pub(crate) struct Way {
     socket: WebSocket<Box<dyn Wire>>,
     page: String,
@@ -195,7 +195,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Straight into the one sandbox of the server.
+    /// Connects directly to the only sandbox of the server.
     pub(crate) fn straight(server: &Server, runtime: &Runtime) -> anyhow::Result<Self> {
         let sockets = only_sandbox(&server.data_dir().join("sandboxes"))?.join("sockets");
         let status = runtime.block_on(async { AgentClient::connect(sockets.join("0")).await?.status().await })?;
@@ -203,7 +203,7 @@ impl Way {
         Self::open(socket, &format!("ws://127.0.0.1{}", status.browser_ws_path))
     }
 
-    /// A command to the page.
+    /// Sends a command to the page.
     pub(crate) fn in_page(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.call(json!({ "method": method, "sessionId": self.page, "params": params }))
     }
@@ -211,7 +211,7 @@ impl Way {
     fn open(stream: TcpStream, url: &str) -> anyhow::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Self::over(stream, url)
     }
 
@@ -237,7 +237,7 @@ impl Way {
         Ok(self.socket.send(Message::text(message.to_string()))?)
     }
 
-    /// The text of the next answer; events are passed over.
+    /// Returns the text of the next response. Events are skipped.
     fn answer(&mut self) -> anyhow::Result<tungstenite::Utf8Bytes> {
         loop {
             match self.socket.read()? {
@@ -253,24 +253,24 @@ impl Way {
         Ok(serde_json::from_str(&self.answer()?)?)
     }
 
-    /// The smallest question: the browser's main process answers it itself, so little hides what a relay costs.
+    /// Sends the smallest command: the main process answers it, so little hides the cost of a relay.
     fn ask(&mut self) -> anyhow::Result<()> {
         self.send(json!({ "method": "Browser.getVersion" }))?;
         self.answer().map(drop)
     }
 
-    /// The smallest question to a page, in a process of its own: what clients do all day.
+    /// Evaluates the smallest expression on a page, like clients do all day.
     fn ask_page(&mut self) -> anyhow::Result<()> {
         self.evaluate("1").map(drop)
     }
 
     fn pipelined(&mut self) -> anyhow::Result<Duration> {
         let began = Instant::now();
-        for sent in 0..PIPELINED + UNDER_WAY {
+        for sent in 0..PIPELINED + IN_FLIGHT {
             if sent < PIPELINED {
                 self.send(json!({ "method": "Browser.getVersion" }))?;
             }
-            if sent >= UNDER_WAY {
+            if sent >= IN_FLIGHT {
                 self.answer()?;
             }
         }

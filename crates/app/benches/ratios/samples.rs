@@ -15,7 +15,7 @@ impl Samples {
         self.0.push(ms);
     }
 
-    /// Runs it and notes how long it took.
+    /// Runs a function and records its duration.
     pub(crate) fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let result = work();

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Server};
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table, ms};
 
 const CALLS: usize = 300;
 /// Long enough for the next process to be ready.
-const PAUSE: Duration = Duration::from_millis(500);
+const CALL_INTERVAL: Duration = Duration::from_millis(500);
 const PAUSED_CALLS: usize = 50;
 
 const SCRIPT: &str = "return await page.title()";
@@ -47,7 +47,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     }
     let mut paused = Samples::default();
     for _ in 0..PAUSED_CALLS {
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(CALL_INTERVAL);
         let end = paused.time(|| execute(SCRIPT, 60))?;
         ensure!(end["success"] == true, "{end}");
     }
@@ -55,7 +55,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let node = || format!("in a Node process that is connected, {}", ms(connected));
     let row = Row::new(format!("script, back to back, p50 of {CALLS}"), ms(p50)).against(node(), p50 / connected);
     table.add(row.target("≤ 25 ms more", p50 - connected, Limit::Most(25.0)));
-    let row = Row::new(format!("the same, each {} s after the one before", PAUSE.as_secs_f64()), ms(paused));
+    let row = Row::new(format!("the same, each {} s after the one before", CALL_INTERVAL.as_secs_f64()), ms(paused));
     let row = row.against(node(), paused / connected);
     table.add(row.target("≤ 25 ms more", paused - connected, Limit::Most(25.0)));
     table.add(Row::new("back to back, p99", ms(p99)).against(node(), p99 / connected));

@@ -1,20 +1,21 @@
-//! Creating a session on demand when the node has a warm browser in reserve.
+//! Creates on demand with a spare.
 
 use std::time::{Duration, Instant};
+
+use casement_test_support::program::{Options, Server, until};
 
 use crate::client::{Client, first_answer};
 use crate::commits::Commits;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Options, Server, until};
 use crate::table::{Row, Table, ms};
 
-/// One of each shape is in reserve, and another one is begun the moment that one is taken.
+/// One spare of each shape; another one is started as soon as one is taken.
 const SHAPES: usize = 2;
 const ROUNDS: usize = 30;
 const COMMITS: usize = 20;
-/// For a reserve that is filled one browser after the other.
-const TO_FILL: Duration = Duration::from_secs(60);
+/// Until the spares are complete, started one after the other.
+const FILL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let variables = vec![("CASEMENT_LOG".to_owned(), "info,casement::jobs::spares=debug".to_owned())];
@@ -23,7 +24,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let (mut commit, mut create, mut first) = (Samples::default(), Samples::default(), Samples::default());
     for round in 0..ROUNDS {
         let ready = || server.log().matches("a spare browser is ready").count();
-        until("a full reserve", TO_FILL, || (ready() >= SHAPES + round).then_some(()))?;
+        until("a full reserve", FILL_TIMEOUT, || (ready() >= SHAPES + round).then_some(()))?;
         quiet();
         commit.extend(&commits.run(COMMITS)?);
         let mut client = Client::of(&server)?;

@@ -1,4 +1,4 @@
-//! The table: what was measured, against what, and whether the target is met. It decides nothing.
+//! The table of results: the figures, their references, and whether the targets are met.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(crate) struct Row {
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<Row>);
 
-/// What must hold.
+/// A target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     /// The figure is at most this.
@@ -27,7 +27,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Compared as printed, in hundredths: what lies below is the noise of any run.
+    /// Compared as printed, in hundredths: smaller differences are noise.
     fn holds(self, figure: f64) -> bool {
         let figure = (figure * 100.0).round() / 100.0;
         match self {
@@ -42,20 +42,20 @@ impl Row {
         Self { what: what.into(), ours: ours.into(), ..Self::default() }
     }
 
-    /// What it is compared with, and ours divided by it.
+    /// Adds a reference, and our figure divided by it.
     pub(crate) fn against(mut self, what: impl Into<String>, ratio: f64) -> Self {
         self.against = what.into();
         self.ratio = format!("×{ratio:.2}");
         self
     }
 
-    /// What it is to be seen beside, where a ratio would say nothing.
+    /// Adds a related figure without a ratio.
     pub(crate) fn beside(mut self, what: impl Into<String>) -> Self {
         self.against = what.into();
         self
     }
 
-    /// Adds a target in words, and says whether `figure` meets it. Several are met when all are.
+    /// Adds a target in words, and whether `figure` meets it. Several targets are met when all are.
     pub(crate) fn target(mut self, words: &str, figure: f64, limit: Limit) -> Self {
         let before = if self.target.is_empty() { String::new() } else { format!("{}, ", self.target) };
         self.target = format!("{before}{words}");
@@ -84,7 +84,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Milliseconds, with as many digits as mean something.
+/// Formats milliseconds with the significant digits.
 pub(crate) fn ms(value: f64) -> String {
     match value {
         v if v < 1.0 => format!("{v:.3} ms"),

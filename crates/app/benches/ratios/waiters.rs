@@ -1,4 +1,4 @@
-//! Thousands of callers in the line of a pool that has nothing to give.
+//! Thousands of callers in the wait queue of a pool without a free browser.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,6 +6,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use casement_test_support::program::http::Answer;
+use casement_test_support::program::{Options, Server, Session};
 use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -18,38 +20,36 @@ use crate::commits::Commits;
 use crate::machine::{cpu_ms, open_files, pss_kib, quiet, server_pid};
 use crate::progress;
 use crate::samples::Samples;
-use crate::support::http::Answer;
-use crate::support::{Options, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const POOL: &str = "bench";
-/// One browser, so that the moments of the hand-overs tell their order.
+/// One browser, so that the times of the leases show their order.
 const SIZE: usize = 1;
 const WAITERS: usize = 10_000;
-/// How many enter one after the other, and so have an order that must be kept.
+/// The number of callers that enter one after the other, and so have an order.
 const ORDERED: usize = 30;
-/// How many of the others come at the same time.
+/// The number of the others that enter concurrently.
 const BATCH: usize = 100;
-/// How long the line stands still to see what waiting costs.
-const STILL: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time without leases in which the cost of waiting is measured.
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const IN_LINE: &str = "SELECT count(*) FROM pool_waiters WHERE outcome IS NULL";
 
-/// What a caller in line was told.
-struct Told {
+/// The response to a waiting caller.
+struct Response {
     caller: usize,
     at: Instant,
     clock: OffsetDateTime,
     answer: anyhow::Result<Answer>,
 }
 
-/// The callers: each a connection of its own.
+/// The callers, each with a connection of its own.
 struct Callers {
     runtime: Runtime,
     address: SocketAddr,
     request: Arc<[u8]>,
-    sender: Sender<Told>,
-    told: Receiver<Told>,
+    sender: Sender<Response>,
+    responses: Receiver<Response>,
     count: usize,
 }
 
@@ -96,57 +96,57 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
 /// Milliseconds of processor time per second.
 fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
     let before = cpu_ms(pid)?;
-    std::thread::sleep(STILL);
-    Ok((cpu_ms(pid)? - before) as f64 / STILL.as_secs_f64())
+    std::thread::sleep(IDLE_INTERVAL);
+    Ok((cpu_ms(pid)? - before) as f64 / IDLE_INTERVAL.as_secs_f64())
 }
 
-/// Browsers come back one by one: who gets them, and how soon after it was decided.
+/// Measures releases one by one: which caller gets the browser, and how soon after the decision.
 fn hand_overs(server: &Server, callers: &Callers, leased: Vec<Session>, table: &mut Table) -> anyhow::Result<()> {
     for session in &leased {
         server.release(POOL, session)?;
     }
-    let (mut order, mut woken) = (Vec::new(), Samples::default());
+    let (mut order, mut delays) = (Vec::new(), Samples::default());
     while order.len() < ORDERED {
-        let told = callers.told.recv_timeout(PATIENCE).context("nobody was woken")?;
-        let session = Session(told.answer?.expect(200)?.json()?);
+        let response = callers.responses.recv_timeout(TIMEOUT).context("nobody was woken")?;
+        let session = Session(response.answer?.expect(200)?.json()?);
         let granted = OffsetDateTime::parse(session.text("created_at"), &Rfc3339)?;
-        woken.add_ms((told.clock - granted).as_seconds_f64() * 1000.0);
-        order.push((granted, told.caller));
+        delays.add_ms((response.clock - granted).as_seconds_f64() * 1000.0);
+        order.push((granted, response.caller));
         server.release(POOL, &session)?;
     }
     order.sort_unstable();
-    let kept = order.iter().zip(0..).filter(|((_, caller), place)| caller == place).count();
+    let in_order = order.iter().zip(0..).filter(|((_, caller), place)| caller == place).count();
     let what = format!("hand-overs in order of arrival, of {ORDERED} with everybody behind them");
-    table.add(Row::new(what, kept.to_string()).target(
+    table.add(Row::new(what, in_order.to_string()).target(
         &format!("{ORDERED}"),
-        kept as f64,
+        in_order as f64,
         Limit::Least(ORDERED as f64),
     ));
-    table.add(Row::new("from the decision to the caller's answer, p50", ms(woken.p50())));
-    table.add(Row::new("the same, the slowest", ms(woken.worst())));
+    table.add(Row::new("from the decision to the caller's answer, p50", ms(delays.p50())));
+    table.add(Row::new("the same, the slowest", ms(delays.worst())));
     Ok(())
 }
 
-/// The pool is deleted: everybody in its line is told.
+/// Measures the deletion of the pool: every waiting caller gets a response.
 fn everybody(server: &Server, callers: &Callers, wanted: usize, table: &mut Table) -> anyhow::Result<()> {
     let began = Instant::now();
     let deleted = server.send("DELETE", &format!("/browser_pools/{POOL}"), Some(&json!({ "force": true })))?;
     deleted.expect(204)?;
-    let (mut told, mut gone) = (Samples::default(), 0);
+    let (mut times, mut gone) = (Samples::default(), 0);
     for _ in ORDERED..wanted {
-        let one = callers.told.recv_timeout(PATIENCE).context("not everybody was told")?;
+        let one = callers.responses.recv_timeout(TIMEOUT).context("not everybody was told")?;
         let status = one.answer?.status;
-        // One more may have had a browser before the pool went away.
+        // One more may have had a browser before the deletion.
         if status != 200 {
-            told.add(one.at - began);
+            times.add(one.at - began);
         }
         gone += usize::from(status == 404);
     }
-    let what = format!("a pool with {} callers in line is deleted: the last is told after", told.count());
-    table.add(Row::new(what, ms(told.worst())));
-    table.add(Row::new("the same, half of them", ms(told.p50())));
-    let rightly = format!("of them told that the pool is gone ({} before)", wanted - ORDERED - told.count());
-    table.add(Row::new(rightly, gone.to_string()).target("all", gone as f64, Limit::Least(told.count() as f64)));
+    let what = format!("a pool with {} callers in line is deleted: the last is told after", times.count());
+    table.add(Row::new(what, ms(times.worst())));
+    table.add(Row::new("the same, half of them", ms(times.p50())));
+    let rightly = format!("of them told that the pool is gone ({} before)", wanted - ORDERED - times.count());
+    table.add(Row::new(rightly, gone.to_string()).target("all", gone as f64, Limit::Least(times.count() as f64)));
     Ok(())
 }
 
@@ -156,24 +156,24 @@ impl Callers {
         let path = format!("/browser_pools/{POOL}/acquire");
         let request = request(server.address(), server.key(), "POST", &path, Some(&body));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let (sender, told) = mpsc::channel();
-        Ok(Self { runtime, address: server.address(), request: request.into(), sender, told, count: 0 })
+        let (sender, responses) = mpsc::channel();
+        Ok(Self { runtime, address: server.address(), request: request.into(), sender, responses, count: 0 })
     }
 
-    /// So many more come at once; returns when all of them are in line.
+    /// Starts concurrent callers. Returns when all of them are in the queue.
     fn enter(&mut self, more: usize, database: &Commits) -> anyhow::Result<()> {
         for caller in self.count..self.count + more {
             let (address, request, sender) = (self.address, Arc::clone(&self.request), self.sender.clone());
             self.runtime.spawn(async move {
                 let answer = wait(address, &request).await;
                 let (at, clock) = (Instant::now(), now());
-                drop(sender.send(Told { caller, at, clock, answer }));
+                drop(sender.send(Response { caller, at, clock, answer }));
             });
         }
         self.count += more;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while database.ask(IN_LINE)?.parse::<usize>()? < self.count {
-            if let Ok(early) = self.told.try_recv() {
+            if let Ok(early) = self.responses.try_recv() {
                 bail!("a caller is not in line: {:?}", early.answer);
             }
             ensure!(Instant::now() < deadline, "not all of {} callers are in line", self.count);
@@ -182,14 +182,14 @@ impl Callers {
     }
 }
 
-/// One caller, from connecting to the answer's last byte.
+/// One caller, from the connect to the last byte of the response.
 async fn wait(address: SocketAddr, request: &[u8]) -> anyhow::Result<Answer> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request).await?;
     let mut bytes = Vec::new();
     loop {
         ensure!(stream.read_buf(&mut bytes).await? > 0, "the connection was closed");
-        // Not whole is an error like another here, and rare: answers are small.
+        // An incomplete response is an error like another here, and rare: responses are small.
         if let Ok(answer) = Answer::read(&bytes, false) {
             return Ok(answer);
         }

@@ -32,11 +32,11 @@ impl LogWriter {
     /// For a build: appends behind the lines of a previous attempt.
     pub(crate) async fn of_build(store: Arc<dyn LineStore>, subject: Subject, stop: CancellationToken) -> Self {
         let mut lines = Self::of_call(store, subject, stop);
-        lines.first = lines.kept().await.next;
+        lines.first = lines.stored().await.next;
         lines
     }
 
-    async fn kept(&self) -> StoredLines {
+    async fn stored(&self) -> StoredLines {
         self.retry(|| self.store.kept(self.subject)).await.unwrap_or_default()
     }
 
@@ -63,7 +63,7 @@ impl LogWriter {
 #[async_trait]
 impl Lines for LogWriter {
     async fn taken(&self) -> u64 {
-        self.kept().await.next.saturating_sub(self.first)
+        self.stored().await.next.saturating_sub(self.first)
     }
 
     async fn push(&self, mut lines: Vec<Line>) {
@@ -71,8 +71,8 @@ impl Lines for LogWriter {
             return;
         }
         lines.iter_mut().for_each(|line| line.number += self.first);
-        let kept = self.retry(|| self.store.append(self.subject, &lines)).await;
-        if kept.is_some_and(|kept| kept.full) {
+        let appended = self.retry(|| self.store.append(self.subject, &lines)).await;
+        if appended.is_some_and(|appended| appended.full) {
             self.full.store(true, Ordering::Relaxed);
         }
     }

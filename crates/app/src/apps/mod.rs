@@ -61,7 +61,7 @@ pub(crate) struct AppServices<'a> {
 pub(crate) struct Apps {
     pub(crate) deployments: Deployments,
     pub(crate) invocations: Invocations,
-    pub(crate) room: ChangeFeed,
+    pub(crate) change_feed: ChangeFeed,
     pub(crate) runs: Runs,
     work: AppJobs,
     public_url: Url,
@@ -76,14 +76,14 @@ impl Apps {
         settings: &AppSettings,
         stop: CancellationToken,
     ) -> Self {
-        let room = ChangeFeed::default();
-        let news = Arc::new(room.clone());
+        let change_feed = ChangeFeed::default();
+        let change_feed = Arc::new(change_feed.clone());
         let system = Arc::new(System);
         let deployments = Deployments::new(DeploymentDeps {
             deployments: rows.deployments.clone(),
             invocations: rows.invocations.clone(),
             lines: rows.lines.clone(),
-            news: news.clone(),
+            change_feed: change_feed.clone(),
             blobs: ground.blobs,
             archives: machines.archives,
             keys: ground.keys,
@@ -97,7 +97,7 @@ impl Apps {
             invocations: rows.invocations.clone(),
             deployments: rows.deployments.clone(),
             lines: rows.lines.clone(),
-            news: news.clone(),
+            change_feed: change_feed.clone(),
             sessions: ground.sessions,
             clock: system.clone(),
             ids: system.clone(),
@@ -113,19 +113,19 @@ impl Apps {
             builder: machines.builder,
             runner: machines.runner,
             lines: rows.lines,
-            news,
+            change_feed,
             wakers: Arc::new(AppWakers::default()),
             ready: settings.app_ready,
             awaited: AwaitedCalls::default(),
             stop,
         };
-        Self { deployments, invocations, room, runs, work, public_url: ground.public_url.clone() }
+        Self { deployments, invocations, change_feed, runs, work, public_url: ground.public_url.clone() }
     }
 
     /// Starts the background jobs and returns them.
     pub(crate) fn spawn(self, store: &Store) -> AppJobs {
         let notifications = Notifications::listen(&store.config, vec![apps_channel()]);
-        let listening = change_feed::listen(notifications, self.room, self.work.wakers.clone());
+        let listening = change_feed::listen(notifications, self.change_feed, self.work.wakers.clone());
         tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(listening));
         tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(check_public_address(self.public_url)));
         self.work.clone().spawn();

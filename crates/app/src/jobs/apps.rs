@@ -38,7 +38,7 @@ pub(crate) struct AppJobs {
     pub(crate) builder: Arc<dyn Builder>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) lines: Arc<dyn LineStore>,
-    pub(crate) news: Arc<dyn ChangeNotifier>,
+    pub(crate) change_feed: Arc<dyn ChangeNotifier>,
     pub(crate) wakers: Arc<AppWakers>,
     /// The number of deployments that are kept ready.
     pub(crate) ready: u32,
@@ -135,7 +135,7 @@ impl AppJobs {
     async fn run_build(&self, deployment: Deployment, build: Build, deadline: OffsetDateTime) {
         let subject = Subject::Deployment(deployment.id);
         info!(deployment = %deployment.id, "building a deployment");
-        let mut waiting = self.news.expect(subject);
+        let mut waiting = self.change_feed.expect(subject);
         let lines = LogWriter::of_build(self.lines.clone(), subject, self.stop.clone()).await;
         let mut building = self.builder.build(build, Arc::new(lines));
         let end = loop {
@@ -262,7 +262,7 @@ impl AppJobs {
     async fn call(self, taken: LeasedInvocation) {
         let LeasedInvocation { invocation, call, place: slot } = taken;
         let (id, deadline) = (invocation.id, invocation.deadline());
-        let waiting = self.news.expect(Subject::Invocation(id));
+        let waiting = self.change_feed.expect(Subject::Invocation(id));
         let lines = self.lines_of(id);
         self.supervise_call(id, deadline, waiting, self.runner.run(call, lines)).await;
         drop(slot);
@@ -271,7 +271,7 @@ impl AppJobs {
     }
 
     async fn resume(self, id: InvocationId, deadline: OffsetDateTime) {
-        let waiting = self.news.expect(Subject::Invocation(id));
+        let waiting = self.change_feed.expect(Subject::Invocation(id));
         let lines = self.lines_of(id);
         self.supervise_call(id, deadline, waiting, self.runner.resume(id, lines)).await;
     }

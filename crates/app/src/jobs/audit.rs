@@ -16,7 +16,7 @@ use crate::system::System;
 /// Creates partitions ahead of time and drops records that are too old.
 pub(crate) struct AuditRetention {
     pub(crate) repository: Arc<dyn AuditRepository>,
-    pub(crate) kept: time::Duration,
+    pub(crate) retention: time::Duration,
 }
 
 #[async_trait]
@@ -31,7 +31,7 @@ impl Job for AuditRetention {
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
         let now = System.now();
-        Ok(self.repository.tidy(now, now - self.kept).await?)
+        Ok(self.repository.tidy(now, now - self.retention).await?)
     }
 }
 

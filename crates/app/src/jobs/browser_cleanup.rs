@@ -45,7 +45,7 @@ impl Job for BrowserCleanup {
     }
 
     /// Also due when a slot of a full set of tasks is free again.
-    async fn woken(&mut self) {
+    async fn wait_until_due(&mut self) {
         loop {
             tokio::select! {
                 biased;

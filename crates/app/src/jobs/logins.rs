@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::auth_connection::{FlowChangeNotifier, FlowRunner, Memory, Next, OrphanedFlow};
+use casement_domain::auth_connection::{FlowChangeNotifier, FlowRunner, Next, OrphanedFlow, PagePhase};
 use casement_domain::{AuthConnectionId, AuthFlowId, Clock as _};
 use casement_postgres::{AUTH_CHANNEL, DatabaseConfig, NotificationEvent, Notifications};
 use futures_util::stream::BoxStream;
@@ -129,7 +129,7 @@ impl Job for LoginFlows {
         Duration::from_secs(20)
     }
 
-    async fn woken(&mut self) {
+    async fn wait_until_due(&mut self) {
         self.changes.any.notified().await;
     }
 
@@ -161,10 +161,10 @@ async fn carry(
         Err(error) => return debug!(%flow, %error, "cannot take a login flow"),
     }
     let mut follow = changes.follow(connection);
-    let mut memory = Memory::default();
+    let mut phase = PagePhase::default();
     while !stop.is_cancelled() {
         // Never dropped midway, because it may be creating a session.
-        match runner.step(flow, &mut memory).await {
+        match runner.step(flow, &mut phase).await {
             Ok(Next::Step) => {}
             Ok(Next::Done) => return debug!(%flow, "a login flow ended"),
             Ok(Next::Wait(until)) => {
@@ -203,7 +203,7 @@ impl Job for LoginChecks {
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        Ok(self.runner.begin_looks().await?)
+        Ok(self.runner.start_health_checks().await?)
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) trait Job: Send + 'static {
     fn interval(&self) -> Duration;
 
     /// Resolves when the next run is due before the interval is over. Must be cancel safe. By default never.
-    async fn woken(&mut self) {
+    async fn wait_until_due(&mut self) {
         std::future::pending().await
     }
 

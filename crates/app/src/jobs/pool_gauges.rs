@@ -34,7 +34,7 @@ pub(crate) struct PoolCounts {
 }
 
 impl PoolStatusSource for PoolGauges {
-    fn of(&self, pool: PoolId) -> PoolStatus {
+    fn status(&self, pool: PoolId) -> PoolStatus {
         let pools = self.pools();
         let Some(figures) = pools.get(&pool) else { return PoolStatus::default() };
         let seconds = figures.line.longest_wait_seconds.clamp(0.0, u32::MAX.into());

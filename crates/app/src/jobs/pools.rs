@@ -25,7 +25,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(8);
 #[derive(Clone, Default)]
 pub(crate) struct PoolWaker {
     signalled: Arc<Mutex<HashSet<PoolId>>>,
-    heard: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 impl PoolWaker {
@@ -37,7 +37,7 @@ impl PoolWaker {
 impl PoolWake for PoolWaker {
     fn wake(&self, pool: PoolId) {
         self.signalled.lock().insert(pool);
-        self.heard.notify_one();
+        self.notify.notify_one();
     }
 }
 
@@ -99,7 +99,7 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
         let next = later.values().min().copied();
         tokio::select! {
             () = stop.cancelled() => return,
-            () = context.waker.heard.notified() => due = context.waker.answer(),
+            () = context.waker.notify.notified() => due = context.waker.answer(),
             _ = round.tick() => due = every_pool(context).await,
             () = until(next) => {}
             permit = context.slots.take(), if !queue.is_empty() => {

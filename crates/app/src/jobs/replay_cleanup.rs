@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::Job;
 
 pub(crate) struct ReplayCleanup {
-    pub(crate) kept: ReplayArchive,
+    pub(crate) archive: ReplayArchive,
 }
 
 #[async_trait]
@@ -23,6 +23,6 @@ impl Job for ReplayCleanup {
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        Ok(self.kept.clear().await?)
+        Ok(self.archive.clear().await?)
     }
 }

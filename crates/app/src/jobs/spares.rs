@@ -116,7 +116,7 @@ impl Job for SpareFilling {
         Duration::from_secs(300)
     }
 
-    async fn woken(&mut self) {
+    async fn wait_until_due(&mut self) {
         self.spares.wanted.notified().await;
     }
 

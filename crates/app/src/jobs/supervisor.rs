@@ -30,7 +30,7 @@ async fn supervise(mut job: impl Job, stop: CancellationToken) {
             biased;
             () = stop.cancelled() => return,
             _ = interval.tick() => {}
-            () = job.woken() => {}
+            () = job.wait_until_due() => {}
         }
         match run(&mut job, &stop).await {
             Ok(()) => {
@@ -93,7 +93,7 @@ mod tests {
             Duration::from_secs(3600)
         }
 
-        async fn woken(&mut self) {
+        async fn wait_until_due(&mut self) {
             self.wake.notified().await;
         }
 

@@ -13,7 +13,7 @@ use crate::system::System;
 
 pub(crate) struct TelemetryRetention {
     pub(crate) store: Arc<dyn TelemetryStore>,
-    pub(crate) kept: time::Duration,
+    pub(crate) retention: time::Duration,
 }
 
 #[async_trait]
@@ -28,6 +28,6 @@ impl Job for TelemetryRetention {
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
         let now = System.now();
-        Ok(self.store.tidy(now, now - self.kept).await?)
+        Ok(self.store.tidy(now, now - self.retention).await?)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct TicketNotifications {
     pub(crate) database: DatabaseConfig,
     pub(crate) line: Arc<dyn WaitQueue>,
     pub(crate) leases: Leases,
-    pub(crate) room: LocalWaiters,
+    pub(crate) local_waiters: LocalWaiters,
 }
 
 impl TicketNotifications {
@@ -27,7 +27,7 @@ impl TicketNotifications {
     /// is gone.
     pub(crate) async fn wake_decided(&self) -> Result<(), StoreError> {
         for ticket in self.line.decided(self.node).await? {
-            if !self.room.call(ticket) {
+            if !self.local_waiters.wake(ticket) {
                 self.leases.abandon(ticket).await?;
             }
         }
@@ -37,7 +37,7 @@ impl TicketNotifications {
     async fn handle(&self, notification: NotificationEvent) {
         match notification {
             NotificationEvent::Notification { payload, .. } => match payload.parse() {
-                Ok(ticket) if self.room.call(ticket) => {}
+                Ok(ticket) if self.local_waiters.wake(ticket) => {}
                 // The caller is gone.
                 Ok(ticket) => {
                     let leases = self.leases.clone();

@@ -82,7 +82,7 @@ pub(super) async fn run(command: DeployCommand) -> anyhow::Result<()> {
             _ => {}
         }
     }
-    bail!("the server said nothing of how it ended: casement logs {id}")
+    bail!("the server did not report how it ended: casement logs {id}")
 }
 
 /// Prints how the deployed apps are invoked.

@@ -35,16 +35,16 @@ pub(super) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
         }
         given => given.map(str::to_owned),
     };
-    let mut asked = json!({
+    let mut request = json!({
         "app_name": command.app, "action_name": command.action, "version": command.version, "async": true,
         "async_timeout_seconds": command.timeout,
     });
     if let Some(payload) = payload {
         serde_json::from_str::<serde_json::Value>(&payload).context("the payload is not JSON")?;
-        asked["payload"] = payload.into();
+        request["payload"] = payload.into();
     }
     let api = command.remote.api()?;
-    let begun = api.post(&["invocations"], "application/json", asked.to_string().into_bytes()).await?;
+    let begun = api.post(&["invocations"], "application/json", request.to_string().into_bytes()).await?;
     let id = text(&begun, "id");
     progress(&format!("invocation {id}"));
     let mut events = super::sse::Events::new(api.stream(&["invocations", id, "events"]).await?);
@@ -57,5 +57,5 @@ pub(super) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
             _ => {}
         }
     }
-    bail!("the server said nothing of how it ended: casement logs {id}")
+    bail!("the server did not report how it ended: casement logs {id}")
 }

@@ -35,7 +35,7 @@ pub(super) struct Events {
 /// The jobs that the stop of the server waits for, or ends itself.
 pub(super) struct BackgroundJobs {
     pub(super) apps: AppJobs,
-    pub(super) news: ChangeFeed,
+    pub(super) change_feed: ChangeFeed,
     pub(super) browser_cleanup: JoinHandle<()>,
     /// Ends the heartbeat after the sessions have ended, so that no other node takes this one for lost meanwhile.
     pub(super) heartbeat: CancellationToken,
@@ -45,13 +45,13 @@ impl BackgroundJobs {
     /// Spawns every job. `checked_pools` receives each pool that the job of pools has looked at.
     pub(super) fn spawn(
         infrastructure: &Infrastructure,
-        core: &SessionServices,
+        services: &SessionServices,
         cases: UseCases,
         events: Events,
         checked_pools: mpsc::UnboundedSender<PoolId>,
         (settings, store, metrics): (&ServeSettings, &Store, PrometheusHandle),
     ) -> Self {
-        let jobs = Jobs { infrastructure, core, settings, store };
+        let jobs = Jobs { infrastructure, services, settings, store };
         let heartbeat = CancellationToken::new();
         spawn(Heartbeat { node: infrastructure.node, nodes: infrastructure.rows.nodes.clone() }, heartbeat.clone());
         jobs.sessions(&cases);
@@ -63,43 +63,43 @@ impl BackgroundJobs {
         let upkeep = MetricsUpkeep {
             metrics,
             sandbox_egress: infrastructure.sandbox_egress.clone(),
-            spares: core.spares.clone(),
+            spares: services.spares.clone(),
         };
         spawn(upkeep, CancellationToken::new());
-        let cleanup = BrowserCleanup::new(core.sessions.clone(), core.pending_cleanup.clone());
+        let cleanup = BrowserCleanup::new(services.sessions.clone(), services.pending_cleanup.clone());
         let browser_cleanup = jobs.start(cleanup);
-        let news = cases.apps.room.clone();
-        Self { apps: cases.apps.spawn(store), news, browser_cleanup, heartbeat }
+        let change_feed = cases.apps.change_feed.clone();
+        Self { apps: cases.apps.spawn(store), change_feed, browser_cleanup, heartbeat }
     }
 }
 
 struct Jobs<'a> {
     infrastructure: &'a Infrastructure,
-    core: &'a SessionServices,
+    services: &'a SessionServices,
     settings: &'a ServeSettings,
     store: &'a Store,
 }
 
 impl Jobs<'_> {
     fn start(&self, job: impl Job) -> JoinHandle<()> {
-        spawn(job, self.core.stop.child_token())
+        spawn(job, self.services.stop.child_token())
     }
 
     fn filler(&self) -> PoolFiller {
-        let SessionServices { pool_deps, sessions, .. } = self.core;
+        let SessionServices { pool_deps, sessions, .. } = self.services;
         PoolFiller::new(pool_deps.clone(), self.infrastructure.rows.browsers.clone(), sessions.clone())
     }
 
     fn sessions(&self, cases: &UseCases) {
         let Infrastructure { node, rows, .. } = self.infrastructure;
-        let SessionServices { sessions, leases, .. } = self.core;
+        let SessionServices { sessions, leases, .. } = self.services;
         let (sessions, leases, line) = (sessions.clone(), leases.clone(), rows.line.clone());
         let tickets = TicketNotifications {
             node: *node,
             database: self.store.config.clone(),
             line: line.clone(),
             leases: leases.clone(),
-            room: self.core.room.clone(),
+            local_waiters: self.services.local_waiters.clone(),
         };
         self.start(IdleSessions { sessions: sessions.clone() });
         self.start(LostNodes {
@@ -109,13 +109,13 @@ impl Jobs<'_> {
             runs: cases.apps.runs.clone(),
         });
         self.start(Reconcile { sessions: sessions.clone(), filler: self.filler(), tickets: tickets.clone() });
-        self.start(PoolMetrics { sessions, pools: rows.pools.clone(), line, figures: self.core.figures.clone() });
+        self.start(PoolMetrics { sessions, pools: rows.pools.clone(), line, figures: self.services.figures.clone() });
         self.start(UncertainWrites { leases });
         self.start(tickets);
     }
 
     fn browsers(&self, events: Events, checked_pools: mpsc::UnboundedSender<PoolId>) {
-        let SessionServices { sessions, spares, port, stop, .. } = self.core;
+        let SessionServices { sessions, spares, port, stop, .. } = self.services;
         let Events { browsers: events, failed_proxies } = events;
         let (engine, spares, slots) = (self.infrastructure.engine.clone(), spares.clone(), StartSlots::per_core());
         let telling = proxies::report_failed_proxies(failed_proxies, sessions.clone());
@@ -129,9 +129,9 @@ impl Jobs<'_> {
             filler: self.filler(),
             pools: self.infrastructure.rows.pools.clone(),
             sessions: sessions.clone(),
-            waker: self.core.waker.clone(),
+            waker: self.services.waker.clone(),
             slots: slots.clone(),
-            figures: self.core.figures.clone(),
+            figures: self.services.figures.clone(),
             checked_pools,
         });
         self.start(SpareFilling { spares, engine: port.clone(), slots });
@@ -141,10 +141,10 @@ impl Jobs<'_> {
     fn retention(&self, cases: &UseCases) {
         let Infrastructure { rows, blobs, replays, .. } = self.infrastructure;
         let days = |days: u32| time::Duration::days(days.into());
-        self.start(AuditRetention { repository: rows.audit.clone(), kept: days(self.settings.audit_days) });
-        self.start(AuditCompleteness { trail: self.core.trail.clone() });
-        self.start(TelemetryRetention { store: rows.telemetry.clone(), kept: days(self.settings.telemetry_days) });
-        self.start(ReplayCleanup { kept: replays.clone() });
+        self.start(AuditRetention { repository: rows.audit.clone(), retention: days(self.settings.audit_days) });
+        self.start(AuditCompleteness { trail: self.services.trail.clone() });
+        self.start(TelemetryRetention { store: rows.telemetry.clone(), retention: days(self.settings.telemetry_days) });
+        self.start(ReplayCleanup { archive: replays.clone() });
         self.start(ExtensionCleanup { extensions: cases.extensions.clone() });
         self.start(ProfileCleanup { profiles: cases.profiles.clone(), blobs: blobs.clone() });
     }

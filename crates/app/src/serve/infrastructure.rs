@@ -71,10 +71,10 @@ impl Infrastructure {
         let routing = ProxyRouting::new(rows.proxies.clone(), sealer, sandbox_egress.clone(), upstreams.clone());
         let engine = engine(settings, data_dir, sandbox_egress.clone()).await?;
         let blobs = extensions::blobs(data_dir.path())?;
-        let engine = engine.with_extensions(extensions::kept(rows.extensions.clone(), blobs.clone()));
-        let profiles = profiles::kept(rows.profiles.clone(), blobs.clone(), &keys);
+        let engine = engine.with_extensions(extensions::source(rows.extensions.clone(), blobs.clone()));
+        let profiles = profiles::versions(rows.profiles.clone(), blobs.clone(), &keys);
         let engine = engine.with_profiles(Arc::new(profiles.clone()));
-        let replays = replays::kept(rows.replays.clone(), blobs.clone(), settings, disk.clone());
+        let replays = replays::archive(rows.replays.clone(), blobs.clone(), settings, disk.clone());
         let machines =
             app_runtime::open(&settings.builds, data_dir, engine.config(), blobs.clone(), sandbox_egress.clone())
                 .await?;
@@ -103,14 +103,14 @@ impl Infrastructure {
         proxies::restore(&self.routing, &*self.rows.browsers, self.node).await?;
         let alive = self.engine.find_running().await?;
         self.rows.line.clear(self.node, System.now()).await?;
-        let kept = sessions.adopt(&alive).await?;
-        let ended = self.engine.sweep(&kept).await.unwrap_or_else(|error| {
+        let adopted = sessions.adopt(&alive).await?;
+        let ended = self.engine.sweep(&adopted).await.unwrap_or_else(|error| {
             // A browser that cannot be ended must not prevent the start.
             warn!(%error, "cannot end some browsers of the previous run");
             Vec::new()
         });
-        if !kept.is_empty() || !ended.is_empty() {
-            info!(browsers = kept.len(), ended = ended.len(), "adopted the browsers of the previous run");
+        if !adopted.is_empty() || !ended.is_empty() {
+            info!(browsers = adopted.len(), ended = ended.len(), "adopted the browsers of the previous run");
         }
         Ok(())
     }

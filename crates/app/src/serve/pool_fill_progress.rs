@@ -31,13 +31,13 @@ impl PoolFillProgress {
     pub(super) async fn print_progress(mut self) {
         let lines = match standard_output() {
             Ok(lines) => lines,
-            Err(error) => return warn!(%error, "cannot tell how the pools fill"),
+            Err(error) => return warn!(%error, "cannot read how the pools fill"),
         };
         while !self.printed.is_empty()
             && let Some(pool) = self.checked_pools.recv().await
         {
             let line = self.line_to_print(pool).await.unwrap_or_else(|error| {
-                debug!(%pool, %error, "cannot tell how a pool fills before the next look at it");
+                debug!(%pool, %error, "cannot read how a pool fills until its next check");
                 None
             });
             if line.is_some_and(|line| lines.send(line).is_err()) {

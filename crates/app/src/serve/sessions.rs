@@ -46,7 +46,7 @@ pub(super) struct SessionServices {
     pub(super) spares: Spares,
     pub(super) waker: PoolWaker,
     pub(super) figures: PoolGauges,
-    pub(super) room: LocalWaiters,
+    pub(super) local_waiters: LocalWaiters,
     pub(super) pending_cleanup: CleanupSignal,
     /// Cancelled to stop the background jobs.
     pub(super) stop: CancellationToken,
@@ -70,7 +70,8 @@ impl SessionServices {
         let connections = ConnectionRegistry::new();
         let logged = Arc::new(LoggedConnections(connections.clone()));
         let spares = Spares::new(settings.spares);
-        let (waker, room, pending_cleanup) = (PoolWaker::default(), LocalWaiters::default(), CleanupSignal::default());
+        let (waker, local_waiters, pending_cleanup) =
+            (PoolWaker::default(), LocalWaiters::default(), CleanupSignal::default());
         let system = Arc::new(System);
         let port: Arc<dyn BrowserEngine> = Arc::new(MeteredEngine(engine.clone()));
         let stop = CancellationToken::new();
@@ -108,7 +109,7 @@ impl SessionServices {
             pools: rows.pools.clone(),
             sessions: rows.sessions.clone(),
             line: rows.line.clone(),
-            tickets: Arc::new(room.clone()),
+            tickets: Arc::new(local_waiters.clone()),
             engine: port.clone(),
             extensions: rows.extensions.clone(),
             profiles,
@@ -121,7 +122,7 @@ impl SessionServices {
         };
         let pools = Pools::new(pool_deps.clone(), sessions.clone());
         let leases = Leases::new(pool_deps.clone(), sessions.clone());
-        let core = Self {
+        let services = Self {
             sessions,
             pool_deps,
             pools,
@@ -135,12 +136,12 @@ impl SessionServices {
             spares,
             waker,
             figures: PoolGauges::default(),
-            room,
+            local_waiters,
             pending_cleanup,
             stop,
             unfollowed,
         };
-        Ok((core, Writers { trail: trail_writer, events: event_writer, export }))
+        Ok((services, Writers { trail: trail_writer, events: event_writer, export }))
     }
 }
 

@@ -22,10 +22,10 @@ const ENDS_AT_ONCE: usize = 8;
 impl Running {
     /// Stops the server in order. Sessions continue unless they are to end too.
     pub(super) async fn stop(self, order: StopOrder) {
-        let Self { server, infrastructure, core, jobs, writers, .. } = self;
-        core.stop.cancel();
-        core.room.close();
-        jobs.news.close();
+        let Self { server, infrastructure, services, jobs, writers, .. } = self;
+        services.stop.cancel();
+        services.local_waiters.close();
+        jobs.change_feed.close();
         if let Err(error) = server.drain().await {
             warn!(%error, "the HTTP server did not stop cleanly");
         }
@@ -35,7 +35,7 @@ impl Running {
         }
         let shutdown = async {
             jobs.apps.end_awaited_calls().await;
-            end_sessions(&core.sessions, &*infrastructure.rows.sessions, infrastructure.node).await;
+            end_sessions(&services.sessions, &*infrastructure.rows.sessions, infrastructure.node).await;
         };
         if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, shutdown).await.is_err() {
             warn!("not all calls and sessions could be ended in time; the next start ends what is left");
@@ -44,14 +44,14 @@ impl Running {
         match order {
             StopOrder::KeepSessions => {
                 // Spares do not outlive the process.
-                for browser in core.spares.clear() {
+                for browser in services.spares.clear() {
                     let _ = BrowserEngine::end(&infrastructure.engine, browser).await;
                 }
                 tell_what_goes_on(&infrastructure).await;
             }
             StopOrder::EndSessions => end_browsers(&infrastructure).await,
         }
-        core.unfollowed.cancel();
+        services.unfollowed.cancel();
         infrastructure.engine.detach().await;
         // Ending sessions write records too.
         writers.finish().await;
@@ -83,17 +83,17 @@ async fn tell_what_goes_on(infrastructure: &Infrastructure) {
 
 /// Ends all browsers except those with data that is still to be saved.
 async fn end_browsers(infrastructure: &Infrastructure) {
-    let kept = match in_sessions(&*infrastructure.rows.browsers, infrastructure.node).await {
-        Ok(kept) => kept,
+    let unsaved = match in_sessions(&*infrastructure.rows.browsers, infrastructure.node).await {
+        Ok(unsaved) => unsaved,
         Err(error) => {
             return warn!(%error, "cannot list the data that is still to be saved; the next start ends all browsers");
         }
     };
-    if let Err(error) = infrastructure.engine.end_all_but(&kept).await {
+    if let Err(error) = infrastructure.engine.end_all_but(&unsaved).await {
         warn!(%error, "not all browsers could be ended; the next start ends what is left");
     }
-    if !kept.is_empty() {
-        warn!(browsers = kept.len(), "the data of some sessions is not saved yet; the next start saves it");
+    if !unsaved.is_empty() {
+        warn!(browsers = unsaved.len(), "the data of some sessions is not saved yet; the next start saves it");
     }
 }
 
@@ -113,12 +113,12 @@ async fn end_sessions(sessions: &Sessions, rows: &dyn SessionRepository, node: N
         Ok(pending_cleanup) => pending_cleanup,
         Err(error) => return warn!(%error, "cannot list the pending cleanups"),
     };
-    let burials = stream::iter(pending_cleanup).for_each_concurrent(ENDS_AT_ONCE, async |browser| {
+    let cleanups = stream::iter(pending_cleanup).for_each_concurrent(ENDS_AT_ONCE, async |browser| {
         if let Err(error) = sessions.clean_up_browser(&browser).await {
             warn!(browser = %browser.id, %error, "cannot save the data of a session");
         }
     });
-    burials.await;
+    cleanups.await;
 }
 
 /// Returns the browsers of this node whose sessions continue, or have data that is not saved yet.

@@ -53,12 +53,12 @@ pub(super) struct UseCases {
 impl UseCases {
     pub(super) fn new(
         infrastructure: &Infrastructure,
-        core: &SessionServices,
+        services: &SessionServices,
         settings: &ServeSettings,
         data_dir: &DataDir,
     ) -> Self {
         let Infrastructure { node, rows, keys, engine, .. } = infrastructure;
-        let (limits, sessions, egress) = (&settings.limits, &core.sessions, infrastructure.sandbox_egress.egress());
+        let (limits, sessions, egress) = (&settings.limits, &services.sessions, infrastructure.sandbox_egress.egress());
         let web_store = ChromeWebStore { egress: egress.clone(), url: settings.web_store_url.clone() };
         let extensions = extensions::use_cases(
             rows.extensions.clone(),
@@ -66,7 +66,7 @@ impl UseCases {
             data_dir.path(),
             engine,
             sessions,
-            core.logged.clone(),
+            services.logged.clone(),
             (web_store, limits.max_extensions),
         );
         let dialer = proxies::EgressProxyChecker { egress, address_url: settings.proxy_check_url.clone() };
@@ -81,7 +81,7 @@ impl UseCases {
             blobs: infrastructure.blobs.clone(),
             sealer: keys,
         };
-        let (machines, stop) = (infrastructure.machines.clone(), core.stop.child_token());
+        let (machines, stop) = (infrastructure.machines.clone(), services.stop.child_token());
         let apps = Apps::new(under_apps, rows.apps.clone(), machines, &settings.apps, stop);
         let credentials = credentials::use_cases(rows.credentials.clone(), keys, limits.max_credentials);
         let credential_providers = credential_providers::use_cases(rows.credential_providers.clone(), keys, settings);
@@ -95,7 +95,7 @@ impl UseCases {
             profiles: profiles.clone(),
             proxies: infrastructure.routing.clone(),
             sessions: sessions.clone(),
-            news: Arc::new(auth_changes.clone()),
+            change_feed: Arc::new(auth_changes.clone()),
             sealer: Arc::new(keys.clone()),
             entropy: Arc::new(System),
             clock: Arc::new(System),
@@ -128,25 +128,25 @@ impl UseCases {
     pub(super) fn services(
         &self,
         infrastructure: &Infrastructure,
-        core: &SessionServices,
+        services: &SessionServices,
         store: &Store,
         data_dir: &DataDir,
         metrics: &PrometheusHandle,
     ) -> anyhow::Result<Services> {
         let Infrastructure { rows, engine, .. } = infrastructure;
         let (machine, system) = (Arc::new(engine.clone()), Arc::new(System));
-        let activity = || core.sessions.activity().clone();
+        let activity = || services.sessions.activity().clone();
         let (keys, key_rows, projects) = (rows.keys.clone(), rows.key_rows.clone(), rows.projects.clone());
         Ok(Services {
             api_keys: keys.clone(),
             key_administration: KeyAdministration::new(keys, key_rows, projects.clone(), system.clone()),
             access: Access::new(projects.clone()),
             projects: Projects::new(projects, system.clone(), system.clone()),
-            sessions: core.sessions.clone(),
-            leases: core.leases.clone(),
-            pools: core.pools.clone(),
-            audit: AuditLogs::new(rows.audit.clone(), core.trail.clone()),
-            trail: core.trail.clone(),
+            sessions: services.sessions.clone(),
+            leases: services.leases.clone(),
+            pools: services.pools.clone(),
+            audit: AuditLogs::new(rows.audit.clone(), services.trail.clone()),
+            trail: services.trail.clone(),
             files: Files::new(machine.clone(), activity()),
             computers: Computers::new(machine.clone(), activity()),
             displays: machine.clone(),
@@ -163,18 +163,18 @@ impl UseCases {
             curl: Curl::new(machine.clone(), activity()),
             replays: self.replays.clone(),
             scripts: Scripts::new(machine, activity()),
-            telemetry: TelemetryEvents::new(rows.telemetry.clone(), Arc::new(core.feed.clone()), system.clone()),
-            recorder: core.recorder.clone(),
+            telemetry: TelemetryEvents::new(rows.telemetry.clone(), Arc::new(services.feed.clone()), system.clone()),
+            recorder: services.recorder.clone(),
             tokens: SessionTokens::new(&data_dir.token_key()?),
-            dial: Arc::new(EngineConnector(engine.clone())),
-            connections: core.connections.clone(),
+            session_connector: Arc::new(EngineConnector(engine.clone())),
+            connections: services.connections.clone(),
             health: Arc::new(NodeHealth {
                 database: store.database.clone(),
-                spares: core.spares.clone(),
+                spares: services.spares.clone(),
                 disk: infrastructure.disk.clone(),
             }),
-            metrics: rendered(metrics.clone(), core.figures.clone()),
-            pool_status: Arc::new(core.figures.clone()),
+            metrics: rendered(metrics.clone(), services.figures.clone()),
+            pool_status: Arc::new(services.figures.clone()),
             entropy: system.clone(),
             clock: system.clone(),
             monotonic: system.clone(),

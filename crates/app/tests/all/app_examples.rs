@@ -1,14 +1,14 @@
-//! The apps of `docs/examples`, from folder to result with the commands for people.
+//! The apps of `docs/examples`, deployed and run with the commands of the program.
 
 use std::process::{Command, Output};
 
 use anyhow::Context as _;
 use base64::Engine as _;
+use casement_test_support::png_size;
+use casement_test_support::program::{Clients, Server, Shared, repository};
 use serde_json::{Value, json};
 
-use super::support::{Clients, Server, Shared, png_size, repository};
-
-/// Runs the program against a server, as a person would.
+/// Runs a command of the program against a server.
 fn casement(server: &Server, words: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
     command.args(words).env("KERNEL_BASE_URL", server.url()).env("KERNEL_API_KEY", server.key());
@@ -20,38 +20,38 @@ fn printed(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Deploys an example, has it look at a page, and shows what it wrote. Gives the deployment.
+/// Deploys an example and invokes it on a page. Returns the deployment.
 fn from_folder_to_result(folder: &str, app: &str) -> anyhow::Result<String> {
     let Shared { server, pages } = Shared::get();
     let place = repository().join("docs/examples").join(folder);
     let deployed = casement(server, &["deploy", place.to_str().context("a path")?, "--force"])?;
-    let (deployment, said) = printed(&deployed);
-    assert!(deployed.status.success(), "{said}");
-    assert!(said.contains(&format!("casement invoke {app} look")), "{said}");
+    let (deployment, stderr) = printed(&deployed);
+    assert!(deployed.status.success(), "{stderr}");
+    assert!(stderr.contains(&format!("casement invoke {app} look")), "{stderr}");
 
     let page = pages.url("/form");
     let payload = json!({ "url": page }).to_string();
     let invoked = casement(server, &["invoke", app, "look", &payload])?;
-    let (result, said) = printed(&invoked);
-    assert!(invoked.status.success(), "{said}");
-    assert!(said.contains(&format!("opening {page}")), "{said}");
+    let (result, stderr) = printed(&invoked);
+    assert!(invoked.status.success(), "{stderr}");
+    assert!(stderr.contains(&format!("opening {page}")), "{stderr}");
     let result: Value = serde_json::from_str(&result)?;
     assert_eq!(result["title"], "A form");
     let picture = base64::prelude::BASE64_STANDARD.decode(result["screenshot"].as_str().context("a screenshot")?)?;
     assert!(png_size(&picture).is_some());
 
-    let invocation = said.lines().find_map(|line| line.strip_prefix("invocation 0")).context("its id")?;
+    let invocation = stderr.lines().find_map(|line| line.strip_prefix("invocation 0")).context("its id")?;
     let (log, _) = printed(&casement(server, &["logs", &format!("0{invocation}")])?);
     assert_eq!(log, format!("opening {page}"));
 
     let failed = casement(server, &["invoke", app, "look", "{}"])?;
-    let (_, said) = printed(&failed);
-    assert!(!failed.status.success() && said.contains("the invocation failed: "), "{said}");
+    let (_, stderr) = printed(&failed);
+    assert!(!failed.status.success() && stderr.contains("the invocation failed: "), "{stderr}");
     Ok(deployment)
 }
 
 #[test]
-fn the_app_in_python_goes_from_its_folder_to_a_result_and_a_person_sees_and_stops_it() -> anyhow::Result<()> {
+fn the_python_example_app_is_deployed_and_run_and_the_page_shows_and_stops_it() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let deployment = from_folder_to_result("app_python", "page-python")?;
     let run = Clients::find()?.run(server, "crates/app/tests/scripts/ui_apps.mjs", &["page-python", &deployment])?;
@@ -72,7 +72,7 @@ fn the_app_in_python_goes_from_its_folder_to_a_result_and_a_person_sees_and_stop
 }
 
 #[test]
-fn the_app_in_typescript_goes_from_its_folder_to_a_result() -> anyhow::Result<()> {
+fn the_typescript_example_app_is_deployed_and_run() -> anyhow::Result<()> {
     let deployment = from_folder_to_result("app_typescript", "page-typescript")?;
     Shared::get().server.delete(&format!("/deployments/{deployment}"))?.expect(204)?;
     Ok(())

@@ -1,19 +1,19 @@
-//! Deployments and invocations, with the public Python client and a program that is written for it.
+//! Deployments and invocations, with the public Python client and an app for it.
 
 use std::io::{BufRead as _, BufReader};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use casement_test_support::program::http::Answer;
+use casement_test_support::program::{Clients, Options, Process, Server, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::count;
-use super::programs::{LONG, Place, invocation};
-use super::support::http::Answer;
-use super::support::{Clients, Options, Process, Server, Shared, until};
+use super::programs::{Place, TEST_TIMEOUT, invocation};
 
 #[test]
-fn every_call_of_the_python_client_for_apps_works_on_a_program_that_is_written_for_it() -> anyhow::Result<()> {
+fn every_call_of_the_python_client_for_apps_works() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let run = Clients::find()?.run(&server, "crates/app/tests/scripts/kernel_apps.py", &[])?;
     let saw = json!({
@@ -39,21 +39,21 @@ fn every_call_of_the_python_client_for_apps_works_on_a_program_that_is_written_f
     });
     assert_eq!(run.json()?, saw);
 
-    // What a program of a deployment calls, is told from what people call.
+    // Calls of a deployment are recorded as calls of apps.
     let called = "select count(*) from audit_records where service = 'apps' and path = '/browsers'";
-    until("its call is recorded", LONG, || (count(&server, called).ok()? > 0).then_some(()))?;
-    // Of deployments that have ended, no key opens anything, and no secret is kept.
+    until("its call is recorded", TEST_TIMEOUT, || (count(&server, called).ok()? > 0).then_some(()))?;
+    // Ended deployments have no valid key and no stored secret.
     let left = "select count(*) from api_keys where for_deployment and deleted_at is null";
     assert_eq!(count(&server, left)?, 0);
     assert_eq!(count(&server, "select count(*) from deployment_secrets")?, 0);
-    until("its processes are gone", LONG, || {
+    until("its processes are gone", TEST_TIMEOUT, || {
         let left = server.processes().iter().filter(|one| one.argv.iter().any(|word| word == "inside")).count();
         (left == 0).then_some(())
     })
 }
 
 #[test]
-fn invocations_in_a_rush_meet_their_limit_exactly_and_none_is_lost() -> anyhow::Result<()> {
+fn concurrent_invocations_meet_their_limit_exactly_and_none_is_lost() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let place = Place::new(server, "apps in a rush")?;
     let deployment = place.running("1")?;
@@ -86,8 +86,7 @@ fn invocations_in_a_rush_meet_their_limit_exactly_and_none_is_lost() -> anyhow::
 }
 
 #[test]
-fn an_invocation_ends_by_its_deadline_by_its_caller_or_with_its_deployment_and_stays_as_it_ended() -> anyhow::Result<()>
-{
+fn an_invocation_ends_at_its_timeout_by_its_caller_or_with_its_deployment() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let place = Place::new(server, "apps that end")?;
     let deployment = place.running("1")?;
@@ -97,10 +96,10 @@ fn an_invocation_ends_by_its_deadline_by_its_caller_or_with_its_deployment_and_s
     let stopped = place.begun("1", "wait", Some("\"never\""))?;
 
     let path = format!("/invocations/{done}");
-    let wish = json!({ "status": "succeeded", "output": "[\"mine\"]" });
-    let patched = place.send("PATCH", &path, &wish)?.expect(200)?.json()?;
+    let body = json!({ "status": "succeeded", "output": "[\"mine\"]" });
+    let patched = place.send("PATCH", &path, &body)?.expect(200)?.json()?;
     assert_eq!((&patched["status"], &patched["output"]), (&json!("succeeded"), &json!("[\"mine\"]")));
-    let again = place.send("PATCH", &path, &wish)?.expect(409)?.json()?;
+    let again = place.send("PATCH", &path, &body)?.expect(409)?.json()?;
     assert_eq!(again["code"], "invalid_state");
 
     let late = place.end(late["id"].as_str().unwrap())?;
@@ -110,12 +109,12 @@ fn an_invocation_ends_by_its_deadline_by_its_caller_or_with_its_deployment_and_s
     let stopped = place.end(&stopped)?;
     assert_eq!((&stopped["status"], &stopped["status_reason"]), (&json!("failed"), &json!("deployment stopped")));
     assert_eq!(place.get(&path)?, patched, "what comes after the end changes nothing");
-    until("no process of its programs is left", LONG, || {
+    until("no process of its programs is left", TEST_TIMEOUT, || {
         (!server.processes().iter().any(|process| is_of(process, &place))).then_some(())
     })
 }
 
-/// Whether a process is one of the programs of a place.
+/// Returns whether a process is an app of a place.
 fn is_of(process: &Process, place: &Place<'_>) -> bool {
     let mark = format!("MARK={}", place.project());
     let environment = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
@@ -123,7 +122,7 @@ fn is_of(process: &Process, place: &Place<'_>) -> bool {
 }
 
 #[test]
-fn a_patch_ends_the_process_at_once_and_only_failed_ends_the_browsers_of_the_invocation() -> anyhow::Result<()> {
+fn a_patch_ends_the_process_and_only_failed_ends_the_browsers_of_the_invocation() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let place = Place::new(server, "apps that are patched")?;
     let deployment = place.running("1")?;
@@ -131,7 +130,7 @@ fn a_patch_ends_the_process_at_once_and_only_failed_ends_the_browsers_of_the_inv
         let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap_or_default();
         name.trim() == "browsing" && is_of(process, &place)
     };
-    for (status, kept) in [("failed", 0), ("succeeded", 1)] {
+    for (status, remaining) in [("failed", 0), ("succeeded", 1)] {
         let id = place.begun("1", "browse", None)?;
         let browsers = || -> anyhow::Result<Vec<Value>> {
             let found = place.get(&format!("/invocations/{id}/browsers"))?;
@@ -142,9 +141,11 @@ fn a_patch_ends_the_process_at_once_and_only_failed_ends_the_browsers_of_the_inv
 
         place.send("PATCH", &format!("/invocations/{id}"), &json!({ "status": status }))?.expect(200)?;
 
-        // Its deadline is fifteen minutes away.
-        until("its process is gone", LONG, || (!server.processes().iter().any(browses)).then_some(()))?;
-        until("so are its browsers that go with it", LONG, || (browsers().ok()?.len() == kept).then_some(()))?;
+        // Its timeout is fifteen minutes.
+        until("its process is gone", TEST_TIMEOUT, || (!server.processes().iter().any(browses)).then_some(()))?;
+        until("so are its browsers that go with it", TEST_TIMEOUT, || {
+            (browsers().ok()?.len() == remaining).then_some(())
+        })?;
         place.request("DELETE", &format!("/invocations/{id}/browsers")).send(server.address())?.expect(204)?;
         assert_eq!(browsers()?.len(), 0);
     }
@@ -152,7 +153,7 @@ fn a_patch_ends_the_process_at_once_and_only_failed_ends_the_browsers_of_the_inv
 }
 
 #[test]
-fn streams_in_which_nothing_happens_say_that_they_live() -> anyhow::Result<()> {
+fn idle_streams_send_keep_alives() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let place = Place::new(server, "apps in silence")?;
     let deployment = place.running("1")?;
@@ -175,16 +176,16 @@ fn streams_in_which_nothing_happens_say_that_they_live() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_build_that_is_deleted_ends_with_its_processes() -> anyhow::Result<()> {
+fn a_deleted_build_ends_with_its_processes() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let place = Place::new(server, "apps that are deleted")?;
     let building = place.bring("1", &json!({ "WAIT": "never", "MARK": place.project() }))?;
     let count = || server.processes().iter().filter(|process| is_of(process, &place)).count();
-    until("its program is loaded", LONG, || (count() > 0).then_some(()))?;
+    until("its program is loaded", TEST_TIMEOUT, || (count() > 0).then_some(()))?;
     place.request("DELETE", &format!("/deployments/{building}")).send(server.address())?.expect(204)?;
-    // Before the time that loading may take.
+    // Before the load timeout.
     let began = Instant::now();
-    until("no process of it is left", LONG, || (count() == 0).then_some(()))?;
+    until("no process of it is left", TEST_TIMEOUT, || (count() == 0).then_some(()))?;
     assert!(began.elapsed() < Duration::from_secs(50), "only its time has ended it: {:?}", began.elapsed());
     let ended = place.get(&format!("/deployments/{building}"))?;
     assert_eq!((&ended["status"], &ended["status_reason"]), (&json!("stopped"), &json!("stopped by request")));

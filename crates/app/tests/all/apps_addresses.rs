@@ -1,14 +1,14 @@
-//! Programs that drive their browsers by `cdp_ws_url`, wherever the server says that it is: a WebSocket client heeds no proxy.
+//! Apps that drive their browsers by `cdp_ws_url`, with any public address of the server: WebSocket clients ignore the proxy settings.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::ensure;
+use casement_test_support::program::{Clients, Options, Server};
 use serde_json::{Value, json};
 
 use super::internet::{Front, OURS, within};
 use super::programs::{Place, node, python, write_files};
-use super::support::{Clients, Options, Server};
 
 const NODE: &str = r"
 const Kernel = require('@onkernel/sdk');
@@ -36,13 +36,11 @@ import kernel, websocket
 
 app = kernel.App('shop')
 
-
 def ask(method, path, body=None):
     headers = {'Authorization': 'Bearer ' + os.environ['KERNEL_API_KEY'], 'Content-Type': 'application/json'}
     asked = urllib.request.Request(os.environ['KERNEL_BASE_URL'] + path, body, headers, method=method)
     with urllib.request.urlopen(asked, timeout=100) as answer:
         return answer.read()
-
 
 @app.action('drive')
 def drive(context):
@@ -59,7 +57,7 @@ def drive(context):
 
 const NAME: &str = "casement.test";
 
-/// Makes both programs in folders of their own: each brings its client along, since there is nowhere to install one from.
+/// Writes both apps to folders of their own. Each includes its client, because there is no registry to install it from.
 fn programs(folder: &Path, trusted: &str) -> anyhow::Result<()> {
     let clients = Clients::find()?;
     write_files(&folder.join("node"), &[&node(NODE)[..], &[("trusted.pem", trusted)]].concat())?;
@@ -69,7 +67,7 @@ fn programs(folder: &Path, trusted: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has both programs drive a browser of a server with this public address, or with the one that it gives itself.
+/// Lets both apps drive a browser of a server with this public address, or with the default one.
 fn drive(
     options: &Options,
     front: impl Fn(&Server) -> anyhow::Result<Option<Front>>,
@@ -99,12 +97,12 @@ fn drive(
 }
 
 #[test]
-fn a_program_drives_its_browser_whatever_the_public_address_is() -> anyhow::Result<()> {
+fn an_app_drives_its_browser_with_any_public_address() -> anyhow::Result<()> {
     within(|internet| {
         internet.name(NAME, &[OURS]);
         let options =
             Options { listen: Some(OURS.into()), resolv_conf: Some(internet.resolv_conf()), ..Options::default() };
-        // A plain address and its port: what a server says that is told nothing.
+        // A plain address and its port: the default public address.
         drive(&options, |_| Ok(None), None)?;
         for scheme in ["http", "https"] {
             let front = |server: &Server| internet.front(NAME, server.address()).map(Some);

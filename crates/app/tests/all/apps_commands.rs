@@ -1,11 +1,11 @@
-//! The commands for people who deploy programs, beside what `app_examples` shows of them.
+//! The commands for apps, besides those that `app_examples` uses.
 
 use std::process::{Command, Output};
 
 use anyhow::Context as _;
+use casement_test_support::program::{Server, Shared};
 
 use super::programs::{python, write_files};
-use super::support::{Server, Shared};
 
 const MAIN: &str = "
 import os
@@ -13,7 +13,6 @@ import kernel
 
 print('loading it')
 app = kernel.App('spoken')
-
 
 @app.action('greet')
 def greet(context, name):
@@ -26,51 +25,54 @@ fn casement(server: &Server, words: &[&str]) -> anyhow::Result<(Output, String, 
     command.args(words).env("KERNEL_BASE_URL", server.url()).env("KERNEL_API_KEY", server.key());
     let output = command.output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    let (printed, said) = (text(&output.stdout), text(&output.stderr));
-    Ok((output, printed, said))
+    let (printed, stderr) = (text(&output.stdout), text(&output.stderr));
+    Ok((output, printed, stderr))
 }
 
 #[test]
-fn a_file_is_deployed_with_its_folder_its_variables_and_its_version() -> anyhow::Result<()> {
+fn deploy_uploads_the_folder_the_variables_and_the_version() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let folder = tempfile::tempdir()?;
     write_files(folder.path(), &python(MAIN))?;
     let main = folder.path().join("main.py");
     let words =
         ["deploy", main.to_str().context("a path")?, "--version", "7", "--env", "GREETING=hello", "--env", "SIGN==!"];
-    let (deployed, deployment, said) = casement(server, &words)?;
-    assert!(deployed.status.success(), "{said}");
-    assert!(said.contains("casement invoke spoken greet --version 7"), "{said}");
+    let (deployed, deployment, stderr) = casement(server, &words)?;
+    assert!(deployed.status.success(), "{stderr}");
+    assert!(stderr.contains("casement invoke spoken greet --version 7"), "{stderr}");
 
-    let (invoked, printed, said) = casement(server, &["invoke", "spoken", "greet", "\"you\"", "--version", "7"])?;
-    assert!(invoked.status.success(), "{said}");
+    let (invoked, printed, stderr) = casement(server, &["invoke", "spoken", "greet", "\"you\"", "--version", "7"])?;
+    assert!(invoked.status.success(), "{stderr}");
     assert_eq!(printed, "\"hello you=!\"");
-    assert!(said.contains("\u{fffd}[2Jgreeting") && !said.contains('\u{1b}'), "{said:?}");
-    let (other, _, said) = casement(server, &["invoke", "spoken", "greet", "\"you\""])?;
-    assert!(!other.status.success(), "there is no such version: {said}");
+    assert!(stderr.contains("\u{fffd}[2Jgreeting") && !stderr.contains('\u{1b}'), "{stderr:?}");
+    let (other, _, stderr) = casement(server, &["invoke", "spoken", "greet", "\"you\""])?;
+    assert!(!other.status.success(), "there is no such version: {stderr}");
 
     server.delete(&format!("/deployments/{deployment}"))?.expect(204)?;
-    // Of an app, its latest deployment; its stream is at its end now.
-    let (log, printed, said) = casement(server, &["logs", "spoken"])?;
-    assert!(log.status.success(), "{said}");
+    // The latest deployment of an app; its stream has ended.
+    let (log, printed, stderr) = casement(server, &["logs", "spoken"])?;
+    assert!(log.status.success(), "{stderr}");
     assert!(
-        printed.lines().any(|line| line == "loading it") && said.contains("deployment stopped"),
-        "{printed} {said}"
+        printed.lines().any(|line| line == "loading it") && stderr.contains("deployment stopped"),
+        "{printed} {stderr}"
     );
-    let (log, _, said) = casement(server, &["logs", "unheard-of"])?;
-    assert!(!log.status.success() && said.contains("there is no invocation, deployment or app unheard-of"), "{said}");
+    let (log, _, stderr) = casement(server, &["logs", "unheard-of"])?;
+    assert!(
+        !log.status.success() && stderr.contains("there is no invocation, deployment or app unheard-of"),
+        "{stderr}"
+    );
     Ok(())
 }
 
 #[test]
-fn a_build_that_fails_is_a_command_that_fails_and_says_why() -> anyhow::Result<()> {
+fn deploy_fails_with_the_reason_of_a_failed_build() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let folder = tempfile::tempdir()?;
     write_files(folder.path(), &python("print('so far')\nraise ValueError('not today')\n"))?;
-    let (deployed, printed, said) = casement(server, &["deploy", folder.path().to_str().context("a path")?])?;
-    assert_eq!((deployed.status.code(), printed.as_str()), (Some(1), ""), "{said}");
-    assert!(said.contains("so far") && said.contains("main.py: ValueError: not today"), "{said}");
-    let (deployed, _, said) = casement(server, &["deploy", "/nowhere/at/all"])?;
-    assert!(!deployed.status.success() && said.contains("/nowhere/at/all"), "{said}");
+    let (deployed, printed, stderr) = casement(server, &["deploy", folder.path().to_str().context("a path")?])?;
+    assert_eq!((deployed.status.code(), printed.as_str()), (Some(1), ""), "{stderr}");
+    assert!(stderr.contains("so far") && stderr.contains("main.py: ValueError: not today"), "{stderr}");
+    let (deployed, _, stderr) = casement(server, &["deploy", "/nowhere/at/all"])?;
+    assert!(!deployed.status.success() && stderr.contains("/nowhere/at/all"), "{stderr}");
     Ok(())
 }

@@ -1,25 +1,23 @@
-//! What programs may reach: the public internet and Casement, and nothing else of this machine or its network.
+//! The destinations of apps: the public internet and Casement, and nothing else of this machine or its network.
 
 use std::net::TcpListener;
 
+use casement_test_support::program::{Options, Server};
 use serde_json::{Value, json};
 
 use super::programs::{Place, node, python};
-use super::support::{Options, Server};
 
-/// What the proxy of the sandbox answers to `CONNECT`, and to a request for a whole address; whether a place is reached past it.
+/// The responses of the sandbox's proxy to `CONNECT` and to a plain request, and whether a destination is reached without the proxy.
 const PYTHON: &str = "
 import socket
 import kernel
 
 app = kernel.App('shop')
 
-
 def ask(request):
     with socket.create_connection(('127.0.0.1', 3128), timeout=60) as connection:
         connection.sendall(request.encode())
         return connection.recv(100).decode().split(' ')[1]
-
 
 def is_reached(place):
     host, port = place.rsplit(':', 1)
@@ -28,7 +26,6 @@ def is_reached(place):
         return True
     except OSError:
         return False
-
 
 @app.action('reach')
 def reach(context, places):
@@ -79,7 +76,7 @@ new Kernel().app('shop').action('reach', async (context, places) => {
 ";
 
 #[test]
-fn a_program_reaches_casement_and_no_other_address_of_the_host_or_its_network() -> anyhow::Result<()> {
+fn an_app_reaches_the_api_and_no_other_address_of_the_host_or_its_network() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let place = Place::new(&server, "apps that reach out")?;
     let other = TcpListener::bind("127.0.0.1:0")?;
@@ -98,8 +95,8 @@ fn a_program_reaches_casement_and_no_other_address_of_the_host_or_its_network() 
     for (files, entrypoint, version) in [(&python[..], "main.py", "python"), (&node[..], "main.cjs", "node")] {
         let deployment = place.bring_files(files, entrypoint, version, &json!({}))?;
         place.until_running(&deployment)?;
-        let asked = json!({ "payload": json!(places).to_string() });
-        let ended = place.invoke(version, "reach", &asked)?.expect(200)?.json()?;
+        let payload = json!({ "payload": json!(places).to_string() });
+        let ended = place.invoke(version, "reach", &payload)?.expect(200)?.json()?;
         assert_eq!(ended["status"], "succeeded", "{ended}");
         let found: Value = serde_json::from_str(ended["output"].as_str().unwrap_or_default())?;
         assert_eq!((&found[&casement][0], &found[&casement][2]), (&json!("200"), &json!(true)), "{version}: {found}");

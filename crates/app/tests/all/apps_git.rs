@@ -10,12 +10,12 @@ use std::thread;
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use casement_test_support::program::{Clients, Options, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::host::dump;
 use super::programs::{Place, lines, python, write_files};
-use super::support::{Clients, Options, Server};
 
 const TOKEN: &str = "a-token-that-stands-nowhere-else";
 
@@ -24,16 +24,15 @@ import kernel
 
 app = kernel.App('shop')
 
-
 @app.action('echo')
 def echo(context, payload):
     return payload
 ";
 
-/// What runs wherever it is run: it leaves a mark in what is deployed, and in what is said.
+/// A script that leaves a mark in the deployed files and in the log.
 const HOOK: &str = "#!/bin/sh\necho the hook ran >&2\ntouch /tmp/the-hook-ran the-hook-ran\n";
 
-/// A Git server on the loopback. Below `private` it wants the token.
+/// A Git server on loopback. Repositories below `private` need the token.
 struct GitServer {
     origin: String,
     root: TempDir,
@@ -55,7 +54,7 @@ impl GitServer {
         Ok(Self { origin, root })
     }
 
-    /// Makes a repository with the program, hooks and what else may run; the commit.
+    /// Creates a repository with the app, hooks and other executable files. Returns the commit.
     fn repository(&self, name: &str) -> anyhow::Result<String> {
         let folder = self.root.path().join(name);
         fs::create_dir_all(&folder)?;
@@ -135,7 +134,7 @@ fn serve(stream: TcpStream, root: &Path) -> anyhow::Result<()> {
     backend.arg("http-backend").envs(variables).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut running = backend.spawn()?;
     let mut input = running.stdin.take().context("no input")?;
-    // What it does not read it does not need.
+    // Unread input is not needed.
     let writing = thread::spawn(move || input.write_all(&body).ok());
     let answered = running.wait_with_output()?.stdout;
     writing.join().ok();
@@ -145,7 +144,7 @@ fn serve(stream: TcpStream, root: &Path) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_git_source_is_fetched_and_run_public_and_private_and_its_token_lies_nowhere() -> anyhow::Result<()> {
+fn public_and_private_git_sources_run_and_the_token_is_stored_nowhere() -> anyhow::Result<()> {
     let git = GitServer::start()?;
     git.repository("public/shop")?;
     git.repository("private/shop")?;
@@ -169,14 +168,17 @@ fn a_git_source_is_fetched_and_run_public_and_private_and_its_token_lies_nowhere
         let checksum = running["source_checksum"].as_str().context("no checksum")?.to_owned();
         assert!(checksum.len() == 64 && checksum.bytes().all(|byte| byte.is_ascii_hexdigit()), "{checksum}");
         checksums.push(checksum);
-        let said = lines(&server, id)?.join("\n");
-        assert!(said.contains("fetched commit") && !said.contains("the hook ran") && !said.contains(TOKEN), "{said}");
+        let log_lines = lines(&server, id)?.join("\n");
+        assert!(
+            log_lines.contains("fetched commit") && !log_lines.contains("the hook ran") && !log_lines.contains(TOKEN),
+            "{log_lines}"
+        );
         let echoed = place.invoke(version, "echo", &json!({ "payload": "[1]" }))?.expect(200)?.json()?;
         assert_eq!(echoed["output"], "[1]", "{echoed}");
     }
     assert_eq!(checksums[0], checksums[1], "the same commit is the same archive");
 
-    // Without its token, or with another one, the private one is not there.
+    // Without its token, or with another one, the private repository is not found.
     for token in [None, Some("another-token")] {
         let source = git.source("private/shop", token).to_string();
         let parts = [("source", source.as_bytes()), ("version", b"refused".as_slice())];
@@ -187,7 +189,7 @@ fn a_git_source_is_fetched_and_run_public_and_private_and_its_token_lies_nowhere
         assert!(!failed.to_string().contains("another-token"), "{failed}");
     }
 
-    // As the public client sends it.
+    // In the form of the public client.
     let script = r#"
 import json, os, sys
 import kernel

@@ -1,15 +1,15 @@
-//! The server is killed in the middle of builds and calls: they go on, or fail with the reason, and never both.
+//! The server is killed during builds and invocations: they continue, or fail with the reason, and never both.
 
 use std::process::Command;
 
 use anyhow::ensure;
+use casement_test_support::program::{Options, Server, until};
 use serde_json::json;
 
 use super::host::sql;
-use super::programs::{LONG, Place, lines};
-use super::support::{Options, Server, until};
+use super::programs::{Place, TEST_TIMEOUT, lines};
 
-/// Notes every end of an invocation.
+/// Records every end of an invocation.
 const TRACE: &str = "
     CREATE TABLE ends (id uuid NOT NULL, before text NOT NULL, after text NOT NULL);
     CREATE FUNCTION trace_ends() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -23,7 +23,7 @@ fn default_project(server: &Server) -> anyhow::Result<String> {
 }
 
 #[test]
-fn a_killed_server_goes_on_with_its_builds_and_calls_and_needs_no_build_for_what_ran() -> anyhow::Result<()> {
+fn builds_and_invocations_continue_after_a_killed_server_without_a_rebuild() -> anyhow::Result<()> {
     let mut server = Server::start(Options::default())?;
     sql(&server, TRACE)?;
     let project = default_project(&server)?;
@@ -32,7 +32,7 @@ fn a_killed_server_goes_on_with_its_builds_and_calls_and_needs_no_build_for_what
     let secret = "a-word-that-stands-nowhere-else";
     let building = place.bring("2", &json!({ "WAIT": "go", "SECRET": secret }))?;
     let waiting = |server: &Server, count: usize| {
-        until("the build waits", LONG, || {
+        until("the build waits", TEST_TIMEOUT, || {
             let found = lines(server, &building).ok()?;
             (found.iter().filter(|line| *line == "waiting").count() == count).then_some(())
         })
@@ -41,7 +41,7 @@ fn a_killed_server_goes_on_with_its_builds_and_calls_and_needs_no_build_for_what
     let goes_on = place.begun("1", "wait", Some("\"go\""))?;
     let returns = place.begun("1", "return when alone", None)?;
     let dies = place.begun("1", "die when alone", None)?;
-    // Its time is over before the server is back. It returned before that, or as good as.
+    // It times out before the server is back. It returned before that, or almost.
     let late = format!(
         "UPDATE invocations SET started_at = started_at - interval '1 hour', deadline = deadline - interval '1 hour' WHERE id = '{}'",
         super::host::uuid(&returns)?
@@ -66,13 +66,13 @@ fn a_killed_server_goes_on_with_its_builds_and_calls_and_needs_no_build_for_what
     assert_eq!(ends, "3|3|0", "each ended once, and nothing moved after its end");
 
     place.until_running(&building)?;
-    let said = lines(&server, &building)?;
-    let times = |text: &str| said.iter().filter(|line| line.contains(text)).count();
-    assert_eq!((times("loading main.py"), times("built before")), (2, 2), "{said:#?}");
+    let log_lines = lines(&server, &building)?;
+    let times = |text: &str| log_lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!((times("loading main.py"), times("built before")), (2, 2), "{log_lines:#?}");
     let echoed = place.invoke("2", "echo", &json!({ "payload": "[1]" }))?.expect(200)?.json()?;
     assert_eq!(echoed["output"], "[1]");
 
-    // What was built runs again without a build, and its secrets lie nowhere in the clear.
+    // A built deployment runs again without a build, and its secrets are nowhere in clear text.
     let before = lines(&server, &built)?;
     assert!(server.stop()?.success());
     server.restart()?;

@@ -1,14 +1,15 @@
-//! Uploads of programs that break off or are too long: nothing of them stays.
+//! Incomplete and too large uploads of packages leave nothing.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::path::Path;
 
-use super::host::count;
-use super::programs::{LONG, Place};
-use super::support::{Options, Server, until};
+use casement_test_support::program::{Options, Server, until};
 
-/// Bytes of all files below a folder.
+use super::host::count;
+use super::programs::{Place, TEST_TIMEOUT};
+
+/// Returns the bytes of all files below a folder.
 fn bytes_below(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
@@ -21,7 +22,7 @@ fn bytes_below(folder: &Path) -> u64 {
 
 fn nothing_stays(server: &Server) -> anyhow::Result<()> {
     let blobs = server.data_dir().join("blobs");
-    until("no part of it is kept", LONG, || (bytes_below(&blobs) == 0).then_some(()))?;
+    until("no part of it is kept", TEST_TIMEOUT, || (bytes_below(&blobs) == 0).then_some(()))?;
     assert_eq!(count(server, "select count(*) from deployments")?, 0);
     assert_eq!(count(server, "select count(*) from deployment_secrets")?, 0);
     assert_eq!(count(server, "select count(*) from api_keys where for_deployment")?, 0);
@@ -29,11 +30,11 @@ fn nothing_stays(server: &Server) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_package_that_breaks_off_or_is_too_long_leaves_neither_bytes_nor_a_row() -> anyhow::Result<()> {
+fn an_incomplete_or_too_large_package_leaves_neither_bytes_nor_a_row() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let place = Place::new(&server, "uploads")?;
 
-    // Half of what was announced, and then nobody.
+    // Half of the announced bytes, then the client disconnects.
     let noise: Vec<u8> = (0..1_u32 << 20).flat_map(u32::to_le_bytes).collect();
     let mut request = place.form(&[("entrypoint_rel_path", b"main.py"), ("file", &noise)]);
     let body = request.body.take().unwrap_or_default();
@@ -44,7 +45,7 @@ fn a_package_that_breaks_off_or_is_too_long_leaves_neither_bytes_nor_a_row() -> 
     drop(stream);
     nothing_stays(&server)?;
 
-    // More than a package may have, without a word of how long it is.
+    // More than a package may have, without an announced length.
     let mut request = place.form(&[("entrypoint_rel_path", b"main.py"), ("file", b"")]);
     let body = request.body.take().unwrap_or_default();
     let head = &body[..body.len() - b"\r\n--b--\r\n".len()];
@@ -58,17 +59,17 @@ fn a_package_that_breaks_off_or_is_too_long_leaves_neither_bytes_nor_a_row() -> 
             bytes.truncate(read);
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        // It stops reading once it has heard enough.
+        // The server stops reading above the limit.
         let mut sent = stream.write_all(head).map(|()| 0_u64);
         while let Ok(so_far @ 0..400_000_000) = sent {
             sent = stream.write_all(&noise).map(|()| so_far + noise.len() as u64);
         }
-        // Before the end of the connection: its answer may need a moment.
+        // Before the connection ends: the response may take a moment.
         let answer = answer.join().unwrap();
         stream.shutdown(Shutdown::Both).ok();
         (sent, answer)
     };
-    // Its answer may be lost where it ends the connection with bytes unread.
+    // The response may be lost when the server closes the connection with unread bytes.
     assert!(answer.starts_with("HTTP/1.1 413") || (answer.is_empty() && sent.is_err()), "{answer}");
     nothing_stays(&server)
 }

@@ -1,5 +1,5 @@
-//! The audit log leaves nothing out: not what was under way when the server was killed, and nothing before the moment at which an export
-//! says that it ends.
+//! The audit log is complete: it has the calls that were running when the server was killed, and all calls before the end that an export
+//! states.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,19 +9,19 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Options, Server, until};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::host::{count, sql};
-use super::support::http::Request;
-use super::support::{Options, Server, until};
 
-const SOON: Duration = Duration::from_secs(60);
-/// How often the server is killed, unless this variable says so.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The number of kills, unless this variable sets it.
 const KILLS: u32 = 5;
 const KILLS_VARIABLE: &str = "CASEMENT_TEST_KILLS";
 
-/// Callers that do the same again and again, each call with an identifier of its own, and what was answered.
+/// Clients that repeat a call, each time with a new identifier, and the responses.
 struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<Mutex<Vec<String>>>,
@@ -39,7 +39,7 @@ impl Load {
                 while !stop.load(Ordering::Relaxed) {
                     let name = format!("call-{round}-{}", number.fetch_add(1, Ordering::Relaxed));
                     let request = call(&name).bearer(&key).header("X-Request-Id", &name);
-                    // Without an answer it was under way when the server died.
+                    // A call without a response was running when the server died.
                     if request.send(address).is_ok_and(|answer| answer.status < 300) {
                         answered.lock().push(name);
                     }
@@ -55,7 +55,7 @@ impl Load {
     }
 
     fn until_answered(&self, calls: usize) -> anyhow::Result<()> {
-        until("the calls are answered", SOON, || (self.answered.lock().len() >= calls).then_some(()))
+        until("the calls are answered", TEST_TIMEOUT, || (self.answered.lock().len() >= calls).then_some(()))
     }
 
     fn end(self) -> anyhow::Result<BTreeSet<String>> {
@@ -69,7 +69,7 @@ impl Load {
 }
 
 #[test]
-fn a_change_that_a_killed_server_had_done_has_its_record() -> anyhow::Result<()> {
+fn a_change_made_before_a_kill_has_its_audit_record() -> anyhow::Result<()> {
     let kills = std::env::var(KILLS_VARIABLE).ok().map_or(Ok(KILLS), |text| text.parse())?;
     let flags = vec!["--max-profiles".to_owned(), "100000".to_owned()];
     let mut server = Server::start(Options { flags, ..Options::default() })?;
@@ -80,7 +80,7 @@ fn a_change_that_a_killed_server_had_done_has_its_record() -> anyhow::Result<()>
         load.end()?;
         server.restart()?;
     }
-    until("what had begun is recorded", SOON, || {
+    until("what had begun is recorded", TEST_TIMEOUT, || {
         (count(&server, "select count(*) from audit_records_pending").ok()? == 0).then_some(())
     })?;
     let unrecorded =
@@ -97,7 +97,7 @@ fn a_change_that_a_killed_server_had_done_has_its_record() -> anyhow::Result<()>
     Ok(())
 }
 
-/// The request identifiers of the records that an export has, and where it ends.
+/// Returns the request identifiers of an export's records, and its end.
 fn export(server: &Server, start: &str) -> anyhow::Result<(Vec<String>, String)> {
     let path = format!("/audit-logs/export/chunk?start={start}&end=2099-01-01&format=jsonl&search=/browsers");
     let answer = server.get(&path)?.expect(200)?;
@@ -109,8 +109,7 @@ fn export(server: &Server, start: &str) -> anyhow::Result<(Vec<String>, String)>
 }
 
 #[test]
-fn an_export_into_the_future_has_every_call_that_was_answered_before_it_and_the_next_one_goes_on_there()
--> anyhow::Result<()> {
+fn an_export_into_the_future_has_every_answered_call_and_the_next_one_continues() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let load = Load::start(&server, 0, |_| Request::new("GET", "/browsers"));
     let (mut exported, mut start) = (Vec::new(), "2020-01-01".to_owned());

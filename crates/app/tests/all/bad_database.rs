@@ -1,4 +1,4 @@
-//! A disk that has no room, and a database that is slow.
+//! A full disk, and a slow database.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 pub(super) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Needs root.
+    /// Mounts the disk; needs root.
     pub(super) fn mount(at: PathBuf) -> anyhow::Result<Self> {
         fs::create_dir_all(&at)?;
         let mounted =
@@ -31,7 +31,7 @@ impl SmallDisk {
         &self.0
     }
 
-    /// Takes all the room that is left, until the file is removed.
+    /// Fills the disk until the returned file is removed.
     pub(super) fn fill(&self) -> anyhow::Result<PathBuf> {
         let path = self.0.join("filler");
         let mut filler = File::create(&path)?;
@@ -46,7 +46,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// A way to a unix socket that can be made slow.
+/// A forwarder to a unix socket that can be slowed down.
 pub(super) struct Way {
     delay: Arc<AtomicU64>,
     directory: PathBuf,
@@ -72,12 +72,12 @@ impl Way {
         Ok(Self { delay, directory })
     }
 
-    /// Where a client finds the socket.
+    /// Returns the directory of the socket for clients.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What passes takes so long each way.
+    /// Delays the bytes in each direction.
     pub(super) fn be_slow(&self, delay: Duration) {
         self.delay.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Somebody sets the machine's clock while the server runs. The program, and its database, see another time than the test: libfaketime.
+//! The machine's clock is set while the server runs. The program and its database see another time than the test, through libfaketime.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,28 +6,27 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::program::{Options, Server, Session, until};
 use serde_json::json;
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::support::{Options, Server, Session, until};
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-const LONG: Duration = Duration::from_secs(300);
-
-/// The clock of all that is started with [`SetClock::variables`]. How time passes is not changed by it.
+/// The clock of programs with [`SetClock::variables`]. Its speed does not change.
 struct SetClock(TempDir);
 
 impl SetClock {
     fn new() -> anyhow::Result<Self> {
-        // The database is another user's.
+        // The database runs as another user.
         let open = Permissions::from_mode(0o711);
         let clock = Self(tempfile::Builder::new().prefix("casement-clock-").permissions(open).tempdir_in("/tmp")?);
         clock.set("+0")?;
         Ok(clock)
     }
 
-    /// So far ahead of the true time, or behind: `+1h`, `-1h`.
+    /// Sets the offset from the true time: `+1h`, `-1h`.
     fn set(&self, offset: &str) -> anyhow::Result<()> {
         let new = self.0.path().join("new");
         fs::write(&new, format!("{offset}\n"))?;
@@ -43,14 +42,14 @@ impl SetClock {
         let library = "faketime/libfaketimeMT.so.1";
         let mut places = fs::read_dir("/usr/lib")?.flatten().map(|place| place.path().join(library));
         let library = places.find(|place| place.exists()).context("no libfaketime: `cargo xtask test` installs it")?;
-        let told = [
+        let variables = [
             ("LD_PRELOAD", library.display().to_string()),
             ("FAKETIME_TIMESTAMP_FILE", self.file().display().to_string()),
             ("FAKETIME_NO_CACHE", "1".to_owned()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
             ("DONT_FAKE_MONOTONIC", "1".to_owned()),
         ];
-        Ok(told.map(|(name, value)| (name.to_owned(), value)).to_vec())
+        Ok(variables.map(|(name, value)| (name.to_owned(), value)).to_vec())
     }
 }
 
@@ -67,22 +66,22 @@ fn made_at(session: &Session) -> anyhow::Result<OffsetDateTime> {
 }
 
 #[test]
-fn setting_the_clock_ends_no_idle_session_early_and_none_late_and_stops_no_pool() -> anyhow::Result<()> {
+fn a_clock_change_ends_no_idle_session_early_or_late_and_stops_no_pool() -> anyhow::Result<()> {
     let clock = SetClock::new()?;
     let mut server = Server::start(Options { variables: clock.variables()?, ..Options::default() })?;
     let patient = idle_for(&server, 1800)?;
     for offset in ["+1h", "+0"] {
         let short = idle_for(&server, 30)?;
         clock.set(offset)?;
-        // Its end says that sessions were looked through after the clock was set.
-        until(&format!("{offset}: its time is over"), LONG, || (!lives(&server, &short).ok()?).then_some(()))?;
+        // Its end shows that sessions were checked after the clock was set.
+        until(&format!("{offset}: its time is over"), TEST_TIMEOUT, || (!lives(&server, &short).ok()?).then_some(()))?;
         assert!(lives(&server, &patient)?, "{offset}: it has half an hour");
     }
     clock.set("+1h")?;
     let later = idle_for(&server, 1800)?;
     assert!(made_at(&later)? - made_at(&patient)? >= time::Duration::HOUR, "a record says what the clock says");
 
-    // One in thirty seconds.
+    // One browser in thirty seconds.
     let pool = json!({ "name": "grows", "size": 1, "headless": true, "fill_rate_per_minute": 100 });
     server.post("/browser_pools", &pool)?.expect(201)?;
     server.until_available("grows", 1)?;
@@ -90,11 +89,11 @@ fn setting_the_clock_ends_no_idle_session_early_and_none_late_and_stops_no_pool(
     clock.set("-1h")?;
     server.until_available("grows", 2)?;
 
-    // What was stored an hour ahead says nothing of how long ago it was, and nothing more than that.
+    // A time that was stored an hour ahead says nothing about the age.
     server.kill()?;
     server.restart()?;
     let short = idle_for(&server, 30)?;
-    until("its time is over", LONG, || (!lives(&server, &short).ok()?).then_some(()))?;
+    until("its time is over", TEST_TIMEOUT, || (!lives(&server, &short).ok()?).then_some(()))?;
     assert!(lives(&server, &later)? && lives(&server, &patient)?);
     Ok(())
 }

@@ -1,21 +1,21 @@
-//! Computer control with the public client: what it is answered, and what the page saw.
+//! Computer control with the public client: its responses, and the events that the page saw.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::png_size;
+use casement_test_support::program::{Cdp, Clients, Shared, until};
 use serde_json::{Value, json};
 
-use super::support::{Cdp, Clients, Shared, png_size, until};
-
-const SOON: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
-    let wish = json!({ "headless": headless, "start_url": pages.url("/form"), "timeout_seconds": 300 });
-    let session = server.create(&wish)?;
+    let body = json!({ "headless": headless, "start_url": pages.url("/form"), "timeout_seconds": 300 });
+    let session = server.create(&body)?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    let there = until("the form", SOON, || {
+    let there = until("the form", TEST_TIMEOUT, || {
         let title = cdp.evaluate(&page, "document.readyState + document.title").ok()?;
         (title == json!("completeA form")).then_some(())
     });
@@ -52,9 +52,9 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
         "session": ["NotFoundError", "not_found", []],
     });
     assert_eq!(run.json()?, saw);
-    // What the last calls did comes to the page in its own time.
+    // The effects of the last calls reach the page later.
     let clicked = |cdp: &mut Cdp| Some(cdp.evaluate(&page, "seen.length && tracked.size >= 7").ok()? == json!(true));
-    until("the page has been clicked", SOON, || clicked(&mut cdp)?.then_some(()))?;
+    until("the page has been clicked", TEST_TIMEOUT, || clicked(&mut cdp)?.then_some(()))?;
     let seen =
         cdp.evaluate(&page, "[document.getElementById('name').value, said.textContent, seen.join(), untrusted]")?;
     assert_eq!(seen, json!(["Zoë", "Hello, Zoë", "click", 0]));
@@ -84,25 +84,25 @@ fn the_example_prints_the_text_of_a_page() -> anyhow::Result<()> {
 }
 
 #[test]
-fn what_a_caller_held_when_it_went_is_let_go() -> anyhow::Result<()> {
+fn keys_and_buttons_held_by_a_disconnected_caller_are_released() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green") }))?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     let held = "window.held = []; for (const type of ['mousedown', 'mouseup', 'keydown', 'keyup'])
         addEventListener(type, e => held.push(type), true); 1";
-    until("the page", SOON, || (cdp.evaluate(&page, "document.title").ok()? == json!("Green")).then_some(()))?;
+    until("the page", TEST_TIMEOUT, || (cdp.evaluate(&page, "document.title").ok()? == json!("Green")).then_some(()))?;
     cdp.until_drawn(&page)?;
     cdp.evaluate(&page, held)?;
     let drag = json!({ "path": [[10, 10], [200, 200]], "steps_per_segment": 1000, "step_delay_ms": 1000, "hold_keys": ["Shift"] });
     let path = format!("/browsers/{}/computer/drag_mouse", session.id());
-    let call = super::support::http::Request::new("POST", &path).bearer(server.key()).json(&drag);
+    let call = casement_test_support::program::http::Request::new("POST", &path).bearer(server.key()).json(&drag);
     let connection = call.start(server.address())?;
-    until("the press", SOON, || {
+    until("the press", TEST_TIMEOUT, || {
         (cdp.evaluate(&page, "held.join()").ok()? == json!("keydown,mousedown")).then_some(())
     })?;
     drop(connection);
-    until("the release", SOON, || {
+    until("the release", TEST_TIMEOUT, || {
         (cdp.evaluate(&page, "held.join()").ok()? == json!("keydown,mousedown,mouseup,keyup")).then_some(())
     })?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;

@@ -4,8 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use anyhow::ensure;
-
-use super::support::Shared;
+use casement_test_support::program::Shared;
 
 fn casement(words: &[&str], file: &std::path::Path) -> anyhow::Result<std::process::Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
@@ -16,7 +15,7 @@ fn casement(words: &[&str], file: &std::path::Path) -> anyhow::Result<std::proce
 }
 
 #[test]
-fn a_command_finds_the_server_by_the_file_and_a_flag_goes_before_it() -> anyhow::Result<()> {
+fn commands_read_the_configuration_file_and_flags_override_it() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("casement.toml");
     std::fs::write(&file, format!("data_dir = {:?}\n", Shared::get().server.data_dir()))?;
@@ -27,13 +26,13 @@ fn a_command_finds_the_server_by_the_file_and_a_flag_goes_before_it() -> anyhow:
 
     let elsewhere = folder.path().join("elsewhere");
     let stopped = casement(&["stop", "--data-dir", &elsewhere.to_string_lossy()], &file)?;
-    let said = String::from_utf8_lossy(&stopped.stderr).into_owned();
-    assert!(said.contains(&format!("no casement serve runs on {}", elsewhere.display())), "{said}");
+    let report = String::from_utf8_lossy(&stopped.stderr).into_owned();
+    assert!(report.contains(&format!("no casement serve runs on {}", elsewhere.display())), "{report}");
     Ok(())
 }
 
 #[test]
-fn a_server_does_not_start_on_a_file_with_a_mistake() -> anyhow::Result<()> {
+fn a_server_does_not_start_with_an_invalid_configuration_file() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("casement.toml");
     std::fs::write(&file, "spares = 1\nlisten_on = \"127.0.0.1:0\"\n")?;
@@ -41,12 +40,12 @@ fn a_server_does_not_start_on_a_file_with_a_mistake() -> anyhow::Result<()> {
     let output = casement(&["serve"], &file)?;
 
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(said, format!("casement: {}:2: listen_on: there is no such option\n", file.display()));
+    let report = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(report, format!("casement: {}:2: listen_on: there is no such option\n", file.display()));
     Ok(())
 }
 
-/// What `casement doctor` says after the shell has done this.
+/// Returns whether `casement doctor` succeeds after a shell command, and its report.
 fn doctor(before: &str) -> anyhow::Result<(bool, String)> {
     let changed = format!("{before}; exec \"$0\" doctor --data-dir \"$1\"");
     let data_dir = Shared::get().server.data_dir();
@@ -57,9 +56,9 @@ fn doctor(before: &str) -> anyhow::Result<(bool, String)> {
 }
 
 #[test]
-fn the_doctor_looks_at_all_that_is_needed_and_says_the_remedy_of_what_is_missing() -> anyhow::Result<()> {
-    let (well, said) = doctor("ulimit -n 8192")?;
-    assert!(well && !said.contains("MISSING"), "{said}");
+fn the_doctor_checks_every_requirement_and_names_the_remedy() -> anyhow::Result<()> {
+    let (well, report) = doctor("ulimit -n 8192")?;
+    assert!(well && !report.contains("MISSING"), "{report}");
     for name in [
         "Chromium",
         "chromedriver",
@@ -74,19 +73,19 @@ fn the_doctor_looks_at_all_that_is_needed_and_says_the_remedy_of_what_is_missing
         "memory",
         "a browser",
     ] {
-        assert!(said.lines().any(|line| line.starts_with("ok ") && line.contains(name)), "{name}: {said}");
+        assert!(report.lines().any(|line| line.starts_with("ok ") && line.contains(name)), "{name}: {report}");
     }
-    let (well, said) = doctor("ulimit -n 4096")?;
+    let (well, report) = doctor("ulimit -n 4096")?;
     assert!(!well);
-    let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("ok ")).collect();
-    assert_eq!(lines.len(), 2, "{said}");
+    let lines: Vec<&str> = report.lines().filter(|line| !line.starts_with("ok ")).collect();
+    assert_eq!(lines.len(), 2, "{report}");
     assert_eq!(lines[0], "MISSING  open files: at most 4096");
-    assert!(lines[1].starts_with("         -> raise the limit"), "{said}");
+    assert!(lines[1].starts_with("         -> raise the limit"), "{report}");
     Ok(())
 }
 
 #[test]
-fn the_doctor_leaves_no_trace_where_there_was_no_start_and_asks_the_operators_database() -> anyhow::Result<()> {
+fn the_doctor_leaves_no_trace_before_a_first_start_and_checks_the_given_database() -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("casement-e2e-").tempdir_in("/tmp")?;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711))?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
@@ -95,15 +94,15 @@ fn the_doctor_leaves_no_trace_where_there_was_no_start_and_asks_the_operators_da
 
     let output = command.output()?;
 
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let missing: Vec<&str> = said.lines().filter(|line| line.starts_with("MISSING")).collect();
-    assert!(missing.len() == 1 && missing[0].starts_with("MISSING  PostgreSQL: "), "{said}");
-    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "{said}");
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let missing: Vec<&str> = report.lines().filter(|line| line.starts_with("MISSING")).collect();
+    assert!(missing.len() == 1 && missing[0].starts_with("MISSING  PostgreSQL: "), "{report}");
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "{report}");
     Ok(())
 }
 
 #[test]
-fn the_doctor_finds_a_driver_that_is_too_old_or_of_another_version_than_chromium() -> anyhow::Result<()> {
+fn the_doctor_reports_a_driver_that_is_too_old_or_does_not_match_chromium() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (text, driver) = (folder.path().join("text"), folder.path().join("chromedriver"));
     let before = format!("PATH={}:$PATH", folder.path().display());
@@ -113,16 +112,16 @@ fn the_doctor_finds_a_driver_that_is_too_old_or_of_another_version_than_chromium
         ("a driver", "does not say its version"),
     ] {
         std::fs::write(&text, format!("#!/bin/sh\necho '{version}'\n"))?;
-        // A file that this process itself had open for writing may be busy: another test's child may still hold it.
+        // A file that this process had open for writing may be busy: another test's child may still have it open.
         ensure!(Command::new("install").args(["-m", "755"]).args([&text, &driver]).status()?.success());
 
-        let (well, said) = doctor(&before)?;
+        let (well, report) = doctor(&before)?;
 
         assert!(!well);
-        let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("ok ")).collect();
-        assert_eq!(lines.len(), 2, "{said}");
-        assert!(lines[0].starts_with("MISSING  chromedriver: ") && lines[0].contains(found), "{said}");
-        assert_eq!(lines[1], "         -> install the package chromium-driver of a current version", "{said}");
+        let lines: Vec<&str> = report.lines().filter(|line| !line.starts_with("ok ")).collect();
+        assert_eq!(lines.len(), 2, "{report}");
+        assert!(lines[0].starts_with("MISSING  chromedriver: ") && lines[0].contains(found), "{report}");
+        assert_eq!(lines[1], "         -> install the package chromium-driver of a current version", "{report}");
     }
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! Every method of the public Python client that works inside a session, unmodified.
 
+use casement_test_support::program::{Clients, Options, Pages, Server};
 use serde_json::json;
-
-use super::support::{Clients, Options, Pages, Server};
 
 #[test]
 fn every_method_of_the_python_client_that_works_inside_a_session_works() -> anyhow::Result<()> {

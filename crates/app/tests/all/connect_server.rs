@@ -1,4 +1,4 @@
-//! A 1Password Connect server of the tests' own, on loopback: strict about how it is asked, by what its documentation says.
+//! A 1Password Connect server on loopback that accepts only documented requests.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 pub(super) const TOKEN: &str = "s3cr3t-connect-token";
 const VAULT: &str = "vaultvaultvaultvaultvault1";
 
-/// What is answered in place of the right thing: a status, further lines of the head, a body.
+/// A response that replaces the right one: status, further header lines, body.
 type Instead = (u16, String, Vec<u8>);
 
 /// Serves until the test program ends.
@@ -23,7 +23,7 @@ pub(super) struct ConnectServer {
 }
 
 impl ConnectServer {
-    /// With one vault, `Team`, and these logins: title, address, and the values of user name, password and, if any, of codes.
+    /// Starts a server with one vault, `Team`, and these logins: title, address, and the values of user name, password and, if any, codes.
     pub(super) fn start(logins: &[(&str, &str, [&str; 3])]) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let server = Self { address: listener.local_addr()?, connections: Arc::default(), instead: Arc::default() };
@@ -34,7 +34,7 @@ impl ConnectServer {
                 connections.fetch_add(1, SeqCst);
                 let instead = instead.lock().clone();
                 let items = items.clone();
-                // One that breaks off is the client's business.
+                // The client may break off a connection.
                 thread::spawn(move || drop(serve(stream, instead, &items)));
             }
         });
@@ -45,12 +45,12 @@ impl ConnectServer {
         format!("http://{}", self.address)
     }
 
-    /// How many connections there have been.
+    /// Returns the number of connections so far.
     pub(super) fn connections(&self) -> usize {
         self.connections.load(SeqCst)
     }
 
-    /// Answers that from now on.
+    /// Sets the response from now on.
     pub(super) fn answer(&self, status: u16, head: &str, body: &[u8]) {
         let instead = Some((status, head.to_owned(), body.to_vec()));
         *self.instead.lock() = instead;
@@ -75,8 +75,8 @@ fn item(n: usize, (title, url, [username, password, codes]): &(&str, &str, [&str
     })
 }
 
-/// The request's path, if it is asked as it must be.
-fn asked(head: &[String]) -> Result<&str, (u16, &'static str)> {
+/// Returns the path of a request that is as documented.
+fn requested_path(head: &[String]) -> Result<&str, (u16, &'static str)> {
     let line = head.first().map(String::as_str).unwrap_or_default();
     let path = line.strip_prefix("GET ").and_then(|rest| rest.strip_suffix(" HTTP/1.1")).ok_or((405, "only GET"))?;
     let header = |name: &str| {
@@ -94,7 +94,7 @@ fn asked(head: &[String]) -> Result<&str, (u16, &'static str)> {
 
 fn answer(head: &[String], items: &[Value]) -> (u16, Value) {
     let refused = |status: u16, message: &str| (status, json!({ "status": status, "message": message }));
-    let path = match asked(head) {
+    let path = match requested_path(head) {
         Ok(path) => path,
         Err((status, message)) => return refused(status, message),
     };

@@ -1,21 +1,21 @@
-//! Credential providers: with the public Python client; behind the wall; whatever a store answers.
+//! Credential providers: with the public Python client, behind the egress rules, and with every response of a store.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use casement_test_support::program::{Clients, Options, Server};
 use serde_json::json;
 
 use super::connect_server::{ConnectServer, TOKEN};
 use super::host::sql;
-use super::support::{Clients, Options, Server};
 
 pub(super) const PATH: &str = "/org/credential_providers";
-/// What opens a database of [`keepass`].
+/// The password of a database of [`keepass`].
 pub(super) const FILE_PASSWORD: &str = "s3cr3t of the file";
 
 #[test]
-fn every_call_of_the_python_client_for_providers_works_and_their_tokens_stand_nowhere() -> anyhow::Result<()> {
+fn every_call_of_the_python_client_for_providers_works_and_no_token_is_exposed() -> anyhow::Result<()> {
     let store = ConnectServer::start(&[
         ("Shop", "https://shop.example/login", ["me", "s3cr3t-shop", ""]),
         ("Wiki", "https://wiki.example", ["me", "s3cr3t-wiki", "GEZDGNBVGY3TQOJQ"]),
@@ -63,7 +63,7 @@ fn every_call_of_the_python_client_for_providers_works_and_their_tokens_stand_no
 }
 
 #[test]
-fn whatever_a_store_answers_is_said_and_nobody_else_is_asked_for_it() -> anyhow::Result<()> {
+fn each_fault_of_a_provider_is_reported_and_no_other_address_gets_its_token() -> anyhow::Result<()> {
     let (store, other, private) = (ConnectServer::start(&[])?, ConnectServer::start(&[])?, ConnectServer::start(&[])?);
     let flags = [&store, &other].map(|one| format!("--credential-provider-allow={}", one.address));
     let server = Server::start(Options { flags: flags.into(), ..Options::default() })?;
@@ -72,22 +72,22 @@ fn whatever_a_store_answers_is_said_and_nobody_else_is_asked_for_it() -> anyhow:
         let made = server.post(PATH, &body)?.expect(201)?.json()?;
         anyhow::Ok(format!("{PATH}/{}", made["id"].as_str().unwrap_or_default()))
     };
-    let said = |provider: &str| {
+    let fault_of = |provider: &str| {
         let test = server.post(&format!("{provider}/test"), &json!({}))?.expect(200)?.json()?;
         anyhow::Ok(test["error"].as_str().unwrap_or("nothing").to_owned())
     };
 
     let walled = make("walled", &private.url())?;
     let refused = "the store cannot be reached: the host is not allowed, not known or does not answer";
-    assert_eq!(said(&walled)?, refused, "what is not allowed is not reached");
-    assert_eq!(said(&make("named", &format!("http://localhost:{}", private.address.port()))?)?, refused);
+    assert_eq!(fault_of(&walled)?, refused, "what is not allowed is not reached");
+    assert_eq!(fault_of(&make("named", &format!("http://localhost:{}", private.address.port()))?)?, refused);
     let provider = make("store", &store.url())?;
-    assert_eq!(said(&provider)?, "nothing");
+    assert_eq!(fault_of(&provider)?, "nothing");
 
     for to in [private.url(), other.url(), "file:///etc/passwd".to_owned()] {
         store.answer(302, &format!("Location: {to}/v1/vaults\r\n"), b"");
         let redirected = "the store answered something else than expected: a redirect (302), which is not followed";
-        assert_eq!(said(&provider)?, redirected);
+        assert_eq!(fault_of(&provider)?, redirected);
     }
     assert_eq!((other.connections(), private.connections()), (0, 0), "the token goes nowhere else");
 
@@ -101,11 +101,11 @@ fn whatever_a_store_answers_is_said_and_nobody_else_is_asked_for_it() -> anyhow:
 
     let vaults = br#"[{"id":"vaultvaultvaultvaultvault1","name":"Team"}]"#;
     store.answer(200, "Content-Encoding: identity\r\n", vaults);
-    assert_eq!(said(&provider)?, "nothing", "a test asks all the same");
+    assert_eq!(fault_of(&provider)?, "nothing", "a test asks all the same");
     Ok(())
 }
 
-/// A KeePass database, made by others' program, of one entry with these values.
+/// Creates a KeePass database of one entry with these values, with KeePassXC.
 pub(super) fn keepass(folder: &Path, values: &[(&str, &str)]) -> anyhow::Result<PathBuf> {
     let (xml, file) = (folder.join("export.xml"), folder.join("team.kdbx"));
     let values: String =
@@ -126,7 +126,7 @@ pub(super) fn keepass(folder: &Path, values: &[(&str, &str)]) -> anyhow::Result<
 }
 
 #[test]
-fn logins_of_a_keepass_database_are_listed_once_the_operator_has_named_it() -> anyhow::Result<()> {
+fn logins_of_a_keepass_database_are_listed_only_if_the_operator_allows_it() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let file = keepass(
         folder.path(),

@@ -1,12 +1,12 @@
-//! Credentials, with the public Python client; and that what is sealed stands nowhere in clear.
+//! Credentials, with the public Python client. Sealed values are nowhere in clear text.
 
+use casement_test_support::program::{Clients, Options, Server};
 use serde_json::json;
 
 use super::host::sql;
-use super::support::{Clients, Options, Server};
 
 #[test]
-fn every_call_of_the_python_client_for_credentials_works_and_their_values_stand_nowhere() -> anyhow::Result<()> {
+fn every_call_of_the_python_client_for_credentials_works_and_no_value_is_exposed() -> anyhow::Result<()> {
     let variables = vec![("CASEMENT_LOG".to_owned(), "trace,tokio_postgres=info".to_owned())];
     let server = Server::start(Options { variables, ..Options::default() })?;
 

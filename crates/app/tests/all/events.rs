@@ -1,4 +1,4 @@
-//! How what happened in a session is kept: numbered, paged, followed, and never lost without a word.
+//! Telemetry events of a session: numbered, paged, followed, and never lost without a report.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -6,12 +6,11 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Answer;
+use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 use serde_json::{Value, json};
 
-use super::support::http::Answer;
-use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
-
-const SOON: Duration = Duration::from_secs(180);
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn capturing(server: &Server, categories: &[&str]) -> anyhow::Result<Session> {
     let on = ["control", "connection", "system", "captcha"]
@@ -26,7 +25,7 @@ fn page(server: &Server, session: &Session, query: &str) -> anyhow::Result<Answe
     server.get(&format!("/browsers/{}/telemetry/events?{query}", session.id()))
 }
 
-/// All events since an hour ago, page by page.
+/// Returns all events of the last hour, page by page.
 fn events(server: &Server, session: &Session) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     let mut query = "since=1h&limit=100".to_owned();
@@ -44,7 +43,7 @@ fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().map(|one| &one["event"]).filter(|event| event["type"] == kind).collect()
 }
 
-/// Every number from 1 on is an event's, or one that was dropped and told of.
+/// Asserts that every number from 1 on is that of an event, or of one that was reported as dropped.
 fn assert_without_a_gap(events: &[Value]) -> anyhow::Result<()> {
     let mut next = 1;
     for one in events {
@@ -61,7 +60,7 @@ fn assert_without_a_gap(events: &[Value]) -> anyhow::Result<()> {
 }
 
 #[test]
-fn calls_and_connections_are_told_and_a_session_that_has_ended_can_still_be_read() -> anyhow::Result<()> {
+fn calls_and_connections_are_events_that_can_be_read_after_the_session_ended() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let session = capturing(server, &["control", "connection"])?;
     let path = format!("/browsers/{}", session.id());
@@ -70,7 +69,7 @@ fn calls_and_connections_are_told_and_a_session_that_has_ended_can_still_be_read
     let tab = client.page()?;
     client.evaluate(&tab, "1 + 1")?;
     drop(client);
-    until("the end of the connection is told", SOON, || {
+    until("the end of the connection is told", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         (!of_type(&found, "cdp_disconnect").is_empty()).then_some(())
     })?;
@@ -89,7 +88,7 @@ fn calls_and_connections_are_told_and_a_session_that_has_ended_can_still_be_read
     Ok(())
 }
 
-/// How the connections of a session began and ended, as pairs of the source's word and the reason; nothing for a beginning.
+/// Returns the connection events of a session as pairs of source and reason. A connect has no reason.
 fn connections(events: &[Value]) -> Vec<(String, Option<String>)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let all = events.iter().map(|one| &one["event"]).filter(|event| event["category"] == "connection");
@@ -100,7 +99,7 @@ fn connections(events: &[Value]) -> Vec<(String, Option<String>)> {
     .collect()
 }
 
-/// A BiDi connection whose session is made, by four messages.
+/// Opens a BiDi connection with a session, by four messages.
 fn bidi(session: &Session) -> anyhow::Result<Cdp> {
     let mut client = Cdp::connect(session.text("webdriver_ws_url"))?;
     client.call("session.new", &json!({ "capabilities": {} }))?;
@@ -109,32 +108,36 @@ fn bidi(session: &Session) -> anyhow::Result<Cdp> {
 }
 
 #[test]
-fn webdriver_clients_are_told_of_by_their_source_and_classic_commands_as_calls() -> anyhow::Result<()> {
+fn webdriver_connections_are_events_with_a_source_and_classic_commands_are_calls() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let (webdriver, closed) = ("webdriver".to_owned(), Some("client_close".to_owned()));
     let session = capturing(server, &["control", "connection"])?;
     let script = "crates/app/tests/scripts/puppeteer_drive.mjs";
     let arguments = [session.text("webdriver_ws_url"), "webDriverBiDi", &pages.url("")];
     Clients::find()?.run(server, script, &arguments)?;
-    // The next client does not come before it is told that this one has gone.
-    until("the first connection has ended", SOON, || {
+    // The next client connects only after the disconnect of this one is reported.
+    until("the first connection has ended", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         (of_type(&found, "cdp_disconnect").len() == 1).then_some(())
     })?;
     let wd = format!("{}/wd", session.text("base_url"));
     let arguments = [&wd, session.token(), &pages.url("")];
     Clients::find()?.run(server, "crates/app/tests/scripts/selenium_drive.py", &arguments)?;
-    // BiDi alone; then a classic session and a BiDi socket of its own.
+    // First BiDi alone, then a classic session and a BiDi socket of its own.
     let expected = 3;
-    let found = until("every connection has begun and ended", SOON, || {
+    let found = until("every connection has begun and ended", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         (of_type(&found, "cdp_disconnect").len() == expected).then_some(found)
     })?;
     assert_without_a_gap(&found)?;
-    let told = connections(&found);
-    assert_eq!(told[..2], [(webdriver.clone(), None), (webdriver.clone(), closed.clone())]);
-    assert_eq!(told.iter().filter(|one| **one == (webdriver.clone(), None)).count(), expected, "{told:?}");
-    assert_eq!(told.iter().filter(|one| **one == (webdriver.clone(), closed.clone())).count(), expected, "{told:?}");
+    let listed = connections(&found);
+    assert_eq!(listed[..2], [(webdriver.clone(), None), (webdriver.clone(), closed.clone())]);
+    assert_eq!(listed.iter().filter(|one| **one == (webdriver.clone(), None)).count(), expected, "{listed:?}");
+    assert_eq!(
+        listed.iter().filter(|one| **one == (webdriver.clone(), closed.clone())).count(),
+        expected,
+        "{listed:?}"
+    );
     for end in of_type(&found, "cdp_disconnect") {
         let data = &end["data"];
         assert!(data["duration_ms"].as_u64() > Some(0) && data["message_count"].as_u64() > Some(4), "{end}");
@@ -157,7 +160,7 @@ fn webdriver_clients_are_told_of_by_their_source_and_classic_commands_as_calls()
     let mut client = bidi(&session)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     assert_eq!(client.until_closed()?, Some((4000, "deleted".to_owned())));
-    let end = until("its end is told", SOON, || {
+    let end = until("its end is told", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         let ends = of_type(&found, "cdp_disconnect");
         ends.last().filter(|_| ends.len() > expected).map(|end| end["data"].clone())
@@ -167,31 +170,31 @@ fn webdriver_clients_are_told_of_by_their_source_and_classic_commands_as_calls()
 }
 
 #[test]
-fn of_a_browser_that_dies_every_connection_is_told_to_have_lost_it() -> anyhow::Result<()> {
+fn every_connection_to_a_crashed_browser_has_an_event_of_its_loss() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let session = capturing(server, &["connection"])?;
     let _bidi = bidi(&session)?;
     let wd = format!("/vm/{}/wd/session?jwt={}", session.id(), session.token());
     server.post(&wd, &json!({ "capabilities": {} }))?.expect(200)?;
-    // The answer never comes.
+    // The response never arrives.
     drop(Cdp::connect(session.text("cdp_ws_url"))?.call("Browser.crash", &json!({})));
-    let found = until("every end is told", SOON, || {
+    let found = until("every end is told", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         (of_type(&found, "cdp_disconnect").len() == 3).then_some(found)
     })?;
     assert_without_a_gap(&found)?;
-    let mut told = connections(&found);
-    told.sort();
+    let mut listed = connections(&found);
+    listed.sort();
     let lost = Some("upstream_error".to_owned());
     let each = |source: &str| [(source.to_owned(), None), (source.to_owned(), lost.clone())];
     let [cdp, webdriver] = ["cdp", "webdriver"].map(each);
     let all = [&cdp[0], &cdp[1], &webdriver[0], &webdriver[0], &webdriver[1], &webdriver[1]];
-    assert_eq!(told.iter().collect::<Vec<_>>(), all);
+    assert_eq!(listed.iter().collect::<Vec<_>>(), all);
     Ok(())
 }
 
 #[test]
-fn what_is_captured_changes_at_once_and_off_means_nothing() -> anyhow::Result<()> {
+fn a_capture_change_applies_at_once_and_off_captures_nothing() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let session = server.headless()?;
     assert_eq!(session.0["telemetry"], Value::Null);
@@ -207,7 +210,7 @@ fn what_is_captured_changes_at_once_and_off_means_nothing() -> anyhow::Result<()
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let tab = client.page()?;
     client.evaluate(&tab, "console.log('heard')")?;
-    until("the console is heard", SOON, || {
+    until("the console is heard", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         of_type(&found, "console_log").iter().any(|event| event["data"]["text"] == "heard").then_some(())
     })?;
@@ -215,7 +218,7 @@ fn what_is_captured_changes_at_once_and_off_means_nothing() -> anyhow::Result<()
     client.evaluate(&tab, "console.log('not heard')")?;
     change(json!({ "enabled": true, "browser": { "console": { "enabled": true } } }))?;
     client.evaluate(&tab, "console.log('heard again')")?;
-    until("the console is heard again", SOON, || {
+    until("the console is heard again", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
         of_type(&found, "console_log").iter().any(|event| event["data"]["text"] == "heard again").then_some(())
     })?;
@@ -226,14 +229,14 @@ fn what_is_captured_changes_at_once_and_off_means_nothing() -> anyhow::Result<()
 }
 
 #[test]
-fn offsets_lead_through_their_own_question_alone() -> anyhow::Result<()> {
+fn an_offset_is_valid_for_its_own_query_only() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let (session, other) = (capturing(server, &["control"])?, capturing(server, &["control"])?);
     for session in [&session, &other] {
         for _ in 0..6 {
             server.get(&format!("/browsers/{}", session.id()))?.expect(200)?;
         }
-        until("the calls are stored", SOON, || (events(server, session).ok()?.len() == 6).then_some(()))?;
+        until("the calls are stored", TEST_TIMEOUT, || (events(server, session).ok()?.len() == 6).then_some(()))?;
     }
     let offset = |query: &str| -> anyhow::Result<u64> {
         Ok(page(server, &session, query)?.expect(200)?.header("x-next-offset").context("an offset")?.parse()?)
@@ -268,7 +271,7 @@ struct Follower(BufReader<TcpStream>);
 impl Follower {
     fn open(server: &Server, session: &Session, query: &str, last: Option<u64>) -> anyhow::Result<Self> {
         let mut connection = TcpStream::connect(server.address())?;
-        connection.set_read_timeout(Some(SOON))?;
+        connection.set_read_timeout(Some(TEST_TIMEOUT))?;
         let resume = last.map(|last| format!("Last-Event-ID: {last}\r\n")).unwrap_or_default();
         let (id, key) = (session.id(), server.key());
         write!(
@@ -285,7 +288,7 @@ impl Follower {
         Ok(Self(reader))
     }
 
-    /// The next event; nothing at the end.
+    /// Returns the next event, or `None` at the end.
     fn next(&mut self) -> anyhow::Result<Option<Value>> {
         let mut line = String::new();
         loop {
@@ -323,15 +326,15 @@ fn a_stream_can_be_resumed_without_a_gap_and_ends_with_its_session() -> anyhow::
     assert_eq!(seqs(&mut resumed, 3)?, [2, 3, 4]);
     assert_eq!(seqs(&mut whole, 3)?, [1, 2, 3]);
     server.delete(&path)?.expect(204)?;
-    until("both streams have ended", SOON, || resumed.next().ok()?.is_none().then_some(()))?;
-    until("both streams have ended", SOON, || whole.next().ok()?.is_none().then_some(()))?;
+    until("both streams have ended", TEST_TIMEOUT, || resumed.next().ok()?.is_none().then_some(()))?;
+    until("both streams have ended", TEST_TIMEOUT, || whole.next().ok()?.is_none().then_some(()))?;
     let gone = server.get(&format!("{path}/telemetry/stream"))?;
     assert_eq!(gone.status, 404);
     Ok(())
 }
 
 #[test]
-fn a_server_killed_in_the_middle_of_a_burst_goes_on_without_a_gap() -> anyhow::Result<()> {
+fn events_have_no_gap_after_the_server_is_killed_during_a_burst() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options::reaching(&pages))?;
     let session = capturing(&server, &["console"])?;
@@ -341,26 +344,26 @@ fn a_server_killed_in_the_middle_of_a_burst_goes_on_without_a_gap() -> anyhow::R
         for (let i = 0; i < 50; i++) console.log('line ' + n++);
         if (n >= 5000) clearInterval(timer); }, 10); 0";
     client.evaluate(&tab, burst)?;
-    until("some lines are stored", SOON, || (events(&server, &session).ok()?.len() > 50).then_some(()))?;
+    until("some lines are stored", TEST_TIMEOUT, || (events(&server, &session).ok()?.len() > 50).then_some(()))?;
     server.kill()?;
     server.restart()?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let tab = client.page()?;
     let mut dones = 0;
     until("a last line is stored", Duration::from_secs(180), || {
-        // While the capture has no time for this page, a line is counted and not read.
+        // While the capture is overloaded by this page, lines are only counted.
         let done = "if (n >= 5000) { dones++; console.log('done') } dones";
         dones = client.evaluate(&tab, done).ok()?.as_u64()?;
         let newest = page(&server, &session, "order=desc&limit=1").ok()?.json().ok()?;
         (newest[0]["event"]["data"]["text"] == "done").then_some(())
     })?;
-    let found = until("every line is stored or counted", SOON, || {
+    let found = until("every line is stored or counted", TEST_TIMEOUT, || {
         let found = events(&server, &session).ok()?;
-        let told = found.iter().map(|one| match one["event"]["data"]["count"].as_u64() {
+        let listed = found.iter().map(|one| match one["event"]["data"]["count"].as_u64() {
             Some(lost) => lost,
             None => u64::from(one["event"]["type"] == "console_log"),
         });
-        (told.sum::<u64>() == 5000 + dones).then_some(found)
+        (listed.sum::<u64>() == 5000 + dones).then_some(found)
     })?;
     assert_without_a_gap(&found)?;
     let lines = of_type(&found, "console_log");
@@ -370,7 +373,7 @@ fn a_server_killed_in_the_middle_of_a_burst_goes_on_without_a_gap() -> anyhow::R
 }
 
 #[test]
-fn the_example_reads_and_follows_a_session() -> anyhow::Result<()> {
+fn the_telemetry_example_reads_and_follows_a_session() -> anyhow::Result<()> {
     let run = Clients::find()?.run(&Shared::get().server, "docs/examples/telemetry.py", &[])?;
     let last = run.stdout.lines().last().unwrap_or_default();
     assert!(last.contains("events: [") && last.contains("'api_call', 'console_log'"), "{}", run.stdout);

@@ -1,19 +1,19 @@
-//! The examples for readers, as they stand in `docs/examples` and in the README: each does what it says.
+//! The examples of `docs/examples` and of the README work.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::png_size;
+use casement_test_support::program::{Clients, Options, Server, Shared, repository, until};
 use serde_json::json;
 
-use super::support::{Clients, Options, Server, Shared, png_size, repository, until};
-
-/// What a headless browser of the pool shows unless it was asked for another size.
+/// The default viewport of a headless browser.
 const WHOLE: Option<(u32, u32)> = Some((1920, 1080));
-/// For a browser of a pool to come up, on a busy machine.
-const A_START: Duration = Duration::from_secs(300);
+/// Until a browser of a pool has started, on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[test]
-fn the_example_of_files_takes_a_directory_home() -> anyhow::Result<()> {
+fn the_files_example_downloads_a_directory() -> anyhow::Result<()> {
     let run = Clients::find()?.run(&Shared::get().server, "docs/examples/files.py", &[])?;
 
     let saw = "drwxr-xr-x 0 /tmp/work/data\n-rw------- 5 /tmp/work/notes.txt\nCREATE /tmp/work/data/new.txt\nnew\n";
@@ -23,7 +23,7 @@ fn the_example_of_files_takes_a_directory_home() -> anyhow::Result<()> {
 }
 
 #[test]
-fn the_curl_example_leaves_a_picture() -> anyhow::Result<()> {
+fn the_curl_example_saves_a_screenshot() -> anyhow::Result<()> {
     let run = Clients::find()?.run(&Shared::get().server, "docs/examples/curl.sh", &[])?;
 
     assert_eq!(run.stdout, "screenshot.png\n");
@@ -89,13 +89,13 @@ fn the_python_client_example_prints_the_pool() -> anyhow::Result<()> {
 }
 
 #[test]
-fn the_extensions_example_prints_what_they_write_into_a_title() -> anyhow::Result<()> {
+fn the_extensions_example_prints_the_title_that_an_extension_wrote() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
 
     let run = Clients::find()?.run(server, "docs/examples/extensions.py", &[&pages.url("/form")])?;
 
     let mut words: Vec<&str> = run.stdout.trim_end().split(' ').collect();
-    // Which of two extensions a page meets first is Chromium's choice.
+    // Chromium chooses the order of two extensions.
     words[2..].sort_unstable();
     assert_eq!(words, ["A", "form", "kept", "loaded"]);
     Ok(())
@@ -111,7 +111,7 @@ fn the_profiles_example_is_logged_in_the_second_time() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a page of `docs` needs to be there, and what its lines print.
+/// A page of `docs`, what its commands need, and what they print.
 struct Lines {
     page: &'static str,
     before: &'static str,
@@ -119,20 +119,24 @@ struct Lines {
 }
 
 const PAGES: [Lines; 9] = [
-    Lines { page: "computer", before: "", prints: |said| said.is_empty() },
-    Lines { page: "fs", before: "echo a note > notes.txt", prints: |said| said.contains("\"/tmp/work/notes.txt\"") },
-    Lines { page: "script", before: "", prints: |said| said.contains("\"A form\"") },
-    Lines { page: "process", before: "", prints: |said| said == "casement\n/home/casement\n" },
-    Lines { page: "replays", before: "", prints: |said| said.is_empty() },
-    Lines { page: "extensions", before: ZIPPED, prints: |said| said.matches("\"blocker\"").count() == 1 },
-    Lines { page: "curl", before: "", prints: |said| said.contains("<title>A form</title>") },
+    Lines { page: "computer", before: "", prints: |output| output.is_empty() },
+    Lines {
+        page: "fs",
+        before: "echo a note > notes.txt",
+        prints: |output| output.contains("\"/tmp/work/notes.txt\""),
+    },
+    Lines { page: "script", before: "", prints: |output| output.contains("\"A form\"") },
+    Lines { page: "process", before: "", prints: |output| output == "casement\n/home/casement\n" },
+    Lines { page: "replays", before: "", prints: |output| output.is_empty() },
+    Lines { page: "extensions", before: ZIPPED, prints: |output| output.matches("\"blocker\"").count() == 1 },
+    Lines { page: "curl", before: "", prints: |output| output.contains("<title>A form</title>") },
     Lines {
         page: "logs",
         before: "curl -X PUT \"http://127.0.0.1:8080/browsers/$SESSION/fs/write_file?path=/tmp/app.log\" \\
             -H \"Authorization: Bearer $KEY\" -d 'listening on port 3000'",
-        prints: |said| said.contains("\"message\":\"listening on port 3000\""),
+        prints: |output| output.contains("\"message\":\"listening on port 3000\""),
     },
-    Lines { page: "live-view", before: "", prints: |said| said.starts_with("http://") && said.contains("?jwt=") },
+    Lines { page: "live-view", before: "", prints: |output| output.starts_with("http://") && output.contains("?jwt=") },
 ];
 
 const ZIPPED: &str = "echo '{\"manifest_version\": 3, \"name\": \"x\", \"version\": \"1\"}' > manifest.json
@@ -140,12 +144,12 @@ python3 -m zipfile -c blocker.zip manifest.json
 cp blocker.zip another.zip";
 
 #[test]
-fn the_shell_lines_of_every_page_about_a_session_do_what_they_say() -> anyhow::Result<()> {
+fn the_shell_commands_of_every_session_page_work() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let session = server.create(&json!({ "headless": true }))?;
     for Lines { page, before, prints } in PAGES {
         let lines = block(&format!("docs/{page}.md"), "```sh\n")?;
-        // What is refused must not look like an answer.
+        // A refusal must not look like a success.
         let text = format!(
             "set -e\ncurl() {{ command curl --silent --show-error --fail-with-body \"$@\"; }}\n\
              KEY={} SESSION={}\n{}\n{lines}",
@@ -177,7 +181,7 @@ fn the_shell_lines_of_every_page_about_a_session_do_what_they_say() -> anyhow::R
 }
 
 #[test]
-fn the_curl_lines_of_the_readme_take_a_picture_and_give_the_browser_back() -> anyhow::Result<()> {
+fn the_curl_commands_of_the_readme_take_a_screenshot_and_release_the_browser() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     until_one_is_free()?;
 
@@ -191,7 +195,7 @@ fn the_curl_lines_of_the_readme_take_a_picture_and_give_the_browser_back() -> an
 }
 
 #[test]
-fn the_playwright_lines_of_the_readme_take_a_picture_of_the_page() -> anyhow::Result<()> {
+fn the_playwright_lines_of_the_readme_take_a_screenshot() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     until_one_is_free()?;
 
@@ -202,48 +206,48 @@ fn the_playwright_lines_of_the_readme_take_a_picture_of_the_page() -> anyhow::Re
 }
 
 #[test]
-fn the_example_that_a_start_prints_takes_a_picture_and_the_start_tells_how_its_pools_fill() -> anyhow::Result<()> {
-    // Its own: what it says of its pools begins with its start.
+fn the_example_printed_at_start_works_and_the_start_shows_how_its_pools_fill() -> anyhow::Result<()> {
+    // A server of its own: the output about pools begins with its start.
     let mut server = Server::start(Options { default_pool: true, ..Options::default() })?;
 
     the_printed_example_takes_a_picture(&server)?;
 
     let lines = [0, 1, 2].map(|ready| format!("pool default: {ready} of 2 browsers ready"));
-    until_said(&server, &lines[2])?;
-    let said = filling(&server);
-    // Each once and in this order; two browsers may come up at once.
-    assert_eq!(said, lines.into_iter().filter(|line| said.contains(line)).collect::<Vec<_>>());
-    assert!(server.said()[0].starts_with("casement ready http://"), "{:?}", server.said());
+    until_printed(&server, &lines[2])?;
+    let output = filling(&server);
+    // Each once and in this order; two browsers may start at once.
+    assert_eq!(output, lines.into_iter().filter(|line| output.contains(line)).collect::<Vec<_>>());
+    assert!(server.output_lines()[0].starts_with("casement ready http://"), "{:?}", server.output_lines());
 
     let pool = |name: &str| server.post("/browser_pools", &json!({ "name": name, "size": 1, "headless": true }));
     pool("later")?.expect(201)?;
     server.until_available("later", 1)?;
-    assert_eq!(filling(&server), said, "a pool that was made after the start");
+    assert_eq!(filling(&server), output, "a pool that was made after the start");
 
     pool("last")?.expect(201)?;
     server.kill()?;
     server.restart()?;
-    until_said(&server, "pool last: 1 of 1 browsers ready")?;
-    let said = filling(&server);
-    assert!(said.iter().all(|line| line.starts_with("pool last: ")), "the others were full: {said:?}");
+    until_printed(&server, "pool last: 1 of 1 browsers ready")?;
+    let output = filling(&server);
+    assert!(output.iter().all(|line| line.starts_with("pool last: ")), "the others were full: {output:?}");
     Ok(())
 }
 
 #[test]
-fn the_example_that_a_start_without_the_default_pool_prints_takes_a_picture() -> anyhow::Result<()> {
+fn the_example_printed_without_a_default_pool_takes_a_screenshot() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
 
     the_printed_example_takes_a_picture(&server)?;
 
-    assert!(filling(&server).is_empty(), "there is no pool: {:?}", server.said());
+    assert!(filling(&server).is_empty(), "there is no pool: {:?}", server.output_lines());
     Ok(())
 }
 
-/// Copies it from what the server has said, as a person does.
+/// Copies the example from the output of the server.
 fn the_printed_example_takes_a_picture(server: &Server) -> anyhow::Result<()> {
-    let example = until("an example on standard output", A_START, || {
-        let said = server.said();
-        let lines: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("    ")).collect();
+    let example = until("an example on standard output", START_TIMEOUT, || {
+        let output = server.output_lines();
+        let lines: Vec<&str> = output.iter().filter_map(|line| line.strip_prefix("    ")).collect();
         lines.last()?.ends_with("screenshot.png").then(|| lines.join("\n") + "\n")
     })?;
 
@@ -253,31 +257,31 @@ fn the_printed_example_takes_a_picture(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the server has said of how its pools fill.
+/// Returns the output lines about the filling of pools.
 fn filling(server: &Server) -> Vec<String> {
-    server.said().into_iter().filter(|line| line.starts_with("pool ")).collect()
+    server.output_lines().into_iter().filter(|line| line.starts_with("pool ")).collect()
 }
 
-fn until_said(server: &Server, line: &str) -> anyhow::Result<()> {
-    until(line, A_START, || server.said().iter().any(|said| said == line).then_some(()))
-        .with_context(|| format!("it has said {:?}", server.said()))
+fn until_printed(server: &Server, line: &str) -> anyhow::Result<()> {
+    until(line, START_TIMEOUT, || server.output_lines().iter().any(|output| output == line).then_some(()))
+        .with_context(|| format!("it has said {:?}", server.output_lines()))
 }
 
-/// The lines of the README ask once for a browser, and say what 204 means.
+/// Waits for a free browser: the commands of the README request one only once, and explain 204.
 fn until_one_is_free() -> anyhow::Result<()> {
     let server = &Shared::get().server;
-    until("a browser of the default pool", A_START, || {
+    until("a browser of the default pool", START_TIMEOUT, || {
         let pool = server.get("/browser_pools/default").ok()?.json().ok()?;
         (pool["available_count"].as_u64()? > 0).then_some(())
     })
 }
 
-/// The block of the README that begins so, with this test's server, directory and page in place of the usual ones.
+/// Returns the block of the README that begins with a text, with the server, directory and page of this test.
 fn readme(beginning: &str) -> anyhow::Result<String> {
     block("README.md", beginning)
 }
 
-/// The same of any file.
+/// Returns such a block of any file.
 fn block(file: &str, beginning: &str) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(repository().join(file))?;
     let start = text.find(beginning).with_context(|| format!("{file} has no block {beginning:?}"))?;

@@ -1,18 +1,17 @@
-//! Extensions: with the public client, from a store, from strangers, and while the server dies.
+//! Extensions: with the public client, from the web store, hostile ones, and while the server dies.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::archives::python;
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 use serde_json::json;
 
-use super::support::http::{Answer, Request};
-use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
-
-const SOON: Duration = Duration::from_secs(180);
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -24,9 +23,9 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     )?;
 
     let invalid = |fields: &[&str]| {
-        let mut said = vec!["BadRequestError", "invalid_input"];
-        said.extend(fields);
-        json!(said)
+        let mut report = vec!["BadRequestError", "invalid_input"];
+        report.extend(fields);
+        json!(report)
     };
     let saw = json!({
         "taken": ["ConflictError", "name_conflict"],
@@ -53,11 +52,11 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
         "store": [invalid(&["url blocked"]), invalid(&["url invalid_format"])],
         "os": invalid(&["os not_allowed"]),
     });
-    let said = run.json()?;
+    let report = run.json()?;
     for (what, wanted) in saw.as_object().into_iter().flatten() {
-        assert_eq!(&said[what], wanted, "{what}");
+        assert_eq!(&report[what], wanted, "{what}");
     }
-    assert_eq!(said.as_object().map(serde_json::Map::len), saw.as_object().map(serde_json::Map::len));
+    assert_eq!(report.as_object().map(serde_json::Map::len), saw.as_object().map(serde_json::Map::len));
     Ok(())
 }
 
@@ -71,25 +70,9 @@ fn every_call_of_the_python_client_for_extensions_works_with_a_display() -> anyh
     every_call_works(false)
 }
 
-/// Bytes that a line of Python writes to `out`.
-fn python(line: &str) -> anyhow::Result<Vec<u8>> {
-    let script = format!(
-        "import sys, io, zipfile, struct, stat, json\nout = io.BytesIO()\n{line}\nsys.stdout.buffer.write(out.getvalue())"
-    );
-    let done = Command::new("python3").args(["-W", "ignore", "-c", &script]).output()?;
-    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    Ok(done.stdout)
-}
-
-/// An archive of these names and texts.
-pub(super) fn zip(files: &[(&str, &str)]) -> anyhow::Result<Vec<u8>> {
-    let files = serde_json::to_string(files)?;
-    python(&format!("with zipfile.ZipFile(out, 'w') as z:\n  [z.writestr(n, t) for n, t in json.loads({files:?})]"))
-}
-
 const MANIFEST: &str = r#"'{"manifest_version":3,"name":"x","version":"1"}'"#;
 
-/// A form as the public client sends it: the texts first.
+/// Returns a form in the format of the public client: the texts first.
 pub(super) fn form(path: &str, texts: &[(&str, &str)], files: &[(&str, &[u8])]) -> Request {
     let mut body = Vec::new();
     for (name, text) in texts {
@@ -115,7 +98,7 @@ pub(super) fn send(server: &Server, request: Request) -> anyhow::Result<Answer> 
 }
 
 #[test]
-fn hostile_archives_are_refused_before_anything_of_them_is_kept() -> anyhow::Result<()> {
+fn hostile_archives_are_refused_before_anything_is_stored() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let session = server.headless()?;
     let zip = |lines: &str| {
@@ -180,12 +163,12 @@ fn hostile_archives_are_refused_before_anything_of_them_is_kept() -> anyhow::Res
         ensure!(refused.status == 400, "{texts:?}: {}", refused.text());
     }
     assert_eq!(server.get("/extensions?name=hostile")?.json()?, json!([]));
-    let kept = std::fs::read_dir(server.data_dir().join("blobs")).into_iter().flatten().flatten();
+    let stored = std::fs::read_dir(server.data_dir().join("blobs")).into_iter().flatten().flatten();
     let folders = ["artifacts", "deployments", "extensions", "profiles", "replays"];
-    let kept: Vec<_> =
-        kept.map(|entry| entry.file_name()).filter(|name| !folders.iter().any(|folder| name == folder)).collect();
-    ensure!(kept.is_empty(), "only the folders of what is kept are there: {kept:?}");
-    // The session did not notice.
+    let stored: Vec<_> =
+        stored.map(|entry| entry.file_name()).filter(|name| !folders.iter().any(|folder| name == folder)).collect();
+    ensure!(stored.is_empty(), "only the folders of what is kept are there: {stored:?}");
+    // The session is unaffected.
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     assert_eq!(cdp.evaluate(&page, "6 * 7")?, 42);
@@ -193,7 +176,7 @@ fn hostile_archives_are_refused_before_anything_of_them_is_kept() -> anyhow::Res
     Ok(())
 }
 
-/// A store that leads on, as the real one does, and then gives out one packed extension.
+/// A web store that redirects, like the real one, and then serves one packed extension.
 fn store(packed: Vec<u8>) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -228,7 +211,7 @@ fn serve(mut stream: &TcpStream, packed: &[u8]) -> std::io::Result<()> {
 }
 
 #[test]
-fn an_extension_comes_from_the_store_as_a_zip_and_only_by_ways_that_are_allowed() -> anyhow::Result<()> {
+fn a_store_extension_is_a_zip_and_comes_only_from_allowed_destinations() -> anyhow::Result<()> {
     let archive = python(&format!("with zipfile.ZipFile(out, 'w') as z:\n  z.writestr('manifest.json', {MANIFEST})"))?;
     let mut packed = b"Cr24\x03\0\0\0\x05\0\0\0proof".to_vec();
     packed.extend_from_slice(&archive);
@@ -256,7 +239,7 @@ fn an_extension_comes_from_the_store_as_a_zip_and_only_by_ways_that_are_allowed(
         ensure!(!refused.text().contains("169.254"), "{}", refused.text());
     }
     drop(server);
-    // The server goes through the same wall as its sessions.
+    // The server's own requests obey the same egress rules as its sessions.
     let walled = Server::start(Options { flags, ..Options::default() })?;
     let refused = ask(&walled, "abcdefghijklmnopabcdefghijklmnop")?.expect(502)?;
     assert_eq!(refused.json()?["code"], "upstream_error");
@@ -271,21 +254,21 @@ fn marking(word: &str) -> anyhow::Result<Vec<u8>> {
     ))
 }
 
-/// Waits until the session shows a fresh page: its browser may just go, and come again.
+/// Waits until the session opens a new page: its browser may just restart.
 fn until_shown(session: &Session, url: &str) -> anyhow::Result<()> {
-    until("the session shows a page", SOON, || look(session, url).ok()).map(drop)
+    until("the session shows a page", TEST_TIMEOUT, || look(session, url).ok()).map(drop)
 }
 
-/// Waits until a fresh page of the session bears the mark: an extension's script may come a moment after the page is whole.
+/// Waits until a new page of the session has the mark: the script of an extension may run a moment after the page is complete.
 fn until_marked(session: &Session, url: &str, word: &str) -> anyhow::Result<()> {
-    let (mut cdp, page) = until("the session shows a page", SOON, || look(session, url).ok())?;
-    until("the page bears the mark", SOON, || {
+    let (mut cdp, page) = until("the session shows a page", TEST_TIMEOUT, || look(session, url).ok())?;
+    until("the page bears the mark", TEST_TIMEOUT, || {
         let mark = format!("document.documentElement.getAttribute('data-{word}')");
         (cdp.evaluate(&page, &mark).ok()? == "seen").then_some(())
     })
 }
 
-/// A fresh page of the session that is whole.
+/// Opens a new page of the session and waits until it is complete.
 fn look(session: &Session, url: &str) -> anyhow::Result<(Cdp, String)> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let target = cdp.call("Target.createTarget", &json!({ "url": url }))?;
@@ -300,7 +283,7 @@ fn look(session: &Session, url: &str) -> anyhow::Result<(Cdp, String)> {
 }
 
 #[test]
-fn a_session_outlives_a_server_that_is_killed_while_its_browser_is_started_anew() -> anyhow::Result<()> {
+fn a_session_outlives_a_server_that_is_killed_during_its_browser_restart() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options::reaching(&pages))?;
     let archive = marking("late")?;
@@ -316,7 +299,7 @@ fn a_session_outlives_a_server_that_is_killed_while_its_browser_is_started_anew(
         let answered = loading.join().map_err(|_| anyhow::anyhow!("the caller died"))?;
         println!("killed after {wait} ms: {answered:?}");
         server.restart()?;
-        // Whether it was loaded depends on the moment. That the browser is there, whole, does not.
+        // Whether the extension was loaded depends on the moment of the kill. The browser works in any case.
         until_shown(&session, &pages.url("/form"))?;
         assert_eq!(
             server.get(&format!("/browsers/{}", session.id()))?.expect(200)?.json()?["session_id"],
@@ -337,26 +320,27 @@ fn a_session_outlives_a_server_that_is_killed_while_its_browser_is_started_anew(
 }
 
 #[test]
-fn a_pool_whose_extension_chromium_does_not_take_waits_and_says_why() -> anyhow::Result<()> {
+fn a_pool_with_an_extension_that_chromium_rejects_backs_off_and_reports_why() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let archive = python(
         "with zipfile.ZipFile(out, 'w') as z:\n  \
          z.writestr('manifest.json', '{\"manifest_version\":3,\"name\":\"x\",\"version\":\"one\"}')",
     )?;
-    let kept = send(server, form("/extensions", &[("name", "broken")], &[("file", &archive)]))?.expect(201)?.json()?;
-    let create = json!({ "headless": true, "extensions": [{ "id": kept["id"] }] });
+    let stored =
+        send(server, form("/extensions", &[("name", "broken")], &[("file", &archive)]))?.expect(201)?.json()?;
+    let create = json!({ "headless": true, "extensions": [{ "id": stored["id"] }] });
     let refused = server.post("/browsers", &create)?.expect(400)?;
     ensure!(refused.text().contains("extensions: Chromium does not take"), "{}", refused.text());
     let pool = json!({ "name": "broken", "size": 1, "headless": true, "extensions": [{ "name": "broken" }] });
     server.post("/browser_pools", &pool)?.expect(201)?;
-    until("the log says why", SOON, || {
+    until("the log says why", TEST_TIMEOUT, || {
         server
             .log()
             .lines()
             .any(|line| line.contains("a pool cannot fill") && line.contains("does not take"))
             .then_some(())
     })?;
-    until("the metrics count it", SOON, || {
+    until("the metrics count it", TEST_TIMEOUT, || {
         let metrics = server.get("/metrics").ok()?.text();
         metrics
             .lines()
@@ -369,7 +353,7 @@ fn a_pool_whose_extension_chromium_does_not_take_waits_and_says_why() -> anyhow:
 }
 
 #[test]
-fn a_viewport_larger_than_the_display_can_become_restarts_the_browser_and_says_so() -> anyhow::Result<()> {
+fn a_viewport_larger_than_the_display_restarts_the_browser_and_reports_it() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.create(&json!({ "timeout_seconds": 300 }))?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
@@ -381,12 +365,12 @@ fn a_viewport_larger_than_the_display_can_become_restarts_the_browser_and_says_s
     assert_eq!(changed["viewport"]["width"], 4000);
     assert_eq!(cdp.until_closed()?, Some((4004, "browser_restarted".to_owned())));
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
-    until("what was open is there again", SOON, || {
+    until("what was open is there again", TEST_TIMEOUT, || {
         let targets = cdp.call("Target.getTargets", &json!({})).ok()?;
         targets.to_string().contains(&pages.url("/green")).then_some(())
     })?;
     let picture = server.post(&format!("{path}/computer/screenshot"), &json!({}))?.expect(200)?;
-    assert_eq!(super::support::png_size(&picture.body), Some((4000, 2600)));
+    assert_eq!(casement_test_support::png_size(&picture.body), Some((4000, 2600)));
     let far = json!({ "viewport": { "width": 16384, "height": 16384 } });
     let refused = server.send("PATCH", &path, Some(&far))?.expect(400)?.json()?;
     assert_eq!(refused["details"][0]["code"], "out_of_range");

@@ -1,4 +1,4 @@
-//! Callers that send too much, or never read what they asked for.
+//! Clients that send too much, or never read their responses.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -6,15 +6,16 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Cdp, Options, Server, Shared, until};
+use casement_test_support::websocket::frame;
 use serde_json::json;
 
 use super::host::{metric, server_process};
 use super::hostile::direct;
-use super::support::http::{Answer, Request};
-use super::support::{Cdp, Options, Server, Shared, until};
 
 #[test]
-fn a_megabyte_of_headers_is_refused_and_costs_nobody_else() -> anyhow::Result<()> {
+fn a_megabyte_of_headers_is_refused_and_affects_no_other_client() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let one = Request::new("GET", "/browsers").bearer(server.key()).header("X-Much", &"a".repeat(1 << 20));
     let mut many = Request::new("GET", "/browsers").bearer(server.key());
@@ -23,7 +24,7 @@ fn a_megabyte_of_headers_is_refused_and_costs_nobody_else() -> anyhow::Result<()
     }
     for request in [one, many] {
         let mut answer = Vec::new();
-        // It may be cut off while it still sends.
+        // The server may close the connection while the test still sends.
         if let Ok(mut stream) = request.start(server.address()) {
             drop(stream.read_to_end(&mut answer));
         }
@@ -34,18 +35,12 @@ fn a_megabyte_of_headers_is_refused_and_costs_nobody_else() -> anyhow::Result<()
     Ok(())
 }
 
-/// A masked text frame of a client.
-fn frame(text: &str) -> Vec<u8> {
-    let length = u16::try_from(text.len()).unwrap();
-    // The mask of zeros leaves the text as it is.
-    let mut bytes = vec![0x81, 0x80 | 126];
-    bytes.extend(length.to_be_bytes());
-    bytes.extend([0; 4]);
-    bytes.extend(text.as_bytes());
-    bytes
+/// Returns a masked text frame of a client.
+fn text_frame(text: &str) -> Vec<u8> {
+    frame(true, 1, text.as_bytes(), Some([0; 4]))
 }
 
-/// The memory of the server's process alone, in MiB.
+/// Returns the memory of the server process, in MiB.
 fn resident(server: &Server) -> anyhow::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", server_process(server)?.pid))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -53,26 +48,26 @@ fn resident(server: &Server) -> anyhow::Result<u64> {
 }
 
 #[test]
-fn a_client_that_stops_reading_is_cut_off_and_costs_no_memory() -> anyhow::Result<()> {
+fn a_client_that_stops_reading_is_disconnected_and_costs_no_memory() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = server.headless()?;
     let before = resident(&server)?;
     let open = r#"casement_relays_open{channel="cdp"}"#;
-    let mut deaf = direct(session.id(), session.token()).remove(0).start(server.address())?;
-    read_head(&mut deaf)?;
+    let mut stalled = direct(session.id(), session.token()).remove(0).start(server.address())?;
+    read_head(&mut stalled)?;
     let large = json!({ "expression": "'x'.repeat(30000000)", "returnByValue": true });
     let target = Cdp::connect(session.text("cdp_ws_url"))?.call("Target.getTargets", &json!({}))?;
     let target = target["targetInfos"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "page")).cloned();
     let target = target.context("no page")?["targetId"].clone();
     let attach =
         json!({ "id": 1, "method": "Target.attachToTarget", "params": { "targetId": target, "flatten": true } });
-    deaf.write_all(&frame(&attach.to_string()))?;
-    let attached = read_until(&mut deaf, "\"sessionId\":\"")?;
+    stalled.write_all(&text_frame(&attach.to_string()))?;
+    let attached = read_until(&mut stalled, "\"sessionId\":\"")?;
     let (_, rest) = attached.split_once("\"sessionId\":\"").context("no session")?;
     let page = rest.split('"').next().context("no session")?;
     for id in 2..8 {
         let ask = json!({ "id": id, "sessionId": page, "method": "Runtime.evaluate", "params": large });
-        deaf.write_all(&frame(&ask.to_string()))?;
+        stalled.write_all(&text_frame(&ask.to_string()))?;
     }
 
     let mut most = 0;
@@ -81,7 +76,7 @@ fn a_client_that_stops_reading_is_cut_off_and_costs_no_memory() -> anyhow::Resul
         let mut other = Cdp::connect(session.text("cdp_ws_url")).ok()?;
         assert!(other.call("Browser.getVersion", &json!({})).is_ok(), "others are served");
         drop(other);
-        // That one is counted until the server has noticed that it is gone.
+        // The session is in use until the server notices the disconnect.
         let alone = || (metric(&server, open).ok()?? == 0.0).then_some(());
         until("nobody is connected", Duration::from_secs(2), alone).ok()
     })?;

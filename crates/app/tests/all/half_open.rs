@@ -1,15 +1,15 @@
-//! Clients that are gone without a word.
+//! Clients that vanish without closing their connections.
 
 use std::time::{Duration, Instant};
 
+use casement_test_support::program::{Cdp, Options, Server, until};
 use serde_json::json;
 
 use super::host::metric;
 use super::internet::{OURS, within};
-use super::support::{Cdp, Options, Server, until};
 
 #[test]
-fn i7_a_client_whose_cable_is_pulled_is_let_go_and_its_session_goes_on() -> anyhow::Result<()> {
+fn a_half_open_connection_is_closed_and_its_session_continues() -> anyhow::Result<()> {
     within(|internet| {
         let server = Server::start(Options { listen: Some(OURS.into()), ..Options::default() })?;
         let session = server.headless()?;

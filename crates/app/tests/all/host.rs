@@ -1,24 +1,25 @@
-//! What the tests of failures look at and break on the host: the private database, and the processes of one session.
+//! The host's view of a server for the tests of failures: its private database, and the processes of sessions.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
+use casement_test_support::program::{Cdp, Process, Server, Session, processes_of, remains_of, until};
 use serde_json::json;
 use ulid::Ulid;
 
-use super::support::{Cdp, Process, Server, Session, processes_of, until};
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a process holds of its own, in MiB.
+/// Returns the anonymous memory of a process, in MiB.
 pub(super) fn resident(pid: i32) -> anyhow::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
 }
 
-/// Asks the server's private database. Rows are lines, columns are parted by `|`.
+/// Queries the server's private database. Rows are lines, columns are separated by `|`.
 pub(super) fn sql(server: &Server, statement: &str) -> anyhow::Result<String> {
     let socket_dir = server.database_socket()?;
     let words = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "casement", "-d", "casement", "-h", &socket_dir];
@@ -27,7 +28,7 @@ pub(super) fn sql(server: &Server, statement: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// All that the server's private database holds, as text.
+/// Returns a dump of the server's private database.
 pub(super) fn dump(server: &Server) -> anyhow::Result<String> {
     let socket_dir = server.database_socket()?;
     let words = ["-U", "casement", "-d", "casement", "-h", &socket_dir];
@@ -36,7 +37,7 @@ pub(super) fn dump(server: &Server) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// A number from the private database.
+/// Returns a number from the private database.
 pub(super) fn count(server: &Server, statement: &str) -> anyhow::Result<u64> {
     Ok(sql(server, statement)?.parse()?)
 }
@@ -45,20 +46,20 @@ fn ulid(id: &str) -> anyhow::Result<Ulid> {
     Ulid::from_string(id).map_err(|error| anyhow!("{id}: {error}"))
 }
 
-/// An identifier as the database writes it.
+/// Converts an identifier to the form of the database.
 pub(super) fn uuid(id: &str) -> anyhow::Result<String> {
     let digits = format!("{:032x}", ulid(id)?.0);
     let (a, b, c, d, e) = (&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]);
     Ok(format!("{a}-{b}-{c}-{d}-{e}"))
 }
 
-/// An identifier of the database as everybody else writes it.
+/// Converts an identifier of the database to the form of the API.
 pub(super) fn id_of(uuid: &str) -> anyhow::Result<String> {
     let number = u128::from_str_radix(&uuid.replace('-', ""), 16)?;
     Ok(Ulid(number).to_string().to_ascii_lowercase())
 }
 
-/// The ids of the sandboxes that have a directory, in order.
+/// Returns the ids of the sandboxes with a directory, in order.
 pub(super) fn sandboxes(server: &Server) -> anyhow::Result<Vec<String>> {
     let entries = fs::read_dir(server.data_dir().join("sandboxes"))?;
     let mut found: Vec<String> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect();
@@ -67,34 +68,34 @@ pub(super) fn sandboxes(server: &Server) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The directory of a sandbox.
+/// Returns the directory of a sandbox.
 pub(super) fn sandbox(server: &Server, browser: &str) -> PathBuf {
     server.data_dir().join("sandboxes").join(browser)
 }
 
-/// The browser that a session runs on.
+/// Returns the browser of a session.
 pub(super) fn browser_of(server: &Server, session: &Session) -> anyhow::Result<String> {
     id_of(&sql(server, &format!("select browser_id from sessions where id = '{}'", uuid(session.id())?))?)
 }
 
-/// The browsers of a pool that nobody uses.
+/// Returns the idle browsers of a pool.
 pub(super) fn idle_browsers(server: &Server, pool: &str) -> anyhow::Result<Vec<String>> {
     let pool = format!("select id from browser_pools where name = '{pool}' and deleted_at is null");
     let idle = format!("select id from browsers where state = 'idle' and pool_id = ({pool}) order by created_at");
     sql(server, &idle)?.lines().map(id_of).collect()
 }
 
-/// How a session ended; empty while it has not.
+/// Returns the end reason of a session; empty while it runs.
 pub(super) fn end_reason(server: &Server, session: &str) -> anyhow::Result<String> {
     sql(server, &format!("select coalesce(end_reason, '') from sessions where id = '{}'", uuid(session)?))
 }
 
-/// All processes of a sandbox.
+/// Returns all processes of a sandbox.
 pub(super) fn all_of(server: &Server, browser: &str) -> Vec<Process> {
     with_descendants(processes_of(&sandbox(server, browser)))
 }
 
-/// Chromium's own processes in a sandbox: the browser first, then the others.
+/// Returns the Chromium processes of a sandbox: the main process first.
 pub(super) fn chromium(server: &Server, browser: &str) -> anyhow::Result<Vec<Process>> {
     let mut all = all_of(server, browser);
     // Chromium writes the arguments of its later processes as one word.
@@ -106,7 +107,7 @@ pub(super) fn chromium(server: &Server, browser: &str) -> anyhow::Result<Vec<Pro
     Ok(all)
 }
 
-/// A renderer sees no mounts any more, by which it could be told whose it is; its parent does.
+/// Adds descendants: a renderer has no mounts that show its sandbox, but its parent has.
 fn with_descendants(mut known: Vec<Process>) -> Vec<Process> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut others: Vec<(i32, i32)> = numbers
@@ -127,19 +128,19 @@ fn with_descendants(mut known: Vec<Process>) -> Vec<Process> {
     }
 }
 
-/// `renderer`, `gpu-process` and the like; nothing for the browser itself.
+/// Returns the type of a Chromium process, such as `renderer`, or `None` for the main process.
 pub(super) fn kind(process: &Process) -> Option<&str> {
     process.argv.iter().find_map(|word| word.split(' ').find_map(|word| word.strip_prefix("--type=")))
 }
 
-/// The value of one line of `/metrics` that begins so.
+/// Returns the value of the first line of `/metrics` with this beginning.
 pub(super) fn metric(server: &Server, beginning: &str) -> anyhow::Result<Option<f64>> {
     let text = server.get("/metrics")?.expect(200)?.text();
     let line = text.lines().find(|line| line.starts_with(beginning));
     Ok(line.and_then(|line| line.rsplit(' ').next()?.parse().ok()))
 }
 
-/// The server's own process.
+/// Returns the server process.
 pub(super) fn server_process(server: &Server) -> anyhow::Result<Process> {
     let serving = |process: &Process| process.argv.get(1).is_some_and(|word| word == "serve");
     server.processes().into_iter().find(serving).context("the server does not run")
@@ -155,16 +156,56 @@ pub(super) fn page_at(client: &mut Cdp, url: &str) -> anyhow::Result<String> {
     Ok(attached["sessionId"].as_str().context("no session")?.to_owned())
 }
 
-/// Waits until the server, which was told to end by other means than the harness's, has done so with success.
+/// Waits until a server that was not ended by the harness has exited with success.
 pub(super) fn until_ended_well(server: &mut Server, process: &Process) -> anyhow::Result<()> {
     let stat = format!("/proc/{}/stat", process.pid);
     let code = until("the server ends", Duration::from_secs(300), || {
         let text = fs::read_to_string(&stat).ok()?;
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        // Dead, and not yet waited for; its last field is what it would be told then.
+        // A zombie; its last field is the exit status.
         (*fields.first()? == "Z").then(|| fields.last().copied().unwrap_or_default().to_owned())
     })?;
     ensure!(code == "0", "the server ended with the status {code}");
-    // Only takes note: a process that has ended cannot be killed.
+    // Only reaps it: a process that has ended cannot be killed.
     server.kill()
+}
+
+pub(super) fn create_pool(server: &Server, name: &str, size: u32) -> anyhow::Result<()> {
+    let body = json!({ "name": name, "size": size, "headless": true });
+    server.post("/browser_pools", &body)?.expect(201).map(drop)
+}
+
+/// Deletes a pool with its browsers.
+pub(super) fn delete_pool(server: &Server, pool: &str) -> anyhow::Result<()> {
+    server.send("DELETE", &format!("/browser_pools/{pool}"), Some(&json!({ "force": true })))?.expect(204).map(drop)
+}
+
+/// Waits until a count of the database is as expected.
+pub(super) fn until_count(server: &Server, statement: &str, wanted: impl Fn(u64) -> bool) -> anyhow::Result<()> {
+    until(statement, TEST_TIMEOUT, || count(server, statement).ok().filter(|found| wanted(*found)).map(drop))
+}
+
+pub(super) fn control_groups_named(browser: &str) -> Vec<String> {
+    let controllers = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+    let ours = controllers.map(|entry| entry.path().join("casement")).chain(["/sys/fs/cgroup/casement".into()]);
+    let groups = ours.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+    groups.map(|entry| entry.path().display().to_string()).filter(|path| path.contains(browser)).collect()
+}
+
+/// Returns the user claims of sandboxes at or below a directory.
+pub(super) fn claims_below(dir: &Path) -> Vec<String> {
+    let claims = fs::read_dir("/run/casement/uids").into_iter().flatten().flatten();
+    let is_below =
+        |claim: &fs::DirEntry| fs::read_to_string(claim.path()).is_ok_and(|of| Path::new(&of).starts_with(dir));
+    claims.filter(is_below).map(|claim| format!("the claim {claim:?}")).collect()
+}
+
+/// Returns what is left of a sandbox on this machine, a line each.
+pub(super) fn remains_of_sandbox(server: &Server, id: &str) -> Vec<String> {
+    let dir = sandbox(server, id);
+    let mut left = remains_of(&dir);
+    left.extend(dir.exists().then(|| format!("{}", dir.display())));
+    left.extend(control_groups_named(id));
+    left.extend(claims_below(&dir));
+    left
 }

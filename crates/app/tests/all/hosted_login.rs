@@ -1,25 +1,25 @@
-//! A person at the page of a login, in a browser of the person's own: with a keyboard, with a screen reader, and on a phone; and how the page
-//! ends.
+//! A person at the hosted login page, in a browser of their own: with a keyboard, with a screen reader, and on a phone; and the end of
+//! the page.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::program::{Clients, Shared, until};
 use serde_json::json;
 
 use super::host::sql;
 use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site, uuid};
 use super::login_ways::LOCKED;
-use super::support::{Clients, Shared, until};
 
-/// Kept to be looked at, in the folder that cargo gives tests for such things.
+/// Stores a screenshot for people in the temporary folder that cargo provides for tests.
 const PICTURES: [&str; 6] =
     ["asked.png", "refused.png", "browser.png", "done.png", "phone-choice.png", "phone-code.png"];
 
-/// Where a code may be sent.
+/// A page to choose where a code is sent.
 const CHOOSE: &str = "<!doctype html><html lang=en><title>Two-step verification - Shop</title><h1>Where should we send the code?</h1>\
     <button onclick=\"location='code'\">Text a code to *** 42</button><button onclick=\"location='code'\">Email a code to a***@shop.test</button>";
 
-/// Takes the code.
+/// A page for the code.
 const CODE: &str = "<!doctype html><html lang=en><title>Two-step verification - Shop</title><h1>Enter the code</h1>\
     <p>We texted a code to the number ending in 42.</p><form id=f><label>Code <input name=code inputmode=numeric autocomplete=one-time-code></label>\
     <button>Verify</button></form><script>f.onsubmit = () => { if (f.code.value === '731946') { document.cookie = 'in=phone; max-age=9999; path=/';\
@@ -83,13 +83,13 @@ fn a_person_logs_in_at_the_hosted_page_with_a_keyboard_and_on_a_phone() -> anyho
     Ok(())
 }
 
-/// What a screen reader finds where the form is, and how far one gets with the Tab key.
+/// The accessibility tree of the form, and the elements that the Tab key reaches.
 const FORM: &str = "- status: The site asks for the following. What you type goes to its page.\n- text: User name\n- textbox \"User name\"\n\
     - text: Password\n- textbox \"Password\"\n- button \"Show Password\": Show\n- button \"Continue\"\n";
 const REST: &str = "- region \"The browser of the login\":\n  - button \"Show the browser\"\n- paragraph: This page expires in some minutes.";
 
 #[test]
-fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_everything() -> anyhow::Result<()> {
+fn the_hosted_page_shows_its_end_and_announces_every_change_to_screen_readers() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let sites = ["expiring", "locked", "deleted", "steps"].map(|name| Site::new(pages, &format!("shop-hosted-{name}")));
     let [expiring, locked, deleted, steps] = &sites;
@@ -101,7 +101,7 @@ fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_ever
 
     let run = std::thread::scope(|scope| {
         let expires = scope.spawn(|| {
-            // As long as the script may take to start its browser and to come there.
+            // As long as the script may take to start its browser and open the page.
             until("open and asking", Duration::from_secs(600), || {
                 (expiring.get().ok()?["health_check_interval"] == 301).then_some(())
             })?;
@@ -121,7 +121,7 @@ fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_ever
     }
 
     let title = "- heading \"Sign in to localhost\" [level=1]\n";
-    let asked = format!("{title}{FORM}{REST}");
+    let question = format!("{title}{FORM}{REST}");
     let over = |title: &str, words: &str| json!([title, format!("- heading \"{title}\" [level=1]\n- status: {words}")]);
     let refused = "- alert: Wrong user name or password.\n";
     let form = FORM.replace("textbox \"User name\"", "textbox \"User name\": ann");
@@ -133,7 +133,7 @@ fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_ever
     assert_eq!(
         run.json()?,
         json!({
-            "asked": asked,
+            "asked": question,
             "way": ["User name", "Password", "Show Password", "Continue", "Show the browser"],
             "expired": over("This login has expired", "It took too long. Ask for a new link."),
             "late": [410, "This link was used"],
@@ -142,7 +142,7 @@ fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_ever
                 "\"The site said: Your account has been locked. Call us. Ask for a new link to try again.\"",
             ),
             "deleted": over("This login is over", "It was canceled, or begun anew."),
-            "narrow": asked,
+            "narrow": question,
             "refused": ["Password", format!("{title}{status}{refused}{fields}{REST}")],
             "choices": [["Text a code to *** 42", "Email a code to a***@shop.test"], format!("{title}{choices}{REST}")],
             "code": ["Code", format!("{title}{code}{REST}")],
@@ -158,7 +158,7 @@ fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_ever
     Ok(())
 }
 
-/// Then a factor is chosen, and its code asked for.
+/// Then a factor is chosen, and its code requested.
 fn put_steps(site: &Site<'_>) {
     site.put("login", &phone_login());
     site.put("choose", CHOOSE);

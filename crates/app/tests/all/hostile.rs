@@ -1,6 +1,6 @@
-//! What callers and passers-by try who mean no good.
+//! Callers without a valid key, with a key or token of another, and pages of other sites.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Cdp, Options, Server, Session, Shared, until};
+use serde_json::json;
 
 use super::host::{browser_of, chromium, count, sql, uuid};
-use super::support::http::{Answer, Request};
-use super::support::{Cdp, Options, Server, Session, Shared, until};
 
-/// Every operation of the API's own description that needs a key: method and path with its names in braces.
+/// Returns every operation of the API description that needs a key: the method, and the path with names in braces.
 pub(super) fn operations(server: &Server) -> anyhow::Result<Vec<(String, String)>> {
     let document = Request::new("GET", "/openapi.json").send(server.address())?.expect(200)?.json()?;
     let mut found = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn operations(server: &Server) -> anyhow::Result<Vec<(String, String)
     Ok(found)
 }
 
-/// The path with an identifier in place of its name.
+/// Returns the path with an identifier in place of a name in braces.
 pub(super) fn filled(path: &str, id: &str) -> String {
     match (path.find('{'), path.find('}')) {
         (Some(from), Some(to)) => format!("{}{id}{}", &path[..from], &path[to + 1..]),
@@ -38,7 +38,7 @@ pub(super) fn filled(path: &str, id: &str) -> String {
     }
 }
 
-/// A new key of this server, for one project or for all.
+/// Creates a key of this server, for one project or for all.
 fn key(server: &Server, flags: &[&str]) -> anyhow::Result<String> {
     let output = server.command(&[&["keys", "create", "--name", "a test's"], flags].concat()).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -46,7 +46,7 @@ fn key(server: &Server, flags: &[&str]) -> anyhow::Result<String> {
 }
 
 #[test]
-fn a1_no_route_of_the_description_is_open_without_a_good_key() -> anyhow::Result<()> {
+fn every_operation_refuses_a_request_without_a_valid_key() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let revoked = key(server, &[])?;
     let id = revoked.split('_').nth(1).context("no id")?;
@@ -89,17 +89,17 @@ fn a1_no_route_of_the_description_is_open_without_a_good_key() -> anyhow::Result
     Ok(())
 }
 
-/// An answer without what differs between any two: the identifier that was asked for, the request's own, the time.
-pub(super) fn comparable(answer: &Answer, asked: &str) -> (u16, String, Vec<(String, String)>) {
+/// Returns a response without its varying parts: the requested identifier, the request id, the time.
+pub(super) fn comparable(answer: &Answer, id: &str) -> (u16, String, Vec<(String, String)>) {
     let mut headers = answer.headers.clone();
     headers.retain(|(name, _)| name != "x-request-id" && name != "date");
     headers.sort_unstable();
-    (answer.status, answer.text().replace(asked, "…"), headers)
+    (answer.status, answer.text().replace(id, "…"), headers)
 }
 
 #[test]
-fn a3_another_projects_key_finds_nothing_and_cannot_tell_what_is_there() -> anyhow::Result<()> {
-    // Its own: it counts all pools that there are.
+fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result<()> {
+    // A server of its own: the test counts all pools.
     let server = &Server::start(Options { default_pool: true, ..Options::default() })?;
     let organization = sql(server, "select id from organizations")?;
     sql(
@@ -116,9 +116,9 @@ fn a3_another_projects_key_finds_nothing_and_cannot_tell_what_is_there() -> anyh
     let rows = || sql(server, "select count(*), min(size), max(size) from browser_pools where deleted_at is null");
     let before = (rows()?, server.get(&format!("/browsers/{}", session.id()))?.json()?["name"].clone());
 
-    // The routes with a last day answer by the clock, and what they say holds the id: they are tried with a clock of their own.
-    let lasting = |path: &str| path.contains('{') && !path.starts_with("/projects/");
-    for (method, path) in operations(server)?.into_iter().filter(|(_, path)| lasting(path)) {
+    // Routes with an end date answer by the clock, and their responses contain the id: tests with a set clock cover them.
+    let is_compared = |path: &str| path.contains('{') && !path.starts_with("/projects/");
+    for (method, path) in operations(server)?.into_iter().filter(|(_, path)| is_compared(path)) {
         let (there, not_there) = match path.starts_with("/browsers") {
             true => (vec![session.id(), "the-name"], vec!["01k9zk0000000000000000000a", "no-name!"]),
             false => (vec![pool, "default"], vec!["01k9zk0000000000000000000a", "unknown"]),
@@ -132,7 +132,7 @@ fn a3_another_projects_key_finds_nothing_and_cannot_tell_what_is_there() -> anyh
                 Request::new(&method, &filled(&path, id)).bearer(&stranger).json(&body).send(server.address())
             };
             let (found, unknown) = (ask(there)?, ask(not_there)?);
-            // What is the organization's is none of a project's business at all.
+            // A project's key has no access to resources of the organization.
             let refusal = if path.starts_with("/org/") { 403 } else { 404 };
             assert_eq!(found.status, refusal, "{method} {path} {there}: {}", found.text());
             assert_eq!(comparable(&found, there), comparable(&unknown, not_there), "{method} {path} {there}");
@@ -156,7 +156,7 @@ fn a3_another_projects_key_finds_nothing_and_cannot_tell_what_is_there() -> anyh
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
-/// The routes into a session that a token opens, with how each is asked.
+/// Returns a request for each route that a session token opens.
 pub(super) fn direct(id: &str, token: &str) -> Vec<Request> {
     let socket = |path: String| {
         Request::new("GET", &path)
@@ -176,7 +176,7 @@ pub(super) fn direct(id: &str, token: &str) -> Vec<Request> {
     ]
 }
 
-/// What the description lists of what can be done inside a session, under the address that a token opens.
+/// Returns a request for each operation inside a session, at the address that a token opens.
 fn inside(server: &Server, id: &str, token: &str) -> anyhow::Result<Vec<Request>> {
     let mut found = vec![Request::new("GET", &format!("/vm/{id}/curl/raw?jwt={token}&url=http://127.0.0.1/"))];
     for (method, path) in operations(server)? {
@@ -190,7 +190,7 @@ fn inside(server: &Server, id: &str, token: &str) -> anyhow::Result<Vec<Request>
     Ok(found)
 }
 
-/// The answer to a request that asks for an upgrade: the connection stays open behind a refusal.
+/// Returns the response to an upgrade request: the connection stays open after a refusal.
 fn answer(request: &Request, server: &Server) -> anyhow::Result<Answer> {
     let mut stream = request.start(server.address())?;
     let mut bytes = Vec::new();
@@ -198,7 +198,7 @@ fn answer(request: &Request, server: &Server) -> anyhow::Result<Answer> {
     loop {
         let read = stream.read(&mut chunk)?;
         bytes.extend_from_slice(&chunk[..read]);
-        // Until its announced length is there it is none.
+        // The response is complete only with its announced length.
         if let Ok(answer) = Answer::read(&bytes, false) {
             return Ok(answer);
         }
@@ -207,7 +207,7 @@ fn answer(request: &Request, server: &Server) -> anyhow::Result<Answer> {
 }
 
 #[test]
-fn a4_a_token_opens_its_own_session_only_and_nothing_after_its_end() -> anyhow::Result<()> {
+fn a_token_opens_only_its_own_session_and_nothing_after_its_end() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let (one, other) = (server.headless()?, server.headless()?);
     let token = one.token();
@@ -233,7 +233,7 @@ fn a4_a_token_opens_its_own_session_only_and_nothing_after_its_end() -> anyhow::
     let mut open = Cdp::connect(one.text("cdp_ws_url"))?;
     server.delete(&format!("/browsers/{}", one.id()))?.expect(204)?;
     assert_eq!(open.until_closed()?, Some((4000, "deleted".to_owned())));
-    // What was recorded or noted outlives its session, and is read with its token.
+    // Recordings and telemetry outlive their session, and its token opens them.
     let ended = |request: &Request| !["/replays", "/telemetry/"].iter().any(|part| request.path.contains(part));
     let tried = direct(one.id(), token).into_iter().chain(inside(server, one.id(), token)?.into_iter().filter(ended));
     for request in tried {
@@ -244,8 +244,8 @@ fn a4_a_token_opens_its_own_session_only_and_nothing_after_its_end() -> anyhow::
 }
 
 #[test]
-fn b1_b2_b3_b5_a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
-    // Its own: it counts all sessions that there are.
+fn a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
+    // A server of its own: the test counts all sessions.
     let server = &Server::start(Options::default())?;
     let address = server.address();
     let session = server.headless()?;
@@ -261,7 +261,7 @@ fn b1_b2_b3_b5_a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::
             assert_eq!((answer.status, &answer.json()?["code"]), (400, &json!("bad_request")), "{host:?}");
         }
     }
-    // A browser that was told to come here by a page sends the page's origin along.
+    // A browser sends the origin of the page that makes it connect.
     for origin in ["http://attacker.test", "null", "https://127.0.0.1.attacker.test"] {
         for mut request in direct(session.id(), "x") {
             request.path = request.path.split('?').next().unwrap_or_default().to_owned();
@@ -305,7 +305,7 @@ fn b1_b2_b3_b5_a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::
     server.delete(&format!("/browsers/{id}"))?.expect(204).map(drop)
 }
 
-/// Where the server and its sandboxes listen in this machine's own network namespace.
+/// Returns the addresses where the server and its sandboxes listen in this machine's network namespace.
 fn listeners(server: &Server) -> anyhow::Result<Vec<SocketAddr>> {
     let own = fs::metadata("/proc/self/ns/net")?.ino();
     let mut found = Vec::new();
@@ -336,14 +336,14 @@ fn listeners(server: &Server) -> anyhow::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// The browser's own arguments, as the kernel has them.
+/// Returns the arguments of the browser from the kernel.
 fn arguments(server: &Server, session: &Session) -> anyhow::Result<Vec<String>> {
     let browser = browser_of(server, session)?;
     Ok(chromium(server, &browser)?.remove(0).argv)
 }
 
 #[test]
-fn b6_no_field_policy_or_name_reaches_the_browsers_command_line() -> anyhow::Result<()> {
+fn no_field_policy_or_name_reaches_the_browsers_command_line() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let size = json!({ "width": 811, "height": 607 });
     let plain = server.create(&json!({ "headless": true, "viewport": size }))?;
@@ -377,106 +377,8 @@ fn b6_no_field_policy_or_name_reaches_the_browsers_command_line() -> anyhow::Res
     Ok(())
 }
 
-/// What neither a session nor a pool can be asked for, with the field that is named and why.
-fn nonsense_of_both() -> Vec<(Value, &'static str, &'static str)> {
-    vec![
-        (json!({ "viewport": { "width": 0, "height": 1 } }), "viewport.width: ", "out_of_range"),
-        (json!({ "viewport": { "width": 1, "height": -1 } }), "viewport.height: ", "out_of_range"),
-        (json!({ "viewport": { "width": 1_000_000_000, "height": 1 } }), "viewport.width: ", "out_of_range"),
-        (json!({ "viewport": { "width": 1.5, "height": 1 } }), "viewport.width: ", "invalid_type"),
-        (json!({ "viewport": "big" }), "viewport: ", "invalid_type"),
-        (json!({ "name": "a\nb" }), "name: ", "invalid_format"),
-        (json!({ "name": "a".repeat(10_240) }), "name: ", "too_long"),
-        (json!({ "name": "01k9zk0000000000000000000a" }), "name: ", "invalid_format"),
-        (json!({ "timeout_seconds": 9 }), "timeout_seconds: ", "out_of_range"),
-        (json!({ "timeout_seconds": "60" }), "timeout_seconds: ", "invalid_type"),
-        (json!({ "headless": "yes" }), "headless: ", "invalid_type"),
-        (json!({ "headless": "--no-sandbox" }), "headless: ", "invalid_type"),
-        (json!({ "start_url": "--no-sandbox" }), "start_url: ", "invalid_format"),
-        (json!({ "start_url": "--load-extension=/tmp" }), "start_url: ", "invalid_format"),
-        (json!({ "proxy_id": "--proxy-server=evil.test" }), "proxy_id: ", "reference_not_found"),
-        (json!({ "profile": { "name": "--user-data-dir" } }), "profile: ", "reference_not_found"),
-        (json!({ "extensions": [{ "name": "--load-extension" }] }), "extensions[0]: ", "reference_not_found"),
-        (json!({ "browser_policy": { "ProxySettings": {} } }), "browser_policy.ProxySettings: ", "blocked"),
-    ]
-}
-
-/// The same, of a session alone.
-fn nonsense_of_sessions() -> Vec<(Value, &'static str, &'static str)> {
-    let many = |count: usize| (0..count).map(|n| (n.to_string(), "x".to_owned())).collect::<BTreeMap<_, _>>();
-    vec![
-        (json!({ "name": "a\u{0}b" }), "name: ", "invalid_format"),
-        (json!({ "name": "a/b" }), "name: ", "invalid_format"),
-        (json!({ "tags": many(51) }), "tags: ", "too_many"),
-    ]
-}
-
-fn refused_by_field(server: &Server, method: &str, path: &str, wish: &Value, why: (&str, &str)) -> anyhow::Result<()> {
-    let refused = server.send(method, path, Some(wish))?.expect(400)?.json()?;
-    let detail = &refused["details"][0];
-    let message = detail["message"].as_str().unwrap_or_default();
-    let (field, code) = why;
-    ensure!(message.starts_with(field) && detail["code"] == code, "{method} {path} {code} at {field}: {refused}");
-    Ok(())
-}
-
-fn unreadable_is_refused(server: &Server, method: &str, path: &str) -> anyhow::Result<()> {
-    let nested = format!("{{\"tags\": {}", "[".repeat(200_000));
-    let bodies: [(&str, &[u8], u16); 8] = [
-        ("application/json", b"{\"headless\": tr", 400),
-        ("application/json", b"{\"headless\": true, \"headless\": false}", 400),
-        ("application/json", b"[]", 400),
-        ("application/json", b"{} {}", 400),
-        ("application/json", b"{\"name\": \"\xff\"}", 400),
-        ("application/json", nested.as_bytes(), 400),
-        ("text/plain", b"{}", 415),
-        ("application/json; charset=utf-16", b"{}", 415),
-    ];
-    for (kind, body, status) in bodies {
-        let mut request = Request::new(method, path).bearer(server.key()).header("Content-Type", kind);
-        request.body = Some(body.to_vec());
-        let answer = request.send(server.address())?;
-        ensure!(answer.status == status, "{method} {path} {kind} {:?}: {}", body.get(..40), answer.text());
-        ensure!(answer.json()?["code"].is_string(), "{}", answer.text());
-    }
-    Ok(())
-}
-
-/// On a server of its own, where nobody else makes anything meanwhile.
 #[test]
-fn what_makes_no_sense_is_refused_by_its_field_and_changes_nothing() -> anyhow::Result<()> {
-    let server = Server::start(Options::default())?;
-    server.post("/browser_pools", &json!({ "size": 1, "name": "kept", "headless": true }))?.expect(201)?;
-    server.until_available("kept", 1)?;
-    let rows = || {
-        let kept = "select id, name, size, updated_at from browser_pools order by id";
-        let counts = ["sessions", "browsers", "pool_waiters"].map(|table| format!("select count(*) from {table}"));
-        let all = counts.iter().map(String::as_str).chain([kept]).map(|statement| sql(&server, statement));
-        all.collect::<anyhow::Result<Vec<_>>>()
-    };
-    let before = rows()?;
-    for (wish, field, code) in nonsense_of_both() {
-        let mut sized = wish.clone();
-        sized["size"] = json!(1);
-        refused_by_field(&server, "POST", "/browsers", &wish, (field, code))?;
-        refused_by_field(&server, "POST", "/browser_pools", &sized, (field, code))?;
-        refused_by_field(&server, "PATCH", "/browser_pools/kept", &wish, (field, code))?;
-    }
-    for (wish, field, code) in nonsense_of_sessions() {
-        refused_by_field(&server, "POST", "/browsers", &wish, (field, code))?;
-        refused_by_field(&server, "PATCH", "/browsers/none", &wish, (field, code))?;
-    }
-    let pool = server.post("/browser_pools", &json!({ "size": 0, "name": "../x" }))?.expect(400)?.json()?;
-    assert_eq!(pool["details"].as_array().map(Vec::len), Some(2), "{pool}");
-    for (method, path) in [("POST", "/browsers"), ("POST", "/browser_pools"), ("PATCH", "/browser_pools/kept")] {
-        unreadable_is_refused(&server, method, path)?;
-    }
-    assert_eq!(rows()?, before);
-    Ok(())
-}
-
-#[test]
-fn j3_no_secret_stands_in_the_log_or_in_the_database() -> anyhow::Result<()> {
+fn no_secret_is_in_the_log_or_in_the_database() -> anyhow::Result<()> {
     let variables = vec![("CASEMENT_LOG".to_owned(), "trace".to_owned())];
     let server = Server::start(Options { variables, ..Options::default() })?;
     let other_key = key(&server, &[])?;
@@ -491,7 +393,7 @@ fn j3_no_secret_stands_in_the_log_or_in_the_database() -> anyhow::Result<()> {
     Request::new("GET", "/browsers").bearer(&format!("{other_key}x")).send(server.address())?.expect(401)?;
     server.get("/no/such/route")?.expect(404)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
-    // Its line comes behind the answer.
+    // The log line comes after the response.
     let log = until("the log tells of what was asked", Duration::from_secs(60), || {
         let log = server.log();
         log.contains(&format!("/vm/{}/cdp", session.id())).then_some(log)

@@ -1,7 +1,7 @@
-//! An internet of a test's own: names that answer what the test says, and public addresses that are another machine's.
+//! A private internet of a test: names with scripted answers, and public addresses of another machine.
 //!
-//! Two network namespaces with a cable between them. The test, its servers and their browsers are in one; the public addresses
-//! are in the other, since no session may reach the addresses of the machine it is on.
+//! It is two network namespaces with a virtual cable. The test, its servers and their browsers are in one; the public addresses
+//! are in the other, because no session may reach the addresses of its own machine.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
@@ -20,21 +20,21 @@ use parking_lot::Mutex;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 
-/// This machine's own address in it.
+/// The address of this machine.
 pub(super) const OURS: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 1);
-/// Two public addresses, of the machine at the other end.
+/// Two public addresses of the other machine.
 pub(super) const PUBLIC: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 14);
 pub(super) const PUBLIC_TOO: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 15);
 
 /// A namespace lasts for as long as its standard input is open.
 const WORLD: &str = "ip link set lo up && echo up && read over";
-/// The test's, with a cable to the other, whose process is the first word.
+/// Creates the namespace of the test, with a cable to the other, whose process is the first argument.
 const HERE: &str = r#"ip link set lo up && ip link add way type veth peer name way netns "$0" &&
 ip address add 93.184.215.1/24 dev way && ip link set way up &&
 nsenter --target "$0" --net sh -c 'ip address add 93.184.215.14/24 dev way && ip address add 93.184.215.15/24 dev way &&
 ip link set way up' && echo up && read over"#;
 
-/// What a test finds in its namespace. Servers and browsers that it starts are in it, too.
+/// The internet of a test. Servers and browsers that the test starts are in the same namespace.
 pub(super) struct Internet {
     names: Arc<Names>,
     directory: TempDir,
@@ -44,14 +44,14 @@ pub(super) struct Internet {
 #[derive(Default)]
 struct Names {
     answers: Mutex<HashMap<String, VecDeque<Ipv4Addr>>>,
-    asked: Mutex<Vec<String>>,
+    lookups: Mutex<Vec<String>>,
 }
 
-/// Ends when this goes.
+/// Ends with this value.
 pub(super) struct Holder(Child);
 
 impl Holder {
-    /// Starts a program and waits until it says that it is up. Returns what else it will say.
+    /// Starts a program and waits until it reports that it is up. Returns the rest of its output.
     pub(super) fn start(command: &mut Command) -> anyhow::Result<(Self, BufReader<ChildStdout>)> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("no output")?);
@@ -76,7 +76,7 @@ impl Drop for Holder {
     }
 }
 
-/// Does something in a namespace, in a thread of its own, since a thread cannot be trusted to come back.
+/// Runs a function in a namespace, in a thread of its own that ends afterwards.
 fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     let work = || {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -85,7 +85,7 @@ fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> anyhow::Result<T> + 
     thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
-/// Runs a test there.
+/// Runs a test in such an internet.
 pub(super) fn within(test: impl FnOnce(&Internet) -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
     let (other_end, world) = Holder::namespace(WORLD, &["sh".to_owned()])?;
     let (_here, here) = Holder::namespace(HERE, &[other_end.0.id().to_string()])?;
@@ -95,7 +95,7 @@ pub(super) fn within(test: impl FnOnce(&Internet) -> anyhow::Result<()> + Send) 
 impl Internet {
     fn new(world: File) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
-        // A question that is asked again for want of patience would take the next answer of a name that has several.
+        // A repeated query would consume the next answer of a name with several.
         fs::write(directory.path().join("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:30 attempts:2\n")?;
         let names = Arc::<Names>::default();
         let (socket, known) = (UdpSocket::bind("127.0.0.1:53")?, Arc::clone(&names));
@@ -103,12 +103,12 @@ impl Internet {
         Ok(Self { names, directory, world })
     }
 
-    /// Does something on the machine at the other end.
+    /// Runs a function on the other machine.
     pub(super) fn afar<T: Send>(&self, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
         inside(&self.world, work)
     }
 
-    /// Pulls the cable at the other end: what is under way is lost without a word to either side.
+    /// Cuts the cable: bytes in flight are lost, and neither side is notified.
     pub(super) fn pull_the_cable(&self) -> anyhow::Result<()> {
         self.afar(|| {
             ensure!(Command::new("ip").args(["link", "set", "way", "down"]).status()?.success(), "ip failed");
@@ -116,22 +116,22 @@ impl Internet {
         })
     }
 
-    /// What a server must have for `/etc/resolv.conf` to know the names.
+    /// Returns the file that a server needs as `/etc/resolv.conf` to resolve the names.
     pub(super) fn resolv_conf(&self) -> PathBuf {
         self.directory.path().join("resolv.conf")
     }
 
-    /// What a name answers: one address after the other, and then the last for ever. None of it may be remembered.
+    /// Sets the answers of a name: one address after the other, then always the last. No answer may be cached.
     pub(super) fn name(&self, name: &str, addresses: &[Ipv4Addr]) {
         self.names.answers.lock().insert(name.to_owned(), addresses.iter().copied().collect());
     }
 
-    /// How often a name was asked for its addresses.
-    pub(super) fn asked(&self, name: &str) -> usize {
-        self.names.asked.lock().iter().filter(|one| *one == name).count()
+    /// Returns the number of lookups of a name.
+    pub(super) fn lookups(&self, name: &str) -> usize {
+        self.names.lookups.lock().iter().filter(|one| *one == name).count()
     }
 
-    /// Serves one page at an address; counts who comes.
+    /// Serves one page at an address, and counts the requests.
     pub(super) fn page(&self, address: (Ipv4Addr, u16), html: &'static str) -> anyhow::Result<Arc<AtomicUsize>> {
         let bind = || Ok(TcpListener::bind(SocketAddr::from(address))?);
         let listener = if address.0.is_loopback() { bind()? } else { inside(&self.world, bind)? };
@@ -140,28 +140,28 @@ impl Internet {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 counted.fetch_add(1, Ordering::SeqCst);
-                // One that breaks off is the browser's business.
+                // The browser may break off a connection.
                 thread::spawn(move || drop(serve(stream, html)));
             }
         });
         Ok(came)
     }
 
-    /// Serves TLS with a certificate of its own; says of each connection whether it took up an earlier one's secrets.
+    /// Serves TLS with a self-signed certificate, and records for each connection whether it resumed an earlier one.
     pub(super) fn tls(&self, address: Ipv4Addr, name: &str) -> anyhow::Result<Tls> {
         let [key, certificate] = certificate(self.directory.path(), name)?;
         let mut command = Command::new("python3");
         command.args(["-u", "-c", TLS]).args([certificate.as_os_str(), key.as_os_str(), address.to_string().as_ref()]);
         let (server, lines) = inside(&self.world, || Holder::start(&mut command))?;
-        let said = Arc::<Mutex<Vec<String>>>::default();
-        let heard = Arc::clone(&said);
+        let log = Arc::<Mutex<Vec<String>>>::default();
+        let received = Arc::clone(&log);
         thread::spawn(move || {
-            lines.lines().map_while(Result::ok).for_each(|line| heard.lock().push(line));
+            lines.lines().map_while(Result::ok).for_each(|line| received.lock().push(line));
         });
-        Ok(Tls { _server: server, said })
+        Ok(Tls { _server: server, log })
     }
 
-    /// An operator's reverse proxy at our own address: what comes to port 80, and with TLS to 443, goes on to a server.
+    /// Starts an operator's reverse proxy at the address of this machine: it forwards port 80, and port 443 with TLS, to a server.
     pub(super) fn front(&self, name: &str, server: SocketAddr) -> anyhow::Result<Front> {
         let [key, certificate] = certificate(self.directory.path(), name)?;
         let trusted = fs::read_to_string(&certificate)?;
@@ -175,7 +175,7 @@ impl Internet {
 /// A reverse proxy.
 pub(super) struct Front {
     _proxy: Holder,
-    /// What must be trusted to come through it with TLS.
+    /// The certificate that its TLS clients must trust.
     pub(super) trusted: String,
 }
 
@@ -200,7 +200,7 @@ async def main():
 asyncio.run(main())
 "#;
 
-/// The files of a key and its certificate, which nobody has signed.
+/// Returns the files of a key and its self-signed certificate.
 pub(super) fn certificate(directory: &Path, name: &str) -> anyhow::Result<[PathBuf; 2]> {
     let [key, certificate] = ["key.pem", "certificate.pem"].map(|file| directory.join(file));
     let made = Command::new("openssl")
@@ -215,13 +215,13 @@ pub(super) fn certificate(directory: &Path, name: &str) -> anyhow::Result<[PathB
 /// A TLS server.
 pub(super) struct Tls {
     _server: Holder,
-    said: Arc<Mutex<Vec<String>>>,
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Tls {
-    /// The handshakes of requests so far: `full` or `resumed`.
+    /// Returns the handshakes so far: `full` or `resumed`.
     pub(super) fn handshakes(&self) -> Vec<String> {
-        self.said.lock().clone()
+        self.log.lock().clone()
     }
 }
 
@@ -270,7 +270,7 @@ impl Names {
         }
     }
 
-    /// An answer of one question, which stands behind the 12 bytes of the head.
+    /// Returns the response to the query after the 12 bytes of the header.
     fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
         const A: [u8; 2] = [0, 1];
         let (mut labels, mut at) = (Vec::new(), 12);
@@ -284,7 +284,7 @@ impl Names {
         let code = if known.is_some() { 0x80 } else { 0x83 };
         let address = match known {
             Some(known) if kind == A => {
-                self.asked.lock().push(name);
+                self.lookups.lock().push(name);
                 if known.len() > 1 { known.pop_front() } else { known.front().copied() }
             }
             _ => None,
@@ -293,7 +293,7 @@ impl Names {
         answer.extend([0x81, code, 0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0]);
         answer.extend(query.get(12..at + 5)?);
         if let Some(address) = address {
-            // The name above, an address, of the internet, to be kept for no time at all.
+            // A pointer to the name, type A, class IN, a TTL of zero.
             answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
             answer.extend(address.octets());
         }

@@ -1,15 +1,15 @@
-//! The limits of the organization and of a project, when everybody comes at once and when they are changed.
+//! The limits of the organization and of a project, under concurrent creates and after changes.
 
 use std::thread;
 use std::time::Duration;
 
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Options, Server, until};
 use serde_json::json;
 
 use super::host::{count, sql};
-use super::support::http::{Answer, Request};
-use super::support::{Options, Server, until};
 
-/// Notes, with every change of a session, how many live just then.
+/// Records the number of running sessions at every change of a session.
 const TRACE: &str = "
     CREATE TABLE trace (live bigint NOT NULL);
     CREATE FUNCTION trace_sessions() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -17,7 +17,7 @@ const TRACE: &str = "
     END $$;
     CREATE TRIGGER trace AFTER INSERT OR UPDATE ON sessions FOR EACH STATEMENT EXECUTE FUNCTION trace_sessions()";
 
-/// So many creates at the same time, answered.
+/// Sends concurrent creates and returns the responses.
 fn rush(server: &Server, callers: usize) -> anyhow::Result<Vec<Answer>> {
     let body = json!({ "headless": true, "timeout_seconds": 600 });
     let create = Request::new("POST", "/browsers").bearer(server.key()).json(&body);
@@ -28,7 +28,7 @@ fn rush(server: &Server, callers: usize) -> anyhow::Result<Vec<Answer>> {
     answers.into_iter().collect()
 }
 
-/// The refusal of one more create, which must be one for its limit.
+/// Sends one more create and returns its refusal, which must be for the limit.
 fn refusal(server: &Server) -> anyhow::Result<String> {
     let create = Request::new("POST", "/browsers").bearer(server.key()).json(&json!({ "headless": true }));
     let refused = decided(&create, server)?.expect(429)?;
@@ -43,7 +43,7 @@ fn live(server: &Server) -> anyhow::Result<u64> {
 }
 
 #[test]
-fn a6_a7_the_limits_are_met_exactly_under_a_rush_and_obeyed_at_once_when_they_change() -> anyhow::Result<()> {
+fn concurrent_creates_meet_the_limits_exactly_and_changes_apply_at_once() -> anyhow::Result<()> {
     let server = Server::start(Options { spares: 1, ..Options::default() })?;
     sql(&server, TRACE)?;
     sql(&server, "update organizations set max_concurrent_sessions = 3")?;
@@ -79,7 +79,7 @@ fn a6_a7_the_limits_are_met_exactly_under_a_rush_and_obeyed_at_once_when_they_ch
     Ok(())
 }
 
-/// Notes, with every change of a session or a pool, what counts for the limit of sessions just then, and what for that of pools.
+/// Records what counts for the limits of sessions and of pools at every change of one.
 const BOTH: &str = "
     CREATE TABLE trace (counted bigint NOT NULL, pooled bigint NOT NULL);
     CREATE FUNCTION trace_use() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -91,7 +91,7 @@ const BOTH: &str = "
     CREATE TRIGGER trace AFTER INSERT OR UPDATE ON sessions FOR EACH STATEMENT EXECUTE FUNCTION trace_use();
     CREATE TRIGGER trace AFTER INSERT OR UPDATE ON browser_pools FOR EACH STATEMENT EXECUTE FUNCTION trace_use()";
 
-/// The answer that is none of haste: a busy machine may say that nothing was done, and clients ask again then.
+/// Repeats a request until its response is not 503: a busy machine may refuse, and clients repeat.
 fn decided(request: &Request, server: &Server) -> anyhow::Result<Answer> {
     until("an answer other than 503", Duration::from_secs(300), || match request.send(server.address()) {
         Ok(answer) if answer.status == 503 => None,
@@ -132,7 +132,7 @@ fn a_thousand_creates_over_two_servers_meet_the_limits_exactly() -> anyhow::Resu
     Ok(())
 }
 
-/// What is neither created nor refused for a limit.
+/// Returns the responses that are neither a success nor a refusal for a limit.
 fn odd(answers: &[Answer]) -> Vec<(u16, String)> {
     let odd = answers.iter().filter(|answer| answer.status != 201 && answer.status != 429);
     odd.map(|answer| (answer.status, answer.text())).collect()

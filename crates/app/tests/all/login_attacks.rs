@@ -1,20 +1,20 @@
-//! Logins that a project has set up so that a secret would go to another site than its own; and what a project's key and a session's
-//! token do in the browser of a login.
+//! Logins that a project configures so that a secret would go to another site, and the access of a project's key and a session
+//! token to the browser of a login.
 
 use anyhow::ensure;
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Options, Pages, Server};
 use serde_json::{Value, json};
 
 use super::connect_server::{ConnectServer, TOKEN};
 use super::credential_providers::PATH;
 use super::login_site::{Connection, PASSWORD, Site};
-use super::support::http::Request;
-use super::support::{Options, Pages, Server};
 
 const BANK: &str = "s3cret-of-the-bank";
 const NOWHERE: &str = "s3cret-without-a-site";
 const STORED: &str = "s3cret-stored-for-the-bank";
 
-/// Asks for a name and a password, and tells the server of each letter that is typed, as an attacker's page does.
+/// An attacker's login page that sends each typed letter to its server.
 const THIEF: &str = r#"<!doctype html><html lang=en><title>Sign in</title><h1>Sign in</h1><form id=f>
 <label>User name <input name=username autocomplete=username required></label>
 <label>Password <input name=password type=password autocomplete=current-password required></label>
@@ -24,7 +24,7 @@ for (const input of document.querySelectorAll('input')) input.oninput = () => ne
 f.onsubmit = event => event.preventDefault();
 </script>"#;
 
-/// Asks for a name, and then leads to a page elsewhere that asks for the password.
+/// A login page that asks for a name, and then redirects to another site for the password.
 const NAME_FIRST: &str = r#"<!doctype html><html lang=en><title>Sign in</title><h1>Sign in</h1><form id=f>
 <label>User name <input name=username autocomplete=username required></label><button>Next</button></form>
 <script>f.onsubmit = event => { event.preventDefault(); location = 'ELSEWHERE'; };</script>"#;
@@ -32,7 +32,7 @@ const NAME_FIRST: &str = r#"<!doctype html><html lang=en><title>Sign in</title><
 const FRAMED: &str = "<!doctype html><html lang=en><title>Sign in</title><h1>Sign in</h1>\
     <iframe src='FRAME' width=600 height=400></iframe>";
 
-/// A provider with an item of a bank, one of the test's own site, and one without any site; lent as `more` says.
+/// Creates a provider with an item of a bank, one of the test's site, and one without a site, shared as `more` says.
 fn vault(more: &Value) -> anyhow::Result<(Pages, ConnectServer, Server, String)> {
     let pages = Pages::start()?;
     let store = ConnectServer::start(&[
@@ -52,7 +52,7 @@ fn vault(more: &Value) -> anyhow::Result<(Pages, ConnectServer, Server, String)>
     Ok((pages, store, server, path))
 }
 
-/// How a login failed that had a browser: on a machine that is too busy to start one nothing was tried.
+/// Returns the failure of a login that had a browser: a busy machine may fail to start one.
 fn tried(connection: &Connection<'_>) -> anyhow::Result<Value> {
     let mut over = Value::Null;
     for _ in 0..5 {
@@ -66,13 +66,13 @@ fn tried(connection: &Connection<'_>) -> anyhow::Result<Value> {
     Ok(over)
 }
 
-/// What came to the server of all that was typed.
+/// Returns the typed values that reached the server.
 fn stolen(pages: &Pages) -> Vec<String> {
-    pages.asked().into_iter().filter(|line| line.contains("stolen?")).collect()
+    pages.requests().into_iter().filter(|line| line.contains("stolen?")).collect()
 }
 
 #[test]
-fn a_secret_is_typed_into_pages_of_its_own_site_whatever_the_connection_says() -> anyhow::Result<()> {
+fn a_secret_is_typed_only_into_pages_of_its_own_site() -> anyhow::Result<()> {
     let (pages, _store, server, _) = vault(&json!({}))?;
     let credential =
         json!({ "name": "bank", "domain": "bank.example", "values": { "username": "ann", "password": STORED } });
@@ -108,13 +108,13 @@ fn a_secret_is_typed_into_pages_of_its_own_site_whatever_the_connection_says() -
         let connection = Connection::at(&server, &format!("thief-{n}"), &site.url(page), more)?;
         let over = tried(&connection)?;
         ensure!(over["error_code"] == "domain_not_allowed", "{what}: {over}");
-        let said = over["error_message"].as_str().unwrap_or_default();
-        ensure!(said.ends_with("nothing was typed"), "{what}: {said}");
+        let message = over["error_message"].as_str().unwrap_or_default();
+        ensure!(message.ends_with("nothing was typed"), "{what}: {message}");
         connection.until_closed()?;
     }
     ensure!(stolen(&pages).is_empty(), "{:?}", stolen(&pages));
 
-    // A frame of the secret's own site in a stranger's page: what is typed goes there, and the page around it sees nothing.
+    // A frame of the secret's own site in a foreign page: the value is typed into the frame, and the page sees nothing.
     let frame = Site::new(&pages, "framed");
     let around = Site::new(&pages, "around");
     around.put("home", &format!("{THIEF}{}", FRAMED.replace("FRAME", &frame.url("login"))));
@@ -135,7 +135,7 @@ fn a_secret_is_typed_into_pages_of_its_own_site_whatever_the_connection_says() -
     Ok(())
 }
 
-/// A project, and a key that opens it alone.
+/// Creates a project and a key for it.
 fn project(server: &Server, name: &str) -> anyhow::Result<(String, String)> {
     let made = server.post("/org/projects", &json!({ "name": name }))?.expect(201)?.json()?;
     let id = made["id"].as_str().unwrap_or_default().to_owned();
@@ -144,7 +144,7 @@ fn project(server: &Server, name: &str) -> anyhow::Result<(String, String)> {
 }
 
 #[test]
-fn a_provider_is_there_for_the_keys_of_the_projects_that_it_is_lent_to() -> anyhow::Result<()> {
+fn a_provider_is_visible_only_to_keys_of_the_projects_it_is_shared_with() -> anyhow::Result<()> {
     let (pages, store, server, provider) = vault(&json!({}))?;
     ensure!(server.get(&provider)?.expect(200)?.json()?["project_ids"] == json!([]), "it is lent to nobody by itself");
     let (one, key) = project(&server, "one")?;
@@ -155,13 +155,13 @@ fn a_provider_is_there_for_the_keys_of_the_projects_that_it_is_lent_to() -> anyh
         Request::new("POST", "/auth/connections").bearer(key).json(&body).send(server.address())
     };
     let own = json!({ "provider": "Team", "path": "Team/Own" });
-    let asked = store.connections();
+    let connections_before = store.connections();
     let unknown = create(&key, "x", &json!({ "provider": "Nobody", "path": "Team/Own" }))?.expect(400)?.json()?;
     for credential in [&own, &json!({ "provider": "Team", "auto": true }), &json!({ "auto": true })] {
         let refused = create(&key, "x", credential)?.expect(400)?.json()?;
         ensure!(refused == unknown, "it is as if there were none: {refused}");
     }
-    ensure!(store.connections() == asked, "the store was asked");
+    ensure!(store.connections() == connections_before, "the store was asked");
 
     for bad in ["nonsense", "01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
         let refused = server.send("PATCH", &provider, Some(&json!({ "project_ids": [bad] })))?.expect(400)?.json()?;
@@ -175,7 +175,7 @@ fn a_provider_is_there_for_the_keys_of_the_projects_that_it_is_lent_to() -> anyh
     let call =
         |method: &str, tail: &str| Request::new(method, &format!("{path}{tail}")).bearer(&key).send(server.address());
     let until = |status: &str| {
-        super::support::until(status, super::login_site::SOON, || {
+        casement_test_support::program::until(status, super::login_site::TEST_TIMEOUT, || {
             let now = call("GET", "").ok()?.json().ok()?;
             (now["flow_status"] == status && now["browser_session_id"].is_null()).then_some(now)
         })
@@ -184,7 +184,7 @@ fn a_provider_is_there_for_the_keys_of_the_projects_that_it_is_lent_to() -> anyh
     let done = until("SUCCESS")?;
     ensure!(done["can_reauth_reason"] == "external_credential", "{done}");
 
-    // Taken back, it is so for the next login; what the organization's own key sets up goes on.
+    // Unsharing applies to the next login; a connection of the organization's key continues.
     lend(&json!([]))?;
     ensure!(call("GET", "")?.json()?["can_reauth_reason"] == "no_credential");
     site.put("home", &super::login_site::HOME.replace("in=ann", "in=bob"));
@@ -199,7 +199,7 @@ fn a_provider_is_there_for_the_keys_of_the_projects_that_it_is_lent_to() -> anyh
 }
 
 #[test]
-fn nothing_but_the_login_gets_into_its_browser() -> anyhow::Result<()> {
+fn no_other_caller_can_enter_the_browser_of_a_login() -> anyhow::Result<()> {
     let (pages, _store, server, _) = vault(&json!({}))?;
     let (id, key) = project(&server, "one")?;
     let site = Site::new(&pages, "closed");
@@ -211,7 +211,7 @@ fn nothing_but_the_login_gets_into_its_browser() -> anyhow::Result<()> {
     let made = of_project("POST", "/auth/connections", Some(&body))?.expect(201)?.json()?;
     let path = format!("/auth/connections/{}", made["id"].as_str().unwrap_or_default());
     of_project("POST", &format!("{path}/login"), Some(&json!({})))?.expect(200)?;
-    let waiting = super::support::until("waiting for input", super::login_site::SOON, || {
+    let waiting = casement_test_support::program::until("waiting for input", super::login_site::TEST_TIMEOUT, || {
         let now = of_project("GET", &path, None).ok()?.json().ok()?;
         (now["flow_step"] == "AWAITING_INPUT").then_some(now)
     })?;
@@ -256,15 +256,15 @@ fn nothing_but_the_login_gets_into_its_browser() -> anyhow::Result<()> {
     for change in [changed, json!({ "viewport": { "width": 800, "height": 600 } }), json!({ "name": "mine" })] {
         ensure!(of_project("PATCH", &format!("/browsers/{session}"), Some(&change))?.status == 409, "{change}");
     }
-    // The organization's own key gets in, in that project.
+    // The organization's key has access in that project.
     let own = Request::new("POST", &format!("/browsers/{session}/computer/screenshot")).bearer(server.key());
     own.header("X-Kernel-Project-Id", &id).json(&json!({})).send(server.address())?.expect(200)?;
-    // Its live view is shown, and the login goes on.
+    // Its live view works, and the login continues.
     let live = waiting["live_view_url"].as_str().unwrap_or_default().replace(&server.url(), "");
     Request::new("GET", &live).send(server.address())?.expect(200)?;
     let values = json!({ "fields": super::login_site::ann(PASSWORD) });
     of_project("POST", &format!("{path}/submit"), Some(&values))?.expect(202)?;
-    super::support::until("logged in", super::login_site::SOON, || {
+    casement_test_support::program::until("logged in", super::login_site::TEST_TIMEOUT, || {
         (of_project("GET", &path, None).ok()?.json().ok()?["flow_status"] == "SUCCESS").then_some(())
     })
 }

@@ -10,36 +10,36 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use casement_test_support::program::{Cdp, Options, Server, body, until};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::host::sql;
-use super::login_files::{Login, Origins, given, logins, response};
-use super::login_site::{Connection, SOON, uuid};
-use super::support::{Cdp, Options, Server, body, until};
+use super::login_site::{Connection, TEST_TIMEOUT, uuid};
+use casement_test_support::login_pages::{Login, Origins, given, logins, response};
 
-/// How many log in at a time.
-const AT_A_TIME: usize = 4;
+/// The number of concurrent logins.
+const CONCURRENT_LOGINS: usize = 4;
 /// Names the only pages to log in at, by a part of their names; set, if only to nothing: without a display, too.
 const ONLY: &str = "CASEMENT_TEST_LOGIN";
 /// What a flow tells where that is not what is understood, one thing after the other: what was given before a captcha is kept.
 const OTHERWISE: [(&str, &str); 1] = [("captcha-beside-the-form", "fields(email password) > elsewhere > SUCCESS")];
 
-/// What only a person has in these logins.
+/// The steps that only a person can do.
 const ALONE: [&str; 5] = ["totp", "code", "sms", "elsewhere", "FAILED"];
 
 /// What a flow tells of a login, by what is to be understood of it.
 fn wanted(login: &Login) -> Vec<String> {
-    if let Some((_, told)) = OTHERWISE.iter().find(|(name, _)| *name == login.name) {
-        return told.split(" > ").map(str::to_owned).collect();
+    if let Some((_, steps)) = OTHERWISE.iter().find(|(name, _)| *name == login.name) {
+        return steps.split(" > ").map(str::to_owned).collect();
     }
-    login.expect.split(" > ").filter_map(told).collect()
+    login.expect.split(" > ").filter_map(expected_step).collect()
 }
 
 /// What a flow tells of one thing that is understood; `None`: it does that by itself.
-fn told(part: &str) -> Option<String> {
-    let said = |kind: &str| Some(part.split_once(&format!("{kind}("))?.1.split_once(')')?.0);
+fn expected_step(part: &str) -> Option<String> {
+    let text_of = |kind: &str| Some(part.split_once(&format!("{kind}("))?.1.split_once(')')?.0);
     let first = part.split(['(', ' ']).next().unwrap_or_default();
     Some(match first {
         "step" => return None,
@@ -49,7 +49,7 @@ fn told(part: &str) -> Option<String> {
         "external" | "captcha" => "elsewhere".to_owned(),
         "choices" => "choices".to_owned(),
         _ => {
-            let refusal = |kind| said(kind).map(|words| format!(": {words}"));
+            let refusal = |kind| text_of(kind).map(|words| format!(": {words}"));
             let over = refusal("locked").or_else(|| refusal("rate-limited"));
             if let Some(words) = over {
                 return Some(format!("credentials_rejected{words}"));
@@ -58,31 +58,31 @@ fn told(part: &str) -> Option<String> {
                 return Some(format!("navigation_failed{words}"));
             }
             let words = refusal("rejected").unwrap_or_default();
-            let fields = said("fields").unwrap_or_default().split(' ').filter(|word| !is_count(word));
+            let fields = text_of("fields").unwrap_or_default().split(' ').filter(|word| !is_count(word));
             format!("fields({}){words}", fields.collect::<Vec<_>>().join(" "))
         }
     })
 }
 
-/// Of how many boxes a field is, which is of the page alone.
+/// Returns whether a word is the number of boxes of a field, which only the page shows.
 fn is_count(word: &str) -> bool {
     word.strip_prefix('x').is_some_and(|count| count.parse::<u8>().is_ok())
 }
 
-/// Somebody who logs in by what the interface says that it waits for.
+/// A person who logs in by the fields that the API requests.
 struct Person<'a> {
     connection: Connection<'a>,
     login: &'a Login,
-    /// What was told so far.
-    told: Vec<String>,
+    /// The steps so far.
+    steps: Vec<String>,
     wronged: bool,
     chosen: bool,
-    /// What was done elsewhere last.
+    /// The last external action.
     elsewhere: Value,
 }
 
 impl Person<'_> {
-    /// Goes on until it is over, or more than is `wanted` would be told.
+    /// Continues until the end, or until there are more steps than `wanted`.
     fn log_in(&mut self, wanted: usize) -> anyhow::Result<()> {
         self.connection.login()?;
         loop {
@@ -93,10 +93,10 @@ impl Person<'_> {
                 now["flow_status"] != "IN_PROGRESS" || now["flow_step"] == "AWAITING_INPUT" || waits
             })?;
             if now["flow_status"] != "IN_PROGRESS" {
-                self.told.push(over(&now));
+                self.steps.push(over(&now));
                 return Ok(());
             }
-            if self.told.len() == wanted {
+            if self.steps.len() == wanted {
                 return Ok(());
             }
             if now["flow_step"] == "AWAITING_INPUT" {
@@ -121,13 +121,13 @@ impl Person<'_> {
         };
         let taken = self.connection.server.post(&self.connection.path("/submit"), &answer)?;
         if taken.status == 409 {
-            // The page has moved on meanwhile.
+            // The page has changed meanwhile.
             return Ok(());
         }
         ensure!(taken.status == 202, "{answer}: {taken:?}");
         self.chosen |= choice.is_some();
         self.wronged |= choice.is_none() && wrong;
-        self.told.push(asked(now));
+        self.steps.push(request_step(now));
         Ok(())
     }
 
@@ -139,14 +139,14 @@ impl Person<'_> {
         }
     }
 
-    /// What a person does on a telephone, in a mail, or in the live view.
+    /// Does what a person does on a phone, in a mail, or in the live view.
     fn act_elsewhere(&mut self, now: &Value) -> anyhow::Result<()> {
         let session = now["browser_session_id"].as_str().context("no session")?;
         let mut cdp = Cdp::connect_with_key(self.connection.server, session)?;
         let page = cdp.page()?;
         cdp.evaluate(&page, "void acted()")?;
         self.elsewhere = now["external_action_message"].clone();
-        self.told.push("elsewhere".to_owned());
+        self.steps.push("elsewhere".to_owned());
         Ok(())
     }
 }
@@ -168,25 +168,25 @@ fn what(now: &Value, field: &Value) -> String {
     }
 }
 
-/// The choice that says this.
+/// Returns the choice with this text.
 fn choice_of(now: &Value, wanted: &str) -> Option<String> {
     let says =
         |choice: &&Value| format!("{} {}", text(&choice["label"]), text(&choice["description"])).contains(wanted);
     all(&now["choices"]).find(says).map(|choice| text(&choice["id"]))
 }
 
-/// What is asked for, as `wanted` has it.
-fn asked(now: &Value) -> String {
+/// Returns the requested fields in the format of `wanted`.
+fn request_step(now: &Value) -> String {
     let fields: Vec<_> = all(&now["fields"]).map(|field| what(now, field)).collect();
-    let said = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
-    if fields.is_empty() { format!("choices{said}") } else { format!("fields({}){said}", fields.join(" ")) }
+    let reason = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
+    if fields.is_empty() { format!("choices{reason}") } else { format!("fields({}){reason}", fields.join(" ")) }
 }
 
-/// How it ended, as `wanted` has it.
+/// Returns the end in the format of `wanted`.
 fn over(now: &Value) -> String {
-    let said = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
+    let reason = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
     match now["error_code"].as_str() {
-        Some(code) => format!("{code}{said}"),
+        Some(code) => format!("{code}{reason}"),
         None => text(&now["flow_status"]),
     }
 }
@@ -199,43 +199,43 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// How a login ended.
+/// The end of a login.
 struct Ended {
     name: String,
-    told: String,
+    steps: String,
     wanted: String,
     took: Duration,
-    /// Its connection, if it could log in again without anybody.
+    /// Its connection, if it can log in again automatically.
     can_reauth: Option<String>,
 }
 
 fn log_in(server: &Server, origins: &Origins, login: &Login) -> Ended {
     let wanted = wanted(login);
     let began = Instant::now();
-    let told = (|| {
+    let steps = (|| {
         let url = format!("{}/{}/login", origins.shop, login.name);
         let more = json!({ "allowed_domains": ["127.0.0.1"] });
         let connection = Connection::at(server, &login.name, &url, &more)?;
-        let (told, elsewhere) = (Vec::new(), Value::Null);
-        let mut person = Person { connection, login, told, wronged: false, chosen: false, elsewhere };
+        let (steps, elsewhere) = (Vec::new(), Value::Null);
+        let mut person = Person { connection, login, steps, wronged: false, chosen: false, elsewhere };
         let done = person.log_in(wanted.len());
         let took = began.elapsed();
         if let Err(error) = done {
-            person.told.push(format!("FAILED: {error:#}"));
+            person.steps.push(format!("FAILED: {error:#}"));
         }
         let can = person.connection.get()?["can_reauth"] == true;
-        let told = person.told.join(" > ");
-        ensure!(!can || !ALONE.iter().any(|what| told.contains(what)), "it could not log in by itself: {told}");
+        let steps = person.steps.join(" > ");
+        ensure!(!can || !ALONE.iter().any(|what| steps.contains(what)), "it could not log in by itself: {steps}");
         if !can {
             server.delete(&person.connection.path(""))?.expect(204)?;
         }
-        anyhow::Ok((told, took, can.then_some(person.connection.id)))
+        anyhow::Ok((steps, took, can.then_some(person.connection.id)))
     })();
-    let (told, took, can_reauth) = told.unwrap_or_else(|error| (format!("FAILED: {error:#}"), began.elapsed(), None));
-    Ended { name: login.name.clone(), told, wanted: wanted.join(" > "), took, can_reauth }
+    let (steps, took, can_reauth) = steps.unwrap_or_else(|error| (format!("FAILED: {error:#}"), began.elapsed(), None));
+    Ended { name: login.name.clone(), steps, wanted: wanted.join(" > "), took, can_reauth }
 }
 
-/// Logs in at all of them, some at a time.
+/// Logs in at all pages, some at a time.
 fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
     let next = AtomicUsize::new(0);
     let some = || {
@@ -246,22 +246,22 @@ fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow
         ended
     };
     thread::scope(|scope| {
-        let running: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(some)).collect();
+        let running: Vec<_> = (0..CONCURRENT_LOGINS).map(|_| scope.spawn(some)).collect();
         let done = running.into_iter().map(|one| one.join().map_err(|_| anyhow::anyhow!("a thread panicked")));
         Ok(done.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
     })
 }
 
-/// Says how many ended right, and how long it took to be logged in; all must.
+/// Prints the number of right logins and their times. All must be right.
 fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
-    let right = ended.iter().filter(|one| one.told == one.wanted).count();
+    let right = ended.iter().filter(|one| one.steps == one.wanted).count();
     let mut took: Vec<_> = ended.iter().filter(|one| one.wanted.ends_with("SUCCESS")).map(|one| one.took).collect();
     took.sort_unstable();
     let p50 = took.get(took.len() / 2).copied().unwrap_or_default();
     eprintln!("{what}: {right} of {} pages, p50 {:.1} s", ended.len(), p50.as_secs_f64());
-    let wrong = ended.iter().filter(|one| one.told != one.wanted);
+    let wrong = ended.iter().filter(|one| one.steps != one.wanted);
     let wrong: String =
-        wrong.map(|one| format!("\n{}\n    is {}\nshould {}", one.name, one.told, one.wanted)).collect();
+        wrong.map(|one| format!("\n{}\n    is {}\nshould {}", one.name, one.steps, one.wanted)).collect();
     ensure!(wrong.is_empty(), "{what}: ended otherwise:{wrong}");
     Ok(())
 }
@@ -270,7 +270,7 @@ fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
 /// it. How that ended.
 fn log_in_again(server: &Server, ended: &[&Ended]) -> anyhow::Result<Vec<Ended>> {
     let mut all = Vec::new();
-    for some in ended.chunks(AT_A_TIME) {
+    for some in ended.chunks(CONCURRENT_LOGINS) {
         let ids =
             some.iter().map(|one| one.can_reauth.as_deref().context("it cannot")).collect::<Result<Vec<_>, _>>()?;
         for id in &ids {
@@ -281,17 +281,17 @@ fn log_in_again(server: &Server, ended: &[&Ended]) -> anyhow::Result<Vec<Ended>>
             let event = again(server, id).with_context(|| format!("of {}", one.name))?;
             let at = |key: &str| OffsetDateTime::parse(&text(&event[key]), &Rfc3339);
             let took = Duration::try_from(at("updated_at")? - at("timestamp")?)?;
-            let (name, told, wanted) = (one.name.clone(), text(&event["status"]), "SUCCESS".to_owned());
-            all.push(Ended { name, told, wanted, took, can_reauth: None });
+            let (name, steps, wanted) = (one.name.clone(), text(&event["status"]), "SUCCESS".to_owned());
+            all.push(Ended { name, steps, wanted, took, can_reauth: None });
         }
     }
     Ok(all)
 }
 
-/// The end of a connection's login by itself.
+/// Returns the end of a connection's automatic login.
 fn again(server: &Server, id: &str) -> anyhow::Result<Value> {
     let path = format!("/auth/connections/{id}/timeline?type=reauth");
-    until("logged in by itself", SOON, || {
+    until("logged in by itself", TEST_TIMEOUT, || {
         let event = server.get(&path).ok()?.json().ok()?[0].clone();
         (event["status"].is_string() && event["status"] != "IN_PROGRESS").then_some(event)
     })
@@ -302,7 +302,7 @@ fn serve(listener: TcpListener, logins: &Arc<Vec<Login>>, origins: &Origins) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let (logins, origins) = (Arc::clone(&logins), origins.clone());
-            // One that breaks off is the browser's business.
+            // The browser may break off a connection.
             thread::spawn(move || drop(answer(stream, &logins, &origins)));
         }
     });
@@ -321,13 +321,13 @@ fn answer(mut stream: TcpStream, logins: &[Login], origins: &Origins) -> std::io
 }
 
 #[test]
-fn flows_end_right_at_every_page_of_the_collection() -> anyhow::Result<()> {
+fn login_flows_end_as_expected_at_every_page_of_the_collection() -> anyhow::Result<()> {
     let only = std::env::var(ONLY);
     let mut files = logins("own")?;
     files.extend(logins("products")?);
     files.retain(|login| only.as_ref().is_ok_and(|only| login.name.contains(only)) || only.is_err());
     let files = Arc::new(files);
-    // The site's own host, one where its logins may go, and one where they may not.
+    // The host of the site, an allowed one for its logins, and a forbidden one.
     let (shop, evil) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.2:0")?);
     let (address, elsewhere) = (shop.local_addr()?, evil.local_addr()?);
     let origins = Origins {
@@ -346,7 +346,7 @@ fn flows_end_right_at_every_page_of_the_collection() -> anyhow::Result<()> {
         bail!("only {} pages", ended.len());
     }
 
-    // Each takes a look and a login: only when they are asked for.
+    // Each takes a health check and a login: only on request.
     if only.is_err() {
         return Ok(());
     }

@@ -1,20 +1,20 @@
-//! Logins and looks beside each other: of one connection, of one profile, and beside a session that uses it.
+//! Concurrent logins and health checks: of one connection, of one profile, and with a session that uses it.
 
 use std::thread;
 
 use anyhow::ensure;
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Server, Session, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::sql;
-use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, ann, uuid};
-use super::support::http::Request;
-use super::support::{Cdp, Server, Session, Shared, until};
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site, TEST_TIMEOUT, ann, uuid};
 
-/// How many begin a login at the same moment.
-const AT_ONCE: usize = 8;
+/// The number of concurrent starts.
+const CONCURRENT_STARTS: usize = 8;
 
 #[test]
-fn many_who_begin_a_login_at_once_begin_one() -> anyhow::Result<()> {
+fn concurrent_starts_of_a_login_start_one() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-at-once");
     let connection = Connection::new(server, &site, &json!({}))?;
@@ -23,7 +23,7 @@ fn many_who_begin_a_login_at_once_begin_one() -> anyhow::Result<()> {
         let address = server.address();
         thread::spawn(move || request.send(address)?.expect(200)?.json())
     };
-    let begun: Vec<_> = (0..AT_ONCE).map(|_| begin()).collect();
+    let begun: Vec<_> = (0..CONCURRENT_STARTS).map(|_| begin()).collect();
     let begun = begun.into_iter().map(|one| one.join().unwrap()).collect::<anyhow::Result<Vec<Value>>>()?;
     assert!(begun.iter().all(|one| one["hosted_url"] == begun[0]["hosted_url"]), "{begun:?}");
     connection.until_awaiting()?;
@@ -38,7 +38,7 @@ fn many_who_begin_a_login_at_once_begin_one() -> anyhow::Result<()> {
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
-/// Living sessions that have the profile.
+/// Returns the number of running sessions with the profile.
 fn sessions_of(server: &Server, profile: &str) -> anyhow::Result<u64> {
     let of_it = "SELECT count(*) FROM sessions s JOIN profiles p ON p.id = s.profile_id";
     Ok(sql(server, &format!("{of_it} WHERE p.name = '{profile}' AND s.state <> 'ended'"))?.parse()?)
@@ -69,7 +69,7 @@ fn two_logins_of_one_profile_at_once_leave_it_logged_in_to_both_sites() -> anyho
         connection.submit(&ann(PASSWORD))?;
     }
     for connection in [&one, &two] {
-        // What was given once is not asked for again.
+        // Stored values are not requested again.
         let over = connection
             .until("over or asked again", |now| now["flow_status"] == "SUCCESS" || now["website_error"].is_string())?;
         assert_eq!(over["status"], "AUTHENTICATED", "{over}");
@@ -83,28 +83,27 @@ fn two_logins_of_one_profile_at_once_leave_it_logged_in_to_both_sites() -> anyho
     Ok(())
 }
 
-/// A session that saves what it changes of the profile.
+/// Creates a session that saves its changes of the profile.
 fn saving(server: &Server, profile: &str) -> anyhow::Result<Session> {
     let profile = json!({ "name": profile, "save_changes": true });
     server.create(&json!({ "headless": true, "timeout_seconds": 600, "profile": profile }))
 }
 
-/// How the looks ended that have, the latest first.
+/// Returns the results of the finished health checks, the latest first.
 fn looks(connection: &Connection<'_>) -> anyhow::Result<Vec<String>> {
     let timeline = connection.server.get(&connection.path("/timeline?type=health_check"))?.expect(200)?.json()?;
     let looks = timeline.as_array().into_iter().flatten().map(|one| one["status"].as_str().unwrap_or_default());
     Ok(looks.filter(|status| *status != "IN_PROGRESS").map(str::to_owned).collect())
 }
 
-/// Has it looked at now.
+/// Makes the health check due now.
 fn due(connection: &Connection<'_>) -> anyhow::Result<()> {
     let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours'";
     sql(connection.server, &format!("{due} WHERE id = {}", uuid(&connection.id)?)).map(drop)
 }
 
 #[test]
-fn a_look_waits_for_a_session_that_uses_the_profile_and_saves_nothing_over_one_that_comes_later() -> anyhow::Result<()>
-{
+fn a_health_check_waits_for_sessions_of_its_profile_and_overwrites_no_save() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let values = json!({ "name": "beside", "domain": "localhost", "values": { "email": "ann", "password": PASSWORD } });
     server.post("/credentials", &values)?.expect(201)?;
@@ -129,20 +128,20 @@ fn a_look_waits_for_a_session_that_uses_the_profile_and_saves_nothing_over_one_t
     for connection in [&used, &unused] {
         due(connection)?;
     }
-    until("the look at the other profile", SOON, || (!looks(&unused).ok()?.is_empty()).then_some(()))?;
+    until("the look at the other profile", TEST_TIMEOUT, || (!looks(&unused).ok()?.is_empty()).then_some(()))?;
     assert_eq!(looks(&used)?, [""; 0]);
     assert_eq!(sessions_of(server, &used.profile)?, 1);
     assert_eq!(client.evaluate(&page, "window.mark")?, 42);
     let home = format!("GET {}", site.path("home"));
-    let asked = || pages.asked().iter().filter(|one| **one == home).count();
-    let mut before = asked();
+    let requests = || pages.requests().iter().filter(|one| **one == home).count();
+    let mut before = requests();
     pages.hold(&site.path("home"));
     drop(client);
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
-    // Now it is looked; and somebody comes and goes before that is over.
+    // The health check runs now, and a session begins and ends meanwhile.
     let comes_and_goes = |before: usize| -> anyhow::Result<String> {
-        until("the look", SOON, || (asked() > before).then_some(()))?;
+        until("the look", TEST_TIMEOUT, || (requests() > before).then_some(()))?;
         let session = saving(server, &used.profile)?;
         let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = client.page()?;
@@ -160,15 +159,15 @@ fn a_look_waits_for_a_session_that_uses_the_profile_and_saves_nothing_over_one_t
         if over == failed {
             break version;
         }
-        // On a busy machine that may take longer than a look waits for its page: once more.
+        // On a busy machine this may exceed the timeout of the health check: once more.
         ensure!(over < 5, "no look waits for as long as somebody comes and goes");
         failed = over;
         used.until_closed()?;
-        before = asked();
+        before = requests();
         due(&used)?;
     };
     site.put("home", HOME);
-    let found = until("the look's end", SOON, || looks(&used).ok().filter(|all| all.len() > failed))?;
+    let found = until("the look's end", TEST_TIMEOUT, || looks(&used).ok().filter(|all| all.len() > failed))?;
     assert_eq!(found[0], "AUTHENTICATED");
     used.until_closed()?;
     assert_eq!(version_of(server, &used.profile)?, version);

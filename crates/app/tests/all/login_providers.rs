@@ -1,16 +1,16 @@
-//! Logins with what credential providers have: found by the site or named, of both kinds of store, with codes of an app; nobody is asked.
+//! Automatic logins with items of credential providers: found by site or named, of both kinds of store, with TOTP codes.
 
+use casement_test_support::program::{Options, Pages, Server};
 use serde_json::{Value, json};
 
 use super::connect_server::{ConnectServer, TOKEN};
 use super::credential_providers::{FILE_PASSWORD, PATH, keepass};
 use super::login_site::{Connection, LOGIN, PASSWORD, Site};
 use super::login_ways::{SECRET, ask_for_app_code};
-use super::support::{Options, Pages, Server};
 
-/// What the store has beside the login of the site, for the same site under another name.
+/// Another item of the store, for the same site under another name.
 const OTHER: &str = "s3cret-of-another-site";
-/// What the KeePass database has for the site.
+/// The item of the KeePass database for the site.
 const IN_FILE: &str = "s3cret-in-the-file";
 
 fn provider(server: &Server, body: &Value) -> anyhow::Result<String> {
@@ -26,12 +26,12 @@ fn site<'a>(pages: &'a Pages, name: &str, password: &str) -> Site<'a> {
 }
 
 #[test]
-fn an_item_of_a_provider_logs_in_by_itself_whether_it_is_named_or_found() -> anyhow::Result<()> {
+fn a_provider_item_logs_in_automatically_whether_it_is_named_or_found() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let app = format!("otpauth://totp/Shop:ann?secret={SECRET}");
     let store = ConnectServer::start(&[
         ("Shop", "http://localhost/login", ["ann", PASSWORD, &app]),
-        // Under another name of the site, which it is not found by.
+        // Under another name of the site, by which it is not found.
         ("Elsewhere", "http://127.0.0.1", ["ann", OTHER, ""]),
     ])?;
     let folder = tempfile::tempdir()?;
@@ -84,7 +84,7 @@ fn an_item_of_a_provider_logs_in_by_itself_whether_it_is_named_or_found() -> any
     let [by_site, by_name, of_file, of_any] = begun;
     assert_eq!(by_site.seen(&found)?, "Your orders - Shop");
 
-    // Whoever is asked first by now is asked; one that fails does not keep the next one from it.
+    // The first provider in the order is queried; if it fails, the next one is.
     server.send("PATCH", &team, Some(&json!({ "priority": 7 })))?.expect(200)?;
     any.put("login", &LOGIN.replace(PASSWORD, IN_FILE).replace("in=ann", "in=ann2"));
     any.put("home", &super::login_site::HOME.replace("in=ann", "in=ann2"));
@@ -97,13 +97,13 @@ fn an_item_of_a_provider_logs_in_by_itself_whether_it_is_named_or_found() -> any
     any.put("home", &super::login_site::HOME.replace("in=ann", "in=ann3"));
     of_any.login()?;
     of_any.until_in_by_itself()?;
-    // Where that one alone is named, its failure is the end.
+    // If only that provider is named, its failure ends the login.
     by_name.server.send("PATCH", &by_name.path(""), Some(&json!({ "login_url": any.url("login") })))?.expect(200)?;
     by_name.login()?;
     let over = by_name.until_over("FAILED")?;
     assert_eq!(over["error_code"], "provider_error", "{over}");
 
-    // What is switched off is asked for nothing, and keeps nobody from deleting it unless it is named.
+    // A disabled provider is not queried, and can be deleted unless it is named.
     for provider in [&team, &keepass] {
         server.send("PATCH", provider, Some(&json!({ "enabled": false })))?.expect(200)?;
     }

@@ -1,4 +1,4 @@
-//! What logins were given is looked for afterwards in everything that is left of them.
+//! Secrets of logins are searched for in everything that is left of them.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -9,29 +9,29 @@ use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use casement_domain::credential::TotpSecret;
+use casement_test_support::program::{Options, Pages, Server, Session, processes_of, until};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
 use super::host::{browser_of, dump, sandbox, server_process};
-use super::login_site::{Connection, LOGIN, RIDDLE, SOON, Site, ann};
+use super::login_site::{Connection, LOGIN, RIDDLE, Site, TEST_TIMEOUT, ann};
 use super::login_ways::TOTP;
-use super::support::{Options, Pages, Server, Session, processes_of, until};
 
 const TYPED: &str = "tAb7-typed-horse-Q9";
 const MISTYPED: &str = "tAb7-mistyped-cow-Q8";
 const STORED: &str = "vK2x-stored-zebra-M4";
-/// As a text message brings it.
+/// A code of a text message.
 const CODE: &str = "QX7-R2M9-ZK41";
-/// In base 32, and what that is.
+/// A TOTP secret in base 32, and its bytes.
 const TOTP_SECRET: &str = "NNLTG5SRPI4EY4CUGF4FSYRWKJWU4MDT";
 const TOTP_BYTES: &str = "kW3vQz8LpT1xYb6RmN0s";
 
-/// A text that is written down backwards: what a page's own source says of it is captured.
+/// Reverses a text: the source of a page is captured, so it may not contain the secret.
 fn backwards(text: &str) -> String {
     format!("[...'{}'].reverse().join('')", text.chars().rev().collect::<String>())
 }
 
-/// Sends what it is given to its site, once as JSON and once as a form.
+/// A page that sends its values to its site, once as JSON and once as a form.
 fn sending(html: &str, password: &str, next: &str) -> String {
     let send = "const all = new FormData(f), body = new URLSearchParams(all);\n\
         await fetch('taken', { method: 'POST', body: JSON.stringify(Object.fromEntries(all)), headers: { 'Content-Type': 'application/json' } });\n\
@@ -53,20 +53,20 @@ const MESSAGE: &str = r#"<!doctype html><html lang=en><title>Enter code</title><
     location = 'totp';
 };</script>"#;
 
-/// What is looked for: as it is, in hexadecimal, in base 64.
+/// Returns the search patterns of a secret: plain, hexadecimal, base 64.
 fn needles(codes: &[String]) -> Vec<String> {
     let mut needles = Vec::new();
     for secret in [TYPED, MISTYPED, STORED, CODE, TOTP_SECRET, TOTP_BYTES] {
         let hex = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
         needles.extend([secret.to_owned(), hex, STANDARD.encode(secret).trim_end_matches('=').to_owned()]);
     }
-    // Six digits alone stand anywhere.
+    // Six digits alone occur by chance.
     needles.extend(codes.iter().map(|code| format!("\"{code}\"")));
     needles.extend(codes.iter().map(|code| format!("otp={code}")));
     needles
 }
 
-/// The codes that held in that time.
+/// Returns the codes that were valid in that time.
 fn codes(from: OffsetDateTime, to: OffsetDateTime) -> anyhow::Result<Vec<String>> {
     let secret = TotpSecret::parse(TOTP_SECRET).map_err(|bad| anyhow::anyhow!("{bad:?}"))?;
     let mut codes = Vec::new();
@@ -78,45 +78,46 @@ fn codes(from: OffsetDateTime, to: OffsetDateTime) -> anyhow::Result<Vec<String>
     Ok(codes)
 }
 
-/// Which of the texts stand in these files, as `grep` says it: a line for each find.
+/// Returns the lines of `grep` for these texts in these files.
 fn grep(needles: &[String], files: &[&Path]) -> anyhow::Result<String> {
     let patterns = tempfile::NamedTempFile::new()?;
     fs::write(patterns.path(), needles.join("\n"))?;
     let mut command = Command::new("grep");
     command.env("LC_ALL", "C").args(["-raoF", "--devices=skip", "-f"]).arg(patterns.path()).args(files);
     let output = command.output().context("cannot start grep")?;
-    // What the database has just removed is no fault.
+    // A file that the database has just removed is no failure.
     ensure!(output.status.code() < Some(2) || output.stderr.ends_with(b"No such file or directory\n"), "{output:?}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// All that a process has in memory, as a core dump would have it.
+/// Writes the memory of a process to a file, like a core dump.
 fn memory(pid: i32) -> anyhow::Result<tempfile::NamedTempFile> {
     let mut copy = tempfile::NamedTempFile::new()?;
     let mut memory = File::open(format!("/proc/{pid}/mem"))?;
     for line in fs::read_to_string(format!("/proc/{pid}/maps"))?.lines() {
         let mut words = line.split_whitespace();
         let (range, rights) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        // What cannot be written holds what its file holds; what the database's processes share is what it stores.
+        // Read-only mappings equal their files; the shared memory of the database equals its tables.
         if rights != "rw-p" {
             continue;
         }
         let (from, to) = range.split_once('-').context("no range")?;
         let (from, to) = (u64::from_str_radix(from, 16)?, u64::from_str_radix(to, 16)?);
         memory.seek(SeekFrom::Start(from))?;
-        // A part may be given back meanwhile.
+        // A mapping may be released meanwhile.
         drop(std::io::copy(&mut (&memory).take(to - from), &mut copy));
     }
     Ok(copy)
 }
 
-/// Begins a login that is captured and recorded as far as a session can be; its session.
+/// Starts a login with full telemetry and recording. Returns its session.
 fn watched(connection: &Connection<'_>, site: &Site<'_>, pages: &Pages, first: &str) -> anyhow::Result<Session> {
     pages.hold(&site.path("home"));
     connection.login()?;
     let begun = connection.until("in a session", |now| now["browser_session_id"].is_string())?;
     let path = format!("/browsers/{}", begun["browser_session_id"].as_str().context("no session")?);
-    let session = until("its session", SOON, || connection.server.get(&path).ok()?.expect(200).ok()?.json().ok())?;
+    let session =
+        until("its session", TEST_TIMEOUT, || connection.server.get(&path).ok()?.expect(200).ok()?.json().ok())?;
     let kinds =
         ["console", "page", "interaction", "network", "control", "connection", "system", "screenshot", "captcha"];
     let on: serde_json::Map<String, Value> =
@@ -126,7 +127,7 @@ fn watched(connection: &Connection<'_>, site: &Site<'_>, pages: &Pages, first: &
     Ok(Session(session))
 }
 
-/// The kinds of the parts of a PNG.
+/// Returns the types of a PNG's chunks.
 fn parts(png: &[u8]) -> Vec<String> {
     let mut kinds = Vec::new();
     let mut rest = png.get(8..).unwrap_or_default();
@@ -144,14 +145,14 @@ fn now() -> OffsetDateTime {
 }
 
 #[test]
-fn what_logins_were_given_stands_nowhere_afterwards() -> anyhow::Result<()> {
+fn secrets_of_logins_are_found_nowhere_afterwards() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let variables = vec![("CASEMENT_LOG".to_owned(), "trace".to_owned())];
     let server = Server::start(Options { variables, ..Options::reaching(&pages) })?;
     let began = now();
     let to_login = "<!doctype html><title>One moment</title><script>location = 'login'</script>";
 
-    // A person types, after a mistake; the code of the app is made by itself.
+    // A person types, after a mistake; the TOTP code is generated.
     let values = json!({ "email": "ann", "password": STORED });
     for (name, values) in [("secrets", json!({})), ("stored", values)] {
         let credential = json!({ "name": name, "domain": "localhost", "values": values, "totp_secret": TOTP_SECRET });
@@ -171,13 +172,13 @@ fn what_logins_were_given_stands_nowhere_afterwards() -> anyhow::Result<()> {
     connection.until("refused", |now| now["website_error"].is_string())?;
     connection.until_awaiting()?;
     connection.submit(&ann(TYPED))?;
-    let asked = connection.until("asked for the code", |now| now["fields"][0]["type"] == "code")?;
+    let waiting = connection.until("asked for the code", |now| now["fields"][0]["type"] == "code")?;
     site.put("home", super::login_site::HOME);
-    connection.submit(&json!({ asked["fields"][0]["ref"].as_str().context("no name")?: CODE }))?;
+    connection.submit(&json!({ waiting["fields"][0]["ref"].as_str().context("no name")?: CODE }))?;
     connection.until_over("SUCCESS")?;
     connection.until_closed()?;
 
-    // What is stored is typed by itself, and then nothing is understood: the operator has a picture.
+    // Stored values are typed, and then an unknown page comes: the operator gets a screenshot.
     let site = Site::new(&pages, "shop-secrets-stored");
     site.put("taken", "ok");
     site.put("login", &sending(LOGIN, STORED, "riddle"));
@@ -189,8 +190,8 @@ fn what_logins_were_given_stands_nowhere_afterwards() -> anyhow::Result<()> {
     ensure!(over["error_code"] == "page_not_understood", "{over}");
     stored.until_closed()?;
 
-    // Nothing of their browsers lives.
-    until("their browsers gone", SOON, || {
+    // No process of their browsers runs.
+    until("their browsers gone", TEST_TIMEOUT, || {
         let left = super::host::sandboxes(&server).ok()?;
         left.is_empty().then_some(())
     })?;
@@ -200,10 +201,10 @@ fn what_logins_were_given_stands_nowhere_afterwards() -> anyhow::Result<()> {
     let seen = tempfile::tempdir()?;
     let mut events = 0;
     for session in [&session, &other] {
-        let told =
+        let telemetry =
             server.get(&format!("/browsers/{}/telemetry/events?since=1h&limit=100", session.id()))?.expect(200)?;
-        events += told.json()?.as_array().map_or(0, Vec::len);
-        fs::write(seen.path().join(format!("telemetry {}", session.id())), told.body)?;
+        events += telemetry.json()?.as_array().map_or(0, Vec::len);
+        fs::write(seen.path().join(format!("telemetry {}", session.id())), telemetry.body)?;
     }
     ensure!(events > 20, "only {events} events were told");
     let audit = server.get("/audit-logs/export/chunk?start=2000-01-01&end=9000-01-01&format=jsonl")?.expect(200)?;
@@ -222,12 +223,12 @@ fn what_logins_were_given_stands_nowhere_afterwards() -> anyhow::Result<()> {
     let kinds = parts(&fs::read(pictures[0].path())?);
     ensure!(kinds.iter().all(|kind| ["IHDR", "sRGB", "pHYs", "IDAT", "IEND"].contains(&kind.as_str())), "{kinds:?}");
 
-    // Nor in the memory of what goes on living.
+    // Nor in the memory of the remaining processes.
     let known = [server.data_dir().display().to_string()];
     let own = server_process(&server)?.pid;
     ensure!(!grep(&known, &[memory(own)?.path()])?.is_empty(), "what is surely in memory is not found");
     let mut found = String::new();
-    let clean = until("a memory without secrets", SOON, || {
+    let clean = until("a memory without secrets", TEST_TIMEOUT, || {
         found.clear();
         for process in server.processes() {
             let copy = memory(process.pid).ok()?;

@@ -1,13 +1,13 @@
-//! What the browser of a login is told: by which proxy it goes, and whether it is recorded.
+//! The settings of a login's browser: its proxy and its recording.
 
 use anyhow::Context as _;
+use casement_test_support::program::{Options, Pages, Server, until};
 use serde_json::{Value, json};
 
-use super::login_site::{Connection, PASSWORD, SOON, Site, ann};
-use super::proxies::{exit, nobody_listens};
-use super::support::{Options, Pages, Server, until};
+use super::login_site::{Connection, PASSWORD, Site, TEST_TIMEOUT, ann};
+use super::proxies::{closed_port, exit};
 
-/// The end of the latest login in the timeline.
+/// Returns the end of the latest login in the timeline.
 fn latest(connection: &Connection<'_>) -> anyhow::Result<Value> {
     let timeline = connection.server.get(&connection.path("/timeline?limit=1"))?.expect(200)?.json()?;
     Ok(timeline[0].clone())
@@ -19,12 +19,12 @@ fn proxy(server: &Server, name: &str, config: &Value) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_login_goes_through_its_proxy_and_is_recorded_if_its_connection_says_so() -> anyhow::Result<()> {
+fn a_login_uses_the_proxy_and_the_recording_of_its_connection() -> anyhow::Result<()> {
     let pages = Pages::start()?;
-    let (exit, asked) = exit(&pages)?;
+    let (exit, requests) = exit(&pages)?;
     let server = Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], ..Options::default() })?;
     proxy(&server, "exit", &json!({ "host": "127.0.0.1", "port": exit.port() }))?;
-    let closed = nobody_listens()?;
+    let closed = closed_port()?;
     proxy(&server, "down", &json!({ "host": "127.0.0.1", "port": closed.local_addr()?.port() }))?;
 
     let site = Site::new(&pages, "shop-exit");
@@ -35,23 +35,23 @@ fn a_login_goes_through_its_proxy_and_is_recorded_if_its_connection_says_so() ->
     connection.until_awaiting()?;
     let through = |page: &str| {
         let line = format!("GET {} HTTP/1.1", url(page));
-        asked.lock().iter().filter(|asked| **asked == line).count()
+        requests.lock().iter().filter(|requests| **requests == line).count()
     };
     assert!(through("login") > 0);
     connection.submit(&ann(PASSWORD))?;
     connection.until_over("SUCCESS")?;
     assert!(through("home") > 1);
     connection.until_closed()?;
-    let told = latest(&connection)?;
-    let name = |key: &str| told[key].as_str().with_context(|| format!("no {key}: {told}"));
+    let facts = latest(&connection)?;
+    let name = |key: &str| facts[key].as_str().with_context(|| format!("no {key}: {facts}"));
     let video = format!("/browsers/{}/replays/{}", name("browser_session_id")?, name("replay_id")?);
-    let kept = until("the film of a login that is over", SOON, || {
+    let stored = until("the film of a login that is over", TEST_TIMEOUT, || {
         let answer = server.get(&video).ok()?;
         (answer.status == 200).then_some(answer)
     })?;
-    assert_eq!(kept.body.get(4..8), Some(&b"ftyp"[..]), "it is a film");
+    assert_eq!(stored.body.get(4..8), Some(&b"ftyp"[..]), "it is a film");
 
-    // A login may say otherwise: this one goes where nobody leads it on, and leaves no film.
+    // A login may override the connection: this one has a proxy that does not answer, and no recording.
     for address in [url("login"), url("login").replace("http:", "https:")] {
         server.send("PATCH", &connection.path(""), Some(&json!({ "login_url": address })))?.expect(200)?;
         let other = json!({ "proxy": { "name": "down" }, "record_session": false });
@@ -62,8 +62,8 @@ fn a_login_goes_through_its_proxy_and_is_recorded_if_its_connection_says_so() ->
         connection.until_closed()?;
     }
     let session = server.create(&json!({ "headless": true, "proxy_id": "down" }))?;
-    let asked = server.post(&format!("/browsers/{}/curl", session.id()), &json!({ "url": url("login") }))?;
-    assert_eq!(asked.expect(502)?.json()?["code"], "upstream_error", "a request says the same");
+    let requests = server.post(&format!("/browsers/{}/curl", session.id()), &json!({ "url": url("login") }))?;
+    assert_eq!(requests.expect(502)?.json()?["code"], "upstream_error", "a request says the same");
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
     let used = server.get("/proxies?limit=10")?.expect(200)?.json()?;
@@ -71,5 +71,5 @@ fn a_login_goes_through_its_proxy_and_is_recorded_if_its_connection_says_so() ->
     let path = format!("/proxies/{}", exit["id"].as_str().context("no id")?);
     assert_eq!(server.delete(&path)?.expect(409)?.json()?["code"], "resource_in_use");
     server.delete(&connection.path(""))?.expect(204)?;
-    until("the proxy is let go", SOON, || (server.delete(&path).ok()?.status == 204).then_some(()))
+    until("the proxy is let go", TEST_TIMEOUT, || (server.delete(&path).ok()?.status == 204).then_some(()))
 }

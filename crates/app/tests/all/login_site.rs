@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Cdp, Pages, Server, until};
 use serde_json::{Value, json};
 
 use super::host::sql;
-use super::support::{Cdp, Pages, Server, until};
 
-pub(crate) const SOON: Duration = Duration::from_secs(300);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 pub(crate) const PASSWORD: &str = "hunter2-so-secret";
 pub(crate) const WRONG: &str = "hunter3-so-wrong";
 
-/// Asks for a name and a password, and says what is wrong with them.
+/// A page that asks for a name and a password, and reports errors.
 pub(crate) const LOGIN: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</title><h1>Sign in</h1>
 <form id=f><div id=said role=alert></div>
 <label>User name <input name=username autocomplete=username required></label>
@@ -31,15 +31,15 @@ f.onsubmit = event => {
 };
 </script>"#;
 
-/// For those who are logged in; others are sent to log in.
+/// A page for signed-in users; others are redirected to the login.
 pub(crate) const HOME: &str = r"<!doctype html><html lang=en><title>Your orders - Shop</title>
 <script>if (!document.cookie.includes('in=ann')) location = location.pathname.replace('home', 'login');</script>
 <h1>Your orders</h1><p>Welcome back, ann. You have 3 orders.</p><a href='#settings'>Account settings</a> <a href='#out'>Sign out</a>";
 
-/// What nobody can make anything of.
+/// A page that no login can handle.
 pub(crate) const RIDDLE: &str = "<!doctype html><html lang=en><title>Hm</title><canvas width=300 height=300></canvas>";
 
-/// A site of its own below `/<name>/`, as the pages know it under a name that a connection can have.
+/// A site below `/<name>/` of the pages, at a host name that a connection can have.
 pub(crate) struct Site<'a> {
     pages: &'a Pages,
     name: String,
@@ -57,7 +57,7 @@ impl<'a> Site<'a> {
         self.pages.put(&format!("/{}/{page}", self.name), html);
     }
 
-    /// The path of a page.
+    /// Returns the path of a page.
     pub(crate) fn path(&self, page: &str) -> String {
         format!("/{}/{page}", self.name)
     }
@@ -67,7 +67,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// A connection of a profile of its own to a site.
+/// An auth connection with a profile of its own.
 pub(crate) struct Connection<'a> {
     pub(crate) server: &'a Server,
     pub(crate) id: String,
@@ -79,7 +79,7 @@ impl<'a> Connection<'a> {
         Self::at(server, &site.name, &site.url("home"), more)
     }
 
-    /// Of the profile of that name, to whatever begins at the address.
+    /// Creates a connection for the profile and the login address.
     pub(crate) fn at(server: &'a Server, profile: &str, login_url: &str, more: &Value) -> anyhow::Result<Self> {
         let mut body = json!({ "domain": "localhost", "profile_name": profile, "login_url": login_url });
         body.as_object_mut().context("no object")?.extend(more.as_object().context("no object")?.clone());
@@ -109,10 +109,10 @@ impl<'a> Connection<'a> {
         self.server.post(&self.path("/submit"), body)?.expect(202).map(drop)
     }
 
-    /// Waits until the login stands as `what` says; what it is then.
+    /// Waits until the login is in the described state. Returns the connection.
     pub(crate) fn until(&self, what: &str, stands: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
         let mut last = Value::Null;
-        let found = until(what, SOON, || {
+        let found = until(what, TEST_TIMEOUT, || {
             last = self.get().ok()?;
             let over = last["flow_status"] != "IN_PROGRESS";
             (stands(&last) || over).then(|| last.clone())
@@ -128,7 +128,7 @@ impl<'a> Connection<'a> {
         })
     }
 
-    /// Waits until it has logged in, with nobody asked for anything.
+    /// Waits until it has logged in without a request to a person.
     pub(crate) fn until_in_by_itself(&self) -> anyhow::Result<Value> {
         let asks = |now: &Value| now["flow_step"].as_str().is_some_and(|step| step.starts_with("AWAITING"));
         let done = self.until("logged in, or asking", |now| asks(now) || now["flow_status"] == "SUCCESS")?;
@@ -140,16 +140,16 @@ impl<'a> Connection<'a> {
         self.until(status, |now| now["flow_status"] == status)
     }
 
-    /// Waits until nothing runs for it any more.
+    /// Waits until no job of it runs.
     pub(crate) fn until_closed(&self) -> anyhow::Result<()> {
         let open = format!(
             "SELECT count(*) FROM auth_flows WHERE connection_id = {} AND (open OR status = 'IN_PROGRESS')",
             uuid(&self.id)?
         );
-        until("its browser gone", SOON, || (sql(self.server, &open).ok()? == "0").then_some(()))
+        until("its browser gone", TEST_TIMEOUT, || (sql(self.server, &open).ok()? == "0").then_some(()))
     }
 
-    /// What the home page says in a new session with its profile.
+    /// Returns the title of the home page in a new session with its profile.
     pub(crate) fn seen(&self, site: &Site<'_>) -> anyhow::Result<String> {
         let profile = json!({ "name": self.profile });
         let session = self.server.create(&json!({ "headless": true, "timeout_seconds": 300, "profile": profile }))?;
@@ -157,13 +157,13 @@ impl<'a> Connection<'a> {
         let page = cdp.page()?;
         cdp.open(&page, &site.url("home"))?;
         let title = "new Promise(done => setTimeout(() => done(document.title), 300))";
-        let said = cdp.evaluate(&page, title)?.as_str().unwrap_or_default().to_owned();
+        let title_shown = cdp.evaluate(&page, title)?.as_str().unwrap_or_default().to_owned();
         self.server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
-        Ok(said)
+        Ok(title_shown)
     }
 }
 
-/// The text of an identifier as SQL has it.
+/// Returns an identifier as an SQL literal.
 pub(crate) fn uuid(id: &str) -> anyhow::Result<String> {
     let id = ulid::Ulid::from_string(id).map_err(|bad| anyhow::anyhow!("{bad:?}"))?;
     Ok(format!("'{}'::uuid", uuid_text(id)))

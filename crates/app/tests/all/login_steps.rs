@@ -1,45 +1,45 @@
-//! Logins that are cut off, each at another step: by a server that is killed, by the deletion of their connection.
+//! Logins that are interrupted in different states, by a kill of the server and by the deletion of their connection.
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Pages, Process, Server, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::{id_of, sandboxes, sql};
-use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, ann, uuid};
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site, TEST_TIMEOUT, ann, uuid};
 use super::login_ways::{BACK, PUSH};
-use super::support::{Options, Pages, Process, Server, Shared, until};
 
-/// Where a login is held up.
+/// The state in which a login is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// A yes on a telephone is awaited.
+    /// It waits for an approval on a phone.
     Elsewhere,
-    /// What was typed is sent, and the next page does not come.
+    /// The form is sent, and the next page does not load.
     BetweenPages,
-    /// It is looked whether a login holds, and the page does not come.
+    /// A health check runs, and the page does not load.
     Looking,
-    /// A login by itself has sent what is stored, and the next page does not come.
+    /// An automatic login has sent stored values, and the next page does not load.
     ByItself,
-    /// A later login is logged in, and its profile cannot be stored.
+    /// A later login has succeeded, and its profile cannot be stored.
     Saving,
 }
 
 impl At {
-    /// Those last that may be held up for the shortest time.
+    /// Last the states with the shortest timeouts.
     const ALL: [Self; 5] = [Self::Saving, Self::Elsewhere, Self::ByItself, Self::Looking, Self::BetweenPages];
 
-    /// Whether the connection was logged in before.
+    /// Returns whether the connection was logged in before.
     fn is_later(self) -> bool {
         matches!(self, Self::Looking | Self::ByItself | Self::Saving)
     }
 }
 
-/// A login that is held up.
+/// A blocked login.
 struct Held<'p> {
     at: At,
     site: Site<'p>,
     id: String,
     profile: String,
-    /// The profile's version before.
+    /// The version of the profile before.
     version: String,
 }
 
@@ -50,12 +50,12 @@ fn leads_to(page: &str) -> String {
         .replace("location.pathname.replace('login', 'home')", &format!("'{page}'"))
 }
 
-/// As of a site that has forgotten who was logged in.
+/// The page of a site that has logged the user out.
 fn forgotten(page: &str) -> String {
     page.replace("in=ann", "in=ann2")
 }
 
-/// Versions of such profiles cannot be stored as long as this is there.
+/// A trigger that prevents new versions of such profiles.
 fn unsaved(server: &Server, profile: &str) -> anyhow::Result<()> {
     let profile = format!("SELECT 1 FROM profiles p WHERE p.id = NEW.profile_id AND p.name = '{profile}'");
     let function = format!("BEGIN IF EXISTS ({profile}) THEN RAISE 'not now'; END IF; RETURN NEW; END");
@@ -65,7 +65,7 @@ fn unsaved(server: &Server, profile: &str) -> anyhow::Result<()> {
 }
 
 impl<'p> Held<'p> {
-    /// The login of a new connection, on its way to where it is held up.
+    /// Starts the login of a new connection towards its blocked state.
     fn begin(server: &Server, pages: &'p Pages, prefix: &str, at: At) -> anyhow::Result<Self> {
         let profile = format!("shop-{prefix}-{at:?}").to_lowercase();
         let site = Site::new(pages, &profile);
@@ -90,14 +90,14 @@ impl<'p> Held<'p> {
         sql(server, &format!("SELECT version_id FROM profiles WHERE name = '{}'", self.profile))
     }
 
-    /// Has its login made or looked at now.
+    /// Makes its login or health check due now.
     fn due(&self, server: &Server) -> anyhow::Result<()> {
         let id = uuid(&self.id)?;
         let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours'";
         sql(server, &format!("{due} WHERE id = {id}")).map(drop)
     }
 
-    /// Brings it to the last moment at which nothing is held up.
+    /// Brings it to the last step before the block.
     fn prepare(&mut self, server: &Server) -> anyhow::Result<()> {
         let connection = self.connection(server);
         if !self.at.is_later() {
@@ -109,7 +109,7 @@ impl<'p> Held<'p> {
         Ok(())
     }
 
-    /// Lets it go to where it is held up.
+    /// Lets it continue to the block.
     fn go(&self, server: &Server, pages: &Pages) -> anyhow::Result<()> {
         let connection = self.connection(server);
         match self.at {
@@ -134,28 +134,28 @@ impl<'p> Held<'p> {
     }
 
     fn until_there(&self, server: &Server, pages: &Pages) -> anyhow::Result<()> {
-        let asked = |page: &str, times: usize| {
+        let requested = |page: &str, times: usize| {
             let wanted = format!("GET {}", self.site.path(page));
-            let found = || (pages.asked().iter().filter(|one| **one == wanted).count() >= times).then_some(());
-            until(&format!("{wanted}, {times} times"), SOON, found)
+            let found = || (pages.requests().iter().filter(|one| **one == wanted).count() >= times).then_some(());
+            until(&format!("{wanted}, {times} times"), TEST_TIMEOUT, found)
         };
         match self.at {
             At::Elsewhere => {
                 let elsewhere = |now: &Value| now["flow_step"] == "AWAITING_EXTERNAL_ACTION";
                 self.connection(server).until("waiting for the telephone", elsewhere).map(drop)
             }
-            At::BetweenPages | At::ByItself => asked("next", 1),
+            At::BetweenPages | At::ByItself => requested("next", 1),
             // The first login sees it before and after the form.
-            At::Looking => asked("home", 3),
+            At::Looking => requested("home", 3),
             At::Saving => {
                 let saving = "status = 'IN_PROGRESS' AND (details->>'saving')::boolean";
                 let saving = format!("SELECT 1 FROM auth_flows WHERE connection_id = {} AND {saving}", uuid(&self.id)?);
-                until("its profile being saved", SOON, || (sql(server, &saving).ok()? == "1").then_some(()))
+                until("its profile being saved", TEST_TIMEOUT, || (sql(server, &saving).ok()? == "1").then_some(()))
             }
         }
     }
 
-    /// Whatever held it up is over.
+    /// Removes the block.
     fn let_go(&self, server: &Server) -> anyhow::Result<()> {
         let back = |html: &str| self.site.put("next", html);
         match self.at {
@@ -168,17 +168,17 @@ impl<'p> Held<'p> {
         Ok(())
     }
 
-    /// The browsers that have its profile.
+    /// Returns the browsers with its profile.
     fn browsers(&self, server: &Server) -> anyhow::Result<Vec<String>> {
         let of_it = "SELECT b.id FROM browsers b JOIN profiles p ON p.id = b.profile_id";
         sql(server, &format!("{of_it} WHERE p.name = '{}'", self.profile))?.lines().map(id_of).collect()
     }
 
-    /// It goes on to its end, as if nothing had been; nobody is asked again.
+    /// Asserts that it continues to its end without another request to a person.
     fn goes_on(&self, server: &Server) -> anyhow::Result<()> {
         let connection = self.connection(server);
         let timeline = |kind: &str, status: &str| {
-            until(&format!("{:?}: {kind} {status}", self.at), SOON, || {
+            until(&format!("{:?}: {kind} {status}", self.at), TEST_TIMEOUT, || {
                 let found = server.get(&connection.path("/timeline")).ok()?.json().ok()?;
                 let newest =
                     found.as_array()?.iter().find(|one| one["type"] == kind && one["status"] != "IN_PROGRESS")?;
@@ -203,27 +203,27 @@ impl<'p> Held<'p> {
         Ok(())
     }
 
-    /// Nothing of it is left, and nothing came after its end.
+    /// Asserts that nothing of it is left, and that nothing was written after its end.
     fn is_gone(&self, server: &Server, browsers: &[String]) -> anyhow::Result<()> {
         let left = format!("SELECT count(*) FROM auth_flows WHERE connection_id = {}", uuid(&self.id)?);
-        until("its job gone", SOON, || (sql(server, &left).ok()? == "0").then_some(()))?;
-        until("its browser gone", SOON, || {
+        until("its job gone", TEST_TIMEOUT, || (sql(server, &left).ok()? == "0").then_some(()))?;
+        until("its browser gone", TEST_TIMEOUT, || {
             let there = sandboxes(server).ok()?;
             (!browsers.iter().any(|browser| there.contains(browser))).then_some(())
         })?;
         let own = format!("profiles p WHERE p.name = '{}'", self.profile);
         let living = format!("SELECT count(*) FROM sessions s, {own} AND s.profile_id = p.id AND s.state <> 'ended'");
-        until("no session of it", SOON, || (sql(server, &living).ok()? == "0").then_some(()))?;
+        until("no session of it", TEST_TIMEOUT, || (sql(server, &living).ok()? == "0").then_some(()))?;
         let versions =
             format!("SELECT string_agg(v.id::text, ' ') FROM profile_versions v, {own} AND v.profile_id = p.id");
         ensure!(sql(server, &versions)? == self.version, "{:?}: the profile was saved", self.at);
-        let kept = server.get(&format!("/credentials?query={}", self.profile))?.expect(200)?.json()?;
-        ensure!(kept == json!([]), "{:?}: what was typed was kept: {kept}", self.at);
+        let stored = server.get(&format!("/credentials?query={}", self.profile))?.expect(200)?.json()?;
+        ensure!(stored == json!([]), "{:?}: what was typed was kept: {stored}", self.at);
         Ok(())
     }
 }
 
-/// Logins held up at every step at the same time.
+/// Returns concurrent logins that are blocked in every state.
 fn held_up<'p>(server: &Server, pages: &'p Pages, prefix: &str) -> anyhow::Result<Vec<Held<'p>>> {
     let values = json!({ "email": "ann", "password": PASSWORD });
     server.post("/credentials", &json!({ "name": prefix, "domain": "localhost", "values": values }))?.expect(201)?;
@@ -235,7 +235,7 @@ fn held_up<'p>(server: &Server, pages: &'p Pages, prefix: &str) -> anyhow::Resul
     let there = |one: &Held<'_>| one.until_there(server, pages).with_context(|| format!("{:?}", one.at));
     for one in &held {
         one.go(server, pages).with_context(|| format!("{:?}", one.at))?;
-        // It is found due together with the look, which is next.
+        // It becomes due together with the health check, which is next.
         if one.at != At::ByItself {
             there(one)?;
         }
@@ -245,8 +245,7 @@ fn held_up<'p>(server: &Server, pages: &'p Pages, prefix: &str) -> anyhow::Resul
 }
 
 #[test]
-fn a_killed_server_goes_on_with_logins_elsewhere_between_pages_looking_by_themselves_and_saving() -> anyhow::Result<()>
-{
+fn logins_in_every_state_continue_after_the_server_is_killed() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options::reaching(&pages))?;
     let held = held_up(&server, &pages, "killed")?;
@@ -259,7 +258,7 @@ fn a_killed_server_goes_on_with_logins_elsewhere_between_pages_looking_by_themse
     for one in &held {
         one.goes_on(&server).with_context(|| format!("{:?}", one.at))?;
     }
-    until("no browser left", SOON, || {
+    until("no browser left", TEST_TIMEOUT, || {
         let rows = sql(&server, "SELECT count(*) FROM browsers").ok()?;
         let browsers = server.processes().iter().filter(|process| Process::is_browser(process)).count();
         (rows == "0" && browsers == 0 && sandboxes(&server).ok()?.is_empty()).then_some(())
@@ -267,7 +266,7 @@ fn a_killed_server_goes_on_with_logins_elsewhere_between_pages_looking_by_themse
 }
 
 #[test]
-fn j5_a_deletion_ends_logins_elsewhere_between_pages_looking_by_themselves_and_saving() -> anyhow::Result<()> {
+fn deleting_a_connection_ends_its_login_in_every_state() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let held = held_up(server, pages, "cancelled")?;
     let mut browsers = Vec::new();

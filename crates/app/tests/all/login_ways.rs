@@ -1,20 +1,20 @@
-//! Ways to log in: step by step, with second factors of every sort, through another site, past a captcha, and not at all.
+//! Kinds of logins: step by step, with second factors of every kind, through single sign-on, past a captcha, and failed ones.
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Cdp, Clients, Shared};
 use serde_json::{Value, json};
 
 use super::host::sql;
 use super::login_site::{Connection, LOGIN, PASSWORD, Site, ann};
-use super::support::{Cdp, Clients, Shared};
 
-/// A user name alone, below a question about cookies.
+/// A page for the user name, below a cookie banner.
 const FIRST: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</title><h1>Sign in</h1>
 <form id=f><label>Email or user name <input name=user autocomplete=username required></label><button>Next</button></form>
 <div id=cookies role=dialog style="position:fixed;inset:0;background:#fff"><p>We use cookies. May we?</p>
 <button onclick="cookies.remove()">Reject all</button><button onclick="cookies.remove()">Accept all</button></div>
 <script>f.onsubmit = event => { event.preventDefault(); location = 'password'; };</script>"#;
 
-/// Then the password.
+/// The next page, for the password.
 const SECOND: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</title><h1>Enter your password</h1>
 <form id=f><div id=said role=alert></div><label>Password <input name=pw type=password required></label><button>Sign in</button></form>
 <script>f.onsubmit = event => {
@@ -23,13 +23,13 @@ const SECOND: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</titl
     else said.textContent = 'Wrong password. Try again.';
 };</script>"#;
 
-/// Then how to prove it.
+/// The next page, to choose a factor.
 const FACTORS: &str = r#"<!doctype html><html lang=en><title>Verify your identity</title><h1>Verify your identity</h1>
 <p>Choose a method to get a code.</p>
 <button onclick="location='sms'">Text message to ••• 42</button>
 <button onclick="location='totp'">Authenticator app</button>"#;
 
-/// Then a code that comes by text message.
+/// The next page, for a code of a text message.
 const SMS: &str = r#"<!doctype html><html lang=en><title>Enter code</title><h1>Check your messages</h1>
 <p>Enter the 6-digit code that we sent by text message to ••• 42.</p>
 <form id=f><div id=said role=alert></div><label>Code <input name=code inputmode=numeric autocomplete=one-time-code maxlength=6 required></label><button>Verify</button></form>
@@ -39,13 +39,13 @@ const SMS: &str = r#"<!doctype html><html lang=en><title>Enter code</title><h1>C
     else { said.textContent = 'That code is incorrect.'; f.code.value = ''; }
 };</script>"#;
 
-/// Then whether to stay.
+/// The next page, which asks whether to stay signed in.
 const STAY: &str = r#"<!doctype html><html lang=en><title>Stay signed in?</title><h1>Stay signed in?</h1>
 <p>Do this to reduce the number of times you are asked to sign in.</p>
 <button onclick="location='login'">No</button>
 <button onclick="document.cookie='in=ann; max-age=9999; path=/'; location='home'">Yes</button>"#;
 
-/// The code of an app, by RFC 6238.
+/// The verification of a TOTP code, by RFC 6238.
 pub(crate) const TOTP: &str = r#"<!doctype html><html lang=en><title>Two-factor authentication</title><h1>Two-factor authentication</h1>
 <p>Open your authenticator app and enter the 6-digit code.</p>
 <form id=f><div id=said role=alert></div><label>Authentication code <input name=otp inputmode=numeric autocomplete=one-time-code required></label><button>Verify</button></form>
@@ -68,7 +68,7 @@ f.onsubmit = async event => {
 };
 </script>"#;
 
-/// Both at once, and a captcha that is to be solved first.
+/// A page with both fields and a captcha.
 const CAPTCHA: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</title><h1>Sign in</h1>
 <form id=f><label>User name <input name=username required></label><label>Password <input name=password type=password required></label>
 <div class=g-recaptcha style="width:300px;height:70px;background:#ddd"><textarea name=g-recaptcha-response hidden></textarea></div>
@@ -78,20 +78,20 @@ const CAPTCHA: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</tit
     if (document.querySelector('textarea').value && f.password.value === 'hunter2-so-secret') location = 'push';
 };</script>"#;
 
-/// Waits until somebody says yes on a telephone.
+/// A page that waits for an approval on a phone.
 pub(crate) const PUSH: &str = r#"<!doctype html><html lang=en><title>Approve the request</title><h1>Check your phone</h1>
 <p>We sent a notification to your phone. Approve the request to sign in.</p>
 <script>setInterval(async () => {
     if ((await fetch('approved')).ok) { document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home'; }
 }, 300);</script>"#;
 
-/// Who of those who were here before.
+/// A page to choose an account.
 const ACCOUNTS: &str = r#"<!doctype html><html lang=en><title>Choose an account</title><h1>Choose an account</h1><p>to continue to Shop</p>
 <ul><li><button class=account onclick="location='nobody'"><div>Bob Smith</div><div>bob@shop.example</div></button>
 <li><button class=account onclick="location='form'"><div>Ann Smith</div><div>ann@shop.example</div></button>
 <li><button onclick="location='nobody'">Use another account</button></ul>"#;
 
-/// Then another one, a digit to a box.
+/// A page for another code, one digit per box.
 const BOXES: &str = r#"<!doctype html><html lang=en><title>Verification</title><h1>Enter the code</h1>
 <p>For your safety we sent one more code by text message to ••• 42.</p>
 <form id=f><div id=said role=alert></div><input name=d1 maxlength=1 inputmode=numeric><input name=d2 maxlength=1 inputmode=numeric><input name=d3
@@ -106,7 +106,7 @@ f.onsubmit = event => {
     else { said.textContent = 'That code is incorrect.'; for (const box of boxes) box.value = ''; }
 };</script>"#;
 
-/// Waits until the link in a mail was followed.
+/// A page that waits until the link in a mail is opened.
 const SENT: &str = r#"<!doctype html><html lang=en><title>Check your inbox</title><h1>Check your email</h1>
 <p>We sent you a link to a•••@shop.example. Click the link to sign in.</p><button>Resend</button>
 <script>setInterval(async () => {
@@ -120,13 +120,13 @@ pub(super) const LOCKED: &str = r#"<!doctype html><html lang=en><title>Sign in -
     document.body.innerHTML = '<p role=alert>Your account has been locked. Call us.</p>';
 };</script>"#;
 
-/// The button of another site.
+/// A page with a single sign-on button.
 const THROUGH: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</title><h1>Sign in</h1>
 <form><label>User name <input name=username required></label><label>Password <input name=password type=password required></label><button>Sign in</button></form>
 <button id=google class=social>Continue with Google</button>
 <script>google.onclick = () => { location = 'VOUCHER'; };</script>"#;
 
-/// That other site.
+/// The site of the single sign-on.
 const VOUCHER: &str = r#"<!doctype html><html lang=en><title>Sign in - Accounts</title><h1>Sign in</h1>
 <form id=f><label>Email <input name=email type=email required></label><label>Password <input name=password type=password required></label><button>Next</button></form>
 <script>f.onsubmit = event => {
@@ -134,14 +134,14 @@ const VOUCHER: &str = r#"<!doctype html><html lang=en><title>Sign in - Accounts<
     if (f.password.value === 'hunter2-so-secret') location = 'BACK';
 };</script>"#;
 
-/// Where it comes back to.
+/// The page after the single sign-on.
 pub(crate) const BACK: &str = "<!doctype html><title>One moment</title><script>
 document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home';</script>";
 
-/// What codes of an app are made of at [`TOTP`].
+/// The secret of the codes of [`TOTP`].
 pub(super) const SECRET: &str = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ";
 
-/// Has the site ask for a code of an app after the password.
+/// Makes the site ask for a TOTP code after the password.
 pub(super) fn ask_for_app_code(site: &Site<'_>) {
     let login = LOGIN.replace("document.cookie = 'in=ann; max-age=9999; path=/';", "").replace("'home')", "'totp')");
     site.put("login", &login);
@@ -154,7 +154,7 @@ fn kinds(record: &Value, of: &str) -> Vec<String> {
 }
 
 #[test]
-fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_person_has() -> anyhow::Result<()> {
+fn a_login_with_a_chosen_factor_requests_its_fields_step_by_step() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-steps");
     for (page, html) in [
@@ -192,7 +192,7 @@ fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_pers
     connection.until_awaiting()?;
     connection.submit(&json!({ name.as_str(): "135790" }))?;
 
-    // Six boxes are one field. The second code of the same sort is asked for anew, and so is what was wrong.
+    // Six boxes are one field. The second code of the same kind is requested again, and so is a rejected value.
     let boxes = connection.until("asked for a code in boxes", |now| {
         now["flow_step"] == "AWAITING_INPUT" && now["website_error"].is_null()
     })?;
@@ -204,7 +204,7 @@ fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_pers
     connection.submit_as(&json!({ "field_values": { id.as_str(): "246801" } }))?;
 
     let sent = connection.until("waiting for the link in the mail", |now| {
-        let says_mail = now["external_action_message"].as_str().is_some_and(|said| said.contains("mail"));
+        let says_mail = now["external_action_message"].as_str().is_some_and(|message| message.contains("mail"));
         now["flow_step"] == "AWAITING_EXTERNAL_ACTION" && says_mail
     })?;
     assert!(sent["fields"].is_null(), "{sent}");
@@ -213,14 +213,14 @@ fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_pers
     assert_eq!([&done["can_reauth"], &done["can_reauth_reason"]], [&json!(false), &json!("requires_sms_code")]);
     connection.until_closed()?;
     assert_eq!(connection.seen(&site)?, "Your orders - Shop");
-    let kept = done["credential"]["name"].as_str().context("nothing was kept")?.replace(' ', "%20");
-    let kept = server.get(&format!("/credentials/{kept}"))?.expect(200)?.json()?;
-    assert_eq!(kept["value_keys"].as_array().map(Vec::len), Some(2), "no code is kept: {kept}");
+    let stored = done["credential"]["name"].as_str().context("nothing was kept")?.replace(' ', "%20");
+    let stored = server.get(&format!("/credentials/{stored}"))?.expect(200)?.json()?;
+    assert_eq!(stored["value_keys"].as_array().map(Vec::len), Some(2), "no code is kept: {stored}");
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
 #[test]
-fn what_is_stored_and_a_code_of_an_app_need_nobody() -> anyhow::Result<()> {
+fn stored_credentials_with_a_totp_secret_log_in_automatically() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-totp");
     ask_for_app_code(&site);
@@ -245,9 +245,9 @@ fn what_is_stored_and_a_code_of_an_app_need_nobody() -> anyhow::Result<()> {
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
-/// Before it the account is chosen.
+/// The account is chosen first.
 #[test]
-fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() -> anyhow::Result<()> {
+fn a_person_solves_the_captcha_in_the_live_view_and_approves_on_a_phone() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-elsewhere-steps");
     let done = "document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home';";
@@ -271,7 +271,7 @@ fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() 
     let message = stuck["external_action_message"].as_str().unwrap_or_default();
     assert!(message.contains("captcha") && message.contains("live view"), "{stuck}");
 
-    // As a person's clicks would have it.
+    // As after a person's clicks.
     let session = stuck["browser_session_id"].as_str().context("no session")?;
     let mut cdp = Cdp::connect_with_key(server, session)?;
     let page = cdp.page()?;
@@ -279,13 +279,13 @@ fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() 
     drop(cdp);
 
     let push = connection.until("waiting for the telephone", |now| {
-        elsewhere(now) && now["external_action_message"].as_str().is_some_and(|said| said.contains("phone"))
+        elsewhere(now) && now["external_action_message"].as_str().is_some_and(|message| message.contains("phone"))
     })?;
     assert!(push["fields"].is_null(), "{push}");
     site.put("approved", "yes");
-    // From one step elsewhere straight to another.
+    // From one external step directly to another.
     connection.until("waiting for the link in the mail", |now| {
-        elsewhere(now) && now["external_action_message"].as_str().is_some_and(|said| said.contains("mail"))
+        elsewhere(now) && now["external_action_message"].as_str().is_some_and(|message| message.contains("mail"))
     })?;
     site.put("followed", "yes");
     let done = connection.until_over("SUCCESS")?;
@@ -296,7 +296,7 @@ fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() 
 }
 
 #[test]
-fn an_account_that_is_locked_ends_the_login_with_the_words_of_the_site() -> anyhow::Result<()> {
+fn a_locked_account_ends_the_login_with_the_message_of_the_site() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-locked");
     site.put("login", LOCKED);
@@ -315,7 +315,7 @@ fn an_account_that_is_locked_ends_the_login_with_the_words_of_the_site() -> anyh
 }
 
 #[test]
-fn another_site_vouches_only_where_it_is_allowed() -> anyhow::Result<()> {
+fn single_sign_on_works_only_with_an_allowed_site() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-through");
     let voucher = pages.url("/shop-through/voucher");
@@ -326,13 +326,13 @@ fn another_site_vouches_only_where_it_is_allowed() -> anyhow::Result<()> {
     for allowed in [json!([]), json!(["127.0.0.1"])] {
         server.send("PATCH", &connection.path(""), Some(&json!({ "allowed_domains": allowed })))?.expect(200)?;
         connection.login()?;
-        let asked = connection.until_awaiting()?;
-        assert_eq!(asked["pending_sso_buttons"][0]["provider"], "google", "{asked}");
+        let waiting = connection.until_awaiting()?;
+        assert_eq!(waiting["pending_sso_buttons"][0]["provider"], "google", "{waiting}");
         connection.submit_as(&json!({ "sso_provider": "google" }))?;
         if allowed == json!([]) {
             let over = connection.until_over("FAILED")?;
             assert_eq!(over["error_code"], "domain_not_allowed", "{over}");
-            ensure!(over["error_message"].as_str().is_some_and(|said| said.contains("127.0.0.1")), "{over}");
+            ensure!(over["error_message"].as_str().is_some_and(|message| message.contains("127.0.0.1")), "{over}");
             continue;
         }
         let there = connection.until("asked by the other site", |now| {

@@ -1,16 +1,16 @@
-//! Logins: a person's, one by itself, looks whether they hold; and whatever is killed or deleted in between.
+//! Logins of a person, automatic logins, health checks; and kills and deletions in between.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Pages, Server, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::sql;
-use super::login_site::{Connection, HOME, LOGIN, PASSWORD, RIDDLE, SOON, Site, WRONG, ann, uuid};
-use super::support::{Options, Pages, Server, Shared, until};
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, RIDDLE, Site, TEST_TIMEOUT, WRONG, ann, uuid};
 
 #[test]
-fn a_person_logs_in_the_next_session_is_logged_in_and_then_it_goes_by_itself() -> anyhow::Result<()> {
+fn after_a_persons_login_sessions_are_logged_in_and_logins_are_automatic() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-person");
     let connection = Connection::new(server, &site, &json!({}))?;
@@ -39,12 +39,12 @@ fn a_person_logs_in_the_next_session_is_logged_in_and_then_it_goes_by_itself() -
     connection.until_closed()?;
     assert_eq!(connection.seen(&site)?, "Your orders - Shop");
 
-    // What was typed is kept, sealed; what was wrong is not.
+    // The accepted values are stored, sealed; the rejected ones are not.
     let name = done["credential"]["name"].as_str().context("no credential")?;
-    let kept = server.get(&format!("/credentials/{}", name.replace(' ', "%20")))?.expect(200)?.json()?;
-    assert_eq!(kept["value_keys"], json!(["password", "username"]));
+    let stored = server.get(&format!("/credentials/{}", name.replace(' ', "%20")))?.expect(200)?.json()?;
+    assert_eq!(stored["value_keys"], json!(["password", "username"]));
 
-    // Logged out at the site, it logs in by itself.
+    // Logged out at the site, it logs in automatically.
     site.put("home", &HOME.replace("in=ann", "in=ann2"));
     site.put("login", &LOGIN.replace("in=ann", "in=ann2"));
     assert_eq!(connection.login()?["flow_type"], "REAUTH");
@@ -54,14 +54,14 @@ fn a_person_logs_in_the_next_session_is_logged_in_and_then_it_goes_by_itself() -
     assert_eq!(connection.seen(&site)?, "Your orders - Shop");
 
     let timeline = server.get(&connection.path("/timeline"))?.expect(200)?.json()?;
-    let said: Vec<_> =
+    let entries: Vec<_> =
         timeline.as_array().into_iter().flatten().map(|one| (one["type"].clone(), one["status"].clone())).collect();
-    assert_eq!(said, [(json!("reauth"), json!("SUCCESS")), (json!("login"), json!("SUCCESS"))]);
+    assert_eq!(entries, [(json!("reauth"), json!("SUCCESS")), (json!("login"), json!("SUCCESS"))]);
     secrets_are_nowhere(server)?;
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
-/// Neither what was typed stands anywhere in clear, nor what was refused.
+/// Asserts that neither the accepted nor the rejected values are stored in clear text.
 fn secrets_are_nowhere(server: &Server) -> anyhow::Result<()> {
     let tables =
         sql(server, "SELECT string_agg(quote_ident(tablename), ' ') FROM pg_tables WHERE schemaname = 'public'")?;
@@ -80,7 +80,7 @@ fn secrets_are_nowhere(server: &Server) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_page_that_is_not_understood_ends_the_login_with_a_picture_for_the_operator() -> anyhow::Result<()> {
+fn an_unknown_page_ends_the_login_with_a_screenshot_for_the_operator() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-riddle");
     site.put("home", RIDDLE);
@@ -97,7 +97,7 @@ fn a_page_that_is_not_understood_ends_the_login_with_a_picture_for_the_operator(
 }
 
 #[test]
-fn c8_a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
+fn a_login_opens_only_allowed_destinations() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     for (name, to, code) in [
         ("shop-elsewhere", pages.url("/form"), "domain_not_allowed"),
@@ -108,9 +108,9 @@ fn c8_a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
         let connection = Connection::new(server, &site, &json!({}))?;
         connection.login()?;
         let over = connection.until_over("FAILED")?;
-        let said = over["error_code"].as_str().unwrap_or_default();
-        // What is not allowed is refused by either of the two walls.
-        assert!(said == code || said == "domain_not_allowed", "{name}: {over}");
+        let entries = over["error_code"].as_str().unwrap_or_default();
+        // Either of the two checks refuses a forbidden destination.
+        assert!(entries == code || entries == "domain_not_allowed", "{name}: {over}");
         connection.until_closed()?;
         server.delete(&connection.path(""))?.expect(204)?;
     }
@@ -118,7 +118,7 @@ fn c8_a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
 }
 
 #[test]
-fn c8_a_login_is_redirected_nowhere_it_may_not_go() -> anyhow::Result<()> {
+fn a_login_follows_no_redirect_to_a_forbidden_destination() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     for (name, to, codes) in [
         ("shop-302-elsewhere", pages.url("/form"), ["domain_not_allowed", "domain_not_allowed"]),
@@ -140,7 +140,7 @@ fn c8_a_login_is_redirected_nowhere_it_may_not_go() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_page_that_never_comes_ends_the_login_and_one_that_never_ends_does_not() -> anyhow::Result<()> {
+fn a_page_that_never_loads_ends_the_login_and_an_endless_one_does_not() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-silent");
     pages.hold(&site.path("home"));
@@ -163,10 +163,10 @@ fn a_page_that_never_comes_ends_the_login_and_one_that_never_ends_does_not() -> 
 }
 
 #[test]
-fn a_slow_site_is_waited_for_and_not_asked_again() -> anyhow::Result<()> {
+fn a_slow_site_gets_time_and_no_second_submission() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-slow");
-    // Longer than anything else that is loaded holds up a page.
+    // Longer than other resources delay a page.
     pages.put_late(&site.path("slow"), Duration::from_secs(15), "ok");
     let slow =
         "f.onsubmit = async event => {\n    event.preventDefault();\n    await fetch('slow', { method: 'POST' });";
@@ -176,14 +176,14 @@ fn a_slow_site_is_waited_for_and_not_asked_again() -> anyhow::Result<()> {
     let connection = Connection::new(server, &site, &json!({ "credential": { "name": "slow" } }))?;
     connection.login()?;
     let over = connection.until_over("SUCCESS")?;
-    // Nobody was asked, or it would seem that somebody answered in the live view.
+    // No person was asked, or it would look like an answer in the live view.
     assert_eq!(over["can_reauth_reason"], "requirements_satisfiable", "{over}");
-    assert_eq!(pages.asked().iter().filter(|asked| *asked == "POST /shop-slow/slow").count(), 1);
+    assert_eq!(pages.requests().iter().filter(|request| *request == "POST /shop-slow/slow").count(), 1);
     connection.until_closed()?;
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
-/// A code in six boxes, which takes one.
+/// A code in six boxes, only one of which is accepted.
 const BOXES: &str = "<!doctype html><html lang=en><title>Verification - Shop</title><h1>Enter the verification code</h1>\
     <form id=f><input maxlength=1 aria-label='Digit 1'><input maxlength=1 aria-label='Digit 2'><input maxlength=1 aria-label='Digit 3'>\
     <input maxlength=1 aria-label='Digit 4'><input maxlength=1 aria-label='Digit 5'><input maxlength=1 aria-label='Digit 6'>\
@@ -191,7 +191,7 @@ const BOXES: &str = "<!doctype html><html lang=en><title>Verification - Shop</ti
     if (code === '731946') { document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home'; } return false; };</script>";
 
 #[test]
-fn what_a_page_does_not_take_is_asked_for_again() -> anyhow::Result<()> {
+fn values_that_a_page_rejects_are_requested_again() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-boxes");
     site.put("login", BOXES);
@@ -206,7 +206,7 @@ fn what_a_page_does_not_take_is_asked_for_again() -> anyhow::Result<()> {
     connection.until_closed()?;
     server.delete(&connection.path(""))?.expect(204)?;
 
-    // Something lies over the button.
+    // An element covers the button.
     let site = Site::new(pages, "shop-covered");
     let over = "<div style='position:relative'><button type=submit>Sign in</button>\
         <div style='position:absolute;inset:0'></div></div>";
@@ -221,14 +221,14 @@ fn what_a_page_does_not_take_is_asked_for_again() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_login_goes_on_with_what_its_connection_was_told_when_it_began() -> anyhow::Result<()> {
+fn a_running_login_keeps_the_settings_of_its_start() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-told");
     let connection = Connection::new(server, &site, &json!({}))?;
     connection.login()?;
     connection.until_awaiting()?;
-    let told = json!({ "save_credentials": false, "login_url": "http://localhost:1/nowhere" });
-    server.send("PATCH", &connection.path(""), Some(&told))?.expect(200)?;
+    let settings = json!({ "save_credentials": false, "login_url": "http://localhost:1/nowhere" });
+    server.send("PATCH", &connection.path(""), Some(&settings))?.expect(200)?;
     connection.submit(&ann(PASSWORD))?;
     let over = connection.until_over("SUCCESS")?;
     assert!(over["credential"]["name"].is_string(), "{over}");
@@ -238,7 +238,7 @@ fn a_login_goes_on_with_what_its_connection_was_told_when_it_began() -> anyhow::
 }
 
 #[test]
-fn j5_a_deletion_ends_a_login_wherever_it_is_and_nothing_is_saved() -> anyhow::Result<()> {
+fn deleting_a_connection_ends_its_login_and_saves_nothing() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     for at in ["at once", "waiting", "submitted"] {
         let name = format!("shop-deleted-{}", at.replace(' ', "-"));
@@ -255,11 +255,11 @@ fn j5_a_deletion_ends_a_login_wherever_it_is_and_nothing_is_saved() -> anyhow::R
         assert_eq!(server.get(&connection.path(""))?.status, 404);
         connection.until_closed()?;
         let left = format!("SELECT count(*) FROM auth_flows WHERE connection_id = {}", uuid(&connection.id)?);
-        until("the flow forgotten", SOON, || (sql(server, &left).ok()? == "0").then_some(()))?;
+        until("the flow forgotten", TEST_TIMEOUT, || (sql(server, &left).ok()? == "0").then_some(()))?;
         let living = format!(
             "SELECT count(*) FROM sessions s JOIN profiles p ON p.id = s.profile_id WHERE p.name = '{name}' AND s.state <> 'ended'"
         );
-        until("no session of it", SOON, || (sql(server, &living).ok()? == "0").then_some(()))?;
+        until("no session of it", TEST_TIMEOUT, || (sql(server, &living).ok()? == "0").then_some(()))?;
         let profile = server.get(&format!("/profiles/{name}"))?.expect(200)?.json()?;
         let saved = sql(
             server,
@@ -272,13 +272,13 @@ fn j5_a_deletion_ends_a_login_wherever_it_is_and_nothing_is_saved() -> anyhow::R
     Ok(())
 }
 
-/// A profile's versions cannot be stored while this trigger is on.
+/// A trigger that prevents new versions of profiles.
 const UNSAVED: &str = "CREATE FUNCTION unsaved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$; \
      CREATE TRIGGER unsaved BEFORE INSERT ON profile_versions FOR EACH ROW EXECUTE FUNCTION unsaved(); \
      ALTER TABLE profile_versions DISABLE TRIGGER unsaved";
 
 #[test]
-fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
+fn a_login_continues_at_its_step_after_the_server_is_killed() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let variables = vec![("CASEMENT_LOG".to_owned(), "trace,tokio_postgres=info".to_owned())];
     let mut server = Server::start(Options { variables, ..Options::reaching(&pages) })?;
@@ -300,7 +300,7 @@ fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
                 "SELECT count(*) FROM auth_flows WHERE connection_id = {} AND status = 'IN_PROGRESS' AND (details->>'saving')::boolean",
                 uuid(&connection.id)?
             );
-            until("its profile being saved", SOON, || (sql(&server, &state).ok()? == "1").then_some(()))?;
+            until("its profile being saved", TEST_TIMEOUT, || (sql(&server, &state).ok()? == "1").then_some(()))?;
         }
         server.kill()?;
         server.restart()?;
@@ -316,7 +316,7 @@ fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
             now["flow_status"] == "SUCCESS" || now["flow_step"] == "AWAITING_INPUT"
         })?;
         if over["flow_status"] != "SUCCESS" {
-            // What was typed when the server was killed did not reach the page.
+            // The value that was typed during the kill did not reach the page.
             connection.submit(&ann(PASSWORD))?;
             connection.until_over("SUCCESS")?;
         }
@@ -324,18 +324,18 @@ fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
         assert_eq!(connection.seen(&site)?, "Your orders - Shop", "{at}");
     }
     secrets_are_nowhere(&server)?;
-    until("no session left", SOON, || {
+    until("no session left", TEST_TIMEOUT, || {
         let living = sql(&server, "SELECT count(*) FROM sessions WHERE state <> 'ended'").ok()?;
         (living == "0").then_some(())
     })?;
-    until("no browser left", SOON, || {
+    until("no browser left", TEST_TIMEOUT, || {
         let spares = sql(&server, "SELECT count(*) FROM browsers").ok()?;
         (spares == "0").then_some(())
     })
 }
 
 #[test]
-fn a_look_finds_a_login_gone_and_makes_it_anew_by_itself() -> anyhow::Result<()> {
+fn a_health_check_detects_a_logout_and_logs_in_again() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-looks");
     let values = json!({ "name": "looks", "domain": "localhost", "values": { "email": "ann", "password": PASSWORD } });
@@ -358,24 +358,24 @@ fn a_look_finds_a_login_gone_and_makes_it_anew_by_itself() -> anyhow::Result<()>
     let pair = |kind: &str, status: &str| (kind.to_owned(), status.to_owned());
 
     sql(server, &due)?;
-    until("a look", SOON, || events()?.contains(&pair("health_check", "AUTHENTICATED")).then_some(()))?;
+    until("a look", TEST_TIMEOUT, || events()?.contains(&pair("health_check", "AUTHENTICATED")).then_some(()))?;
     assert!(connection.get()?["last_auth_check_at"].is_string());
     connection.until_closed()?;
 
-    // The site forgets.
+    // The site logs the user out.
     site.put("home", &HOME.replace("in=ann", "in=ann2"));
     site.put("login", &LOGIN.replace("in=ann", "in=ann2"));
     sql(server, &due)?;
-    until("the login made anew", SOON, || events()?.contains(&pair("reauth", "SUCCESS")).then_some(()))?;
+    until("the login made anew", TEST_TIMEOUT, || events()?.contains(&pair("reauth", "SUCCESS")).then_some(()))?;
     assert!(events().context("no timeline")?.contains(&pair("health_check", "NEEDS_AUTH")));
     assert_eq!(connection.get()?["status"], "AUTHENTICATED");
     connection.until_closed()?;
 
-    // The site forgets, and takes the password no more.
+    // The site logs the user out, and rejects the password.
     site.put("home", &HOME.replace("in=ann", "in=ann3"));
     site.put("login", &LOGIN.replace("in=ann", "in=ann3").replace("hunter2-so-secret", "another"));
     sql(server, &due)?;
-    until("the login given up", SOON, || (connection.get().ok()?["status"] == "NEEDS_AUTH").then_some(()))?;
+    until("the login given up", TEST_TIMEOUT, || (connection.get().ok()?["status"] == "NEEDS_AUTH").then_some(()))?;
     let over = connection.get()?;
     assert_eq!([&over["flow_status"], &over["error_code"]], [&json!("FAILED"), &json!("credentials_rejected")]);
     assert_eq!(over["website_error"], "Wrong user name or password.");

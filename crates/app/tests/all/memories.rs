@@ -1,23 +1,23 @@
-//! What a browser remembers of names, certificates, links and forms, where it needs more than a page to be left or seen.
+//! State of a browser that needs more than a page to be left or seen: names, certificates, links and forms.
 //!
-//! - *HSTS*: the rule is made on Chromium's own page for it, as a rule out of a header needs a certificate that is trusted.
-//!   What it does is looked at: a port that speaks no TLS cannot be opened any more.
-//! - *TLS tickets*: the site's server says whether a handshake took up the secrets of an earlier one.
-//! - *Visited links*: scripts are told that no link was visited, so the colour is taken from a picture.
-//! - *Forms*: what was typed and sent stands in the profile's `Web Data`, from which it would be suggested.
-//! - *Names*: a browser asks for none itself, the way out does it. A name that moves is followed at once.
+//! - *HSTS*: the rule is made on Chromium's internal page, because a rule of a header needs a trusted certificate.
+//!   The test checks its effect: a port without TLS cannot be opened any more.
+//! - *TLS tickets*: the server of the site records whether a handshake resumed an earlier one.
+//! - *Visited links*: scripts see no link as visited, so the colour is taken from a screenshot.
+//! - *Forms*: sent values are in the profile's `Web Data`, from which they would be suggested.
+//! - *Names*: the egress resolves them, not the browser. A changed address applies at once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Options, Server, Session, until};
 use serde_json::{Value, json};
 
 use super::internet::{Internet, PUBLIC, PUBLIC_TOO, Tls, within};
 use super::isolation::{Visit, files_with, first_process};
-use super::support::{Options, Server, Session, until};
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const TYPED: &str = "canary-typed@forms.test";
 
 const PAGE: &str = "<!doctype html><meta charset=utf-8><title>here</title>\
@@ -36,7 +36,7 @@ fn page(internet: &Internet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is remembered, by kind. `left`: whether something was left there, which is waited for.
+/// Returns which kinds of state are present. `left`: whether state was left, which is waited for.
 fn look(
     server: &Server,
     session: &Session,
@@ -48,7 +48,7 @@ fn look(
     Ok(BTreeMap::from([
         ("HSTS", is_strict(visit)?),
         ("TLS ticket", is_resumed(visit, tls)?),
-        ("visited link", looks_visited(visit, if left { SOON } else { Duration::from_secs(3) })?),
+        ("visited link", looks_visited(visit, if left { TEST_TIMEOUT } else { Duration::from_secs(3) })?),
         ("form", typed.iter().any(|file| file.ends_with("/Web Data"))),
     ]))
 }
@@ -59,7 +59,7 @@ fn is_strict(visit: &mut Visit) -> anyhow::Result<bool> {
     match answer["errorText"].as_str() {
         None => Ok(false),
         Some(error) => {
-            // A site that speaks no TLS is not even found to speak nonsense: it hears nothing that it understands, and ends.
+            // A site without TLS closes the connection, because it cannot parse the handshake.
             ensure!(error.contains("SSL") || error.contains("CONNECTION_CLOSED"), "{error}");
             Ok(true)
         }
@@ -70,19 +70,19 @@ fn is_resumed(visit: &mut Visit, tls: &Tls) -> anyhow::Result<bool> {
     let before = tls.handshakes().len();
     visit.client.call_in(Some(&visit.page), "Security.setIgnoreCertificateErrors", &json!({ "ignore": true }))?;
     visit.client.open(&visit.page, "https://tls.test/")?;
-    let handshake = until("a handshake", SOON, || tls.handshakes().get(before).cloned())?;
+    let handshake = until("a handshake", TEST_TIMEOUT, || tls.handshakes().get(before).cloned())?;
     Ok(handshake == "resumed")
 }
 
-/// Whether the link gets the colour of a visited one within that time, as a person sees it. A renderer learns what was visited from
-/// a site a moment after the site's first page is there, and shows it from the second on.
+/// Returns whether the link gets the colour of a visited one in time. A renderer learns the visited links of
+/// a site a moment after its first page, and shows them from the second page on.
 fn looks_visited(visit: &mut Visit, within: Duration) -> anyhow::Result<bool> {
     visit.client.open(&visit.page, "http://links.test/")?;
     visit.client.evaluate(&visit.page, "void (location = '/look')")?;
     until_at(visit, "/look")?;
-    // Before it is drawn, it has no colour of its own.
+    // Before it is drawn, it has no colour.
     let of_links = [json!([255, 0, 0, 255]), json!([0, 0, 255, 255])];
-    until("the link is drawn", SOON, || colour(visit).ok().filter(|colour| of_links.contains(colour)))?;
+    until("the link is drawn", TEST_TIMEOUT, || colour(visit).ok().filter(|colour| of_links.contains(colour)))?;
     let until = Instant::now() + within;
     while Instant::now() < until {
         let colour = colour(visit)?;
@@ -107,7 +107,7 @@ fn colour(visit: &mut Visit) -> anyhow::Result<Value> {
     visit.client.evaluate(&visit.page, &read.replace("PNG", png))
 }
 
-/// Presses the middle of an element, as a person does.
+/// Clicks the middle of an element.
 fn press(visit: &mut Visit, id: &str) -> anyhow::Result<()> {
     visit.client.until_drawn(&visit.page)?;
     let place = format!("(it => [it.x + it.width / 2, it.y + it.height / 2])({id}.getBoundingClientRect())");
@@ -122,7 +122,7 @@ fn press(visit: &mut Visit, id: &str) -> anyhow::Result<()> {
 fn until_at(visit: &mut Visit, path: &str) -> anyhow::Result<()> {
     let there = format!("location.pathname == '{path}' && document.readyState == 'complete'");
     let Visit { client, page, .. } = visit;
-    until(path, SOON, || (client.evaluate(page, &there).ok()? == true).then_some(()))
+    until(path, TEST_TIMEOUT, || (client.evaluate(page, &there).ok()? == true).then_some(()))
 }
 
 fn plant(visit: &mut Visit) -> anyhow::Result<()> {
@@ -157,13 +157,13 @@ fn all(found: &BTreeMap<&'static str, bool>, there: bool) -> bool {
 }
 
 #[test]
-fn e1_e2_what_a_browser_remembers_of_links_forms_and_certificates_ends_with_its_session() -> anyhow::Result<()> {
+fn browser_memory_of_links_forms_and_certificates_ends_with_the_session() -> anyhow::Result<()> {
     within(|internet| {
         page(internet)?;
         let tls = internet.tls(PUBLIC, "tls.test")?;
         let options = Options { resolv_conf: Some(internet.resolv_conf()), ..Options::default() };
         let server = Server::start(options)?;
-        // Forms are remembered where the caller asks for it.
+        // Form values are stored if the caller enables it.
         let remembers = json!({ "AutofillAddressEnabled": true });
         server
             .post(
@@ -177,8 +177,8 @@ fn e1_e2_what_a_browser_remembers_of_links_forms_and_certificates_ends_with_its_
         assert!(all(&found, false), "before anything was left: {found:?}");
         plant(&mut visit)?;
         let process = first_process(&server, &first)?;
-        // What is sent before the browser has had a look at the form is not remembered: then it is sent again.
-        until("the form is remembered", 2 * SOON, || {
+        // A form that is sent before the browser has analysed it is not stored: then it is sent again.
+        until("the form is remembered", 2 * TEST_TIMEOUT, || {
             let is_there = files_with(&process, TYPED).iter().any(|file| file.ends_with("/Web Data"));
             if is_there { Some(Ok(())) } else { fill_in(&mut visit).err().map(Err) }
         })??;
@@ -197,7 +197,7 @@ fn e1_e2_what_a_browser_remembers_of_links_forms_and_certificates_ends_with_its_
 }
 
 #[test]
-fn e1_e2_no_name_that_one_caller_looked_up_is_remembered_for_the_next_or_another() -> anyhow::Result<()> {
+fn no_dns_answer_of_one_caller_is_cached_for_the_next_or_another() -> anyhow::Result<()> {
     within(|internet| {
         page(internet)?;
         internet.name("moving.test", &[PUBLIC]);
@@ -211,18 +211,18 @@ fn e1_e2_no_name_that_one_caller_looked_up_is_remembered_for_the_next_or_another
             visit.client.evaluate(&visit.page, "document.title")
         };
         assert_eq!(title(&mut visit)?, "here");
-        let asked = internet.asked("moving.test");
-        assert!(asked > 0, "it was looked up");
+        let lookups = internet.lookups("moving.test");
+        assert!(lookups > 0, "it was looked up");
 
         internet.name("moving.test", &[PUBLIC_TOO]);
         let other = server.headless()?;
         assert_eq!(title(&mut Visit::to(&other)?)?, "moved", "another session at the same time");
-        let asked_again = internet.asked("moving.test");
-        assert!(asked_again > asked, "it was looked up anew");
+        let lookups_again = internet.lookups("moving.test");
+        assert!(lookups_again > lookups, "it was looked up anew");
         server.release("names", &first)?;
         let next = server.acquire("names")?;
         assert_eq!(title(&mut Visit::to(&next)?)?, "moved", "the next caller of the pool");
-        assert!(internet.asked("moving.test") > asked_again, "it was looked up anew");
+        assert!(internet.lookups("moving.test") > lookups_again, "it was looked up anew");
         Ok(())
     })
 }

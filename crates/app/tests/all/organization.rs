@@ -1,12 +1,11 @@
-//! What an organization's administrator does, with the public Python client, unmodified.
+//! The calls of an organization's administrator, with the unmodified public Python client.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Clients, Options, Server};
 use serde_json::{Value, json};
-
-use super::support::http::Request;
-use super::support::{Clients, Options, Server};
 
 #[test]
 fn every_call_of_the_python_client_for_an_organization_works() -> anyhow::Result<()> {
@@ -55,7 +54,7 @@ fn every_call_of_the_python_client_for_an_organization_works() -> anyhow::Result
 }
 
 #[test]
-fn the_record_of_an_answered_call_is_there_after_a_kill() -> anyhow::Result<()> {
+fn the_audit_record_of_an_answered_call_survives_a_kill() -> anyhow::Result<()> {
     let mut server = Server::start(Options::default())?;
     let made = server.post("/org/projects", &json!({ "name": "kept" }))?;
     anyhow::ensure!(made.status == 201, "{made:?}");
@@ -63,8 +62,8 @@ fn the_record_of_an_answered_call_is_there_after_a_kill() -> anyhow::Result<()> 
     server.restart()?;
     let file = server.get("/audit-logs/export/chunk?start=2000-01-01&end=9000-01-01&format=jsonl&method=POST")?;
     let records: Vec<Value> = file.text().lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let told: Vec<_> = records.iter().map(|record| (record["path"].as_str(), record["status"].as_u64())).collect();
-    assert_eq!(told, [(Some("/org/projects"), Some(201))]);
+    let listed: Vec<_> = records.iter().map(|record| (record["path"].as_str(), record["status"].as_u64())).collect();
+    assert_eq!(listed, [(Some("/org/projects"), Some(201))]);
     Ok(())
 }
 
@@ -81,7 +80,7 @@ fn a_key_that_one_server_revokes_is_refused_by_every_other_within_a_second() -> 
     first.delete(&format!("/org/api_keys/{id}"))?.expect(204)?;
 
     assert_eq!(call(&first)?, 401, "the first call after the answer");
-    // However often it is used meanwhile.
+    // Even if it is used all the time.
     let revoked = Instant::now();
     while revoked.elapsed() < Duration::from_secs(1) {
         call(&second)?;
@@ -91,9 +90,9 @@ fn a_key_that_one_server_revokes_is_refused_by_every_other_within_a_second() -> 
     Ok(())
 }
 
-/// A program or a page inside reaches Casement by the way out, whose connections come from this machine, as those of a trusted proxy on it do.
+/// A program inside reaches Casement through the egress, whose connections come from this machine, like those of a trusted proxy.
 #[test]
-fn who_calls_from_inside_of_a_sandbox_cannot_say_that_the_call_came_from_elsewhere() -> anyhow::Result<()> {
+fn a_caller_inside_a_sandbox_cannot_forge_its_address() -> anyhow::Result<()> {
     let server = Server::start(Options {
         egress_allow: vec!["127.0.0.1".into()],
         flags: vec!["--trusted-proxy".into(), "127.0.0.0/8".into()],

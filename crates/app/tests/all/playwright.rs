@@ -1,11 +1,10 @@
 //! Playwright over `cdp_ws_url`.
 
+use casement_test_support::program::{Cdp, Clients, Shared};
 use serde_json::json;
 
-use super::support::{Cdp, Clients, Shared};
-
 #[test]
-fn playwright_drives_the_page_that_is_open_and_leaves_the_browser() -> anyhow::Result<()> {
+fn playwright_drives_the_open_page_and_leaves_the_browser_running() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.headless()?;
 

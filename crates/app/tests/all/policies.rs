@@ -1,15 +1,15 @@
-//! What the browser keeps of what is typed, and what of itself it shows to whoever sits before it.
+//! What the browser stores of typed values, and which of its own pages a person can open.
 
 use anyhow::{Context as _, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::browser::BrowserPolicy;
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Server, Session, Shared};
 use serde_json::{Value, json};
 
 use super::login_site::{Connection, Site};
-use super::support::http::Request;
-use super::support::{Server, Session, Shared};
 
-/// The policies that a session's browser was started with.
+/// Returns the policies of a session's browser.
 fn in_force(server: &Server, session: &Session) -> anyhow::Result<Value> {
     let read = json!({ "command": "sh", "args": ["-c", "cat /etc/*/policies/managed/*.json /etc/opt/*/policies/managed/*.json 2>/dev/null"] });
     let ran = server.post(&format!("/browsers/{}/process/exec", session.id()), &read)?.expect(200)?.json()?;
@@ -18,18 +18,18 @@ fn in_force(server: &Server, session: &Session) -> anyhow::Result<Value> {
 }
 
 #[test]
-fn no_browser_keeps_what_is_typed_unless_its_caller_asks_for_it() -> anyhow::Result<()> {
+fn no_browser_stores_typed_values_unless_its_caller_enables_it() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let asks = json!({ "PasswordManagerEnabled": true });
-    for (wish, keeps) in [
+    for (body, keeps) in [
         (json!({ "headless": true }), false),
         (json!({ "headless": true, "stealth": true }), false),
         (json!({}), false),
         (json!({ "headless": true, "browser_policy": asks }), true),
     ] {
-        let session = server.create(&wish)?;
+        let session = server.create(&body)?;
         let policies = in_force(server, &session)?;
-        assert_eq!(policies["PasswordManagerEnabled"], keeps, "{wish}: {policies}");
+        assert_eq!(policies["PasswordManagerEnabled"], keeps, "{body}: {policies}");
         for (name, off) in [
             ("AutofillAddressEnabled", json!(false)),
             ("AutofillCreditCardEnabled", json!(false)),
@@ -37,7 +37,7 @@ fn no_browser_keeps_what_is_typed_unless_its_caller_asks_for_it() -> anyhow::Res
             ("TranslateEnabled", json!(false)),
             ("DefaultBrowserSettingEnabled", json!(false)),
         ] {
-            assert_eq!(policies[name], off, "{wish}: {policies}");
+            assert_eq!(policies[name], off, "{body}: {policies}");
         }
         server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     }
@@ -45,7 +45,7 @@ fn no_browser_keeps_what_is_typed_unless_its_caller_asks_for_it() -> anyhow::Res
 }
 
 #[test]
-fn the_browser_of_a_login_opens_no_tools_no_files_and_no_page_of_its_own() -> anyhow::Result<()> {
+fn the_browser_of_a_login_opens_no_devtools_no_files_and_no_internal_pages() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let policy = BrowserPolicy::of_logins();
     let session = server.create(&json!({ "timeout_seconds": 600, "browser_policy": policy.as_map() }))?;
@@ -71,7 +71,7 @@ fn the_browser_of_a_login_opens_no_tools_no_files_and_no_page_of_its_own() -> an
 }
 
 #[test]
-fn whoever_is_given_the_live_view_of_a_login_gets_nothing_else_of_its_session() -> anyhow::Result<()> {
+fn the_live_view_of_a_login_opens_nothing_else_of_its_session() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-guest");
     let connection = Connection::new(server, &site, &json!({}))?;

@@ -1,23 +1,32 @@
-//! Programs, logs and requests of sessions: with the public client, and with what nobody should start.
+//! Processes, logs and requests of sessions: with the public client, and with harmful programs.
 
 use std::net::TcpStream;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Clients, Options, Server, Session, Shared, until};
 use serde_json::{Value, json};
 
 use super::host::{resident, server_process};
-use super::support::http::Request;
-use super::support::{Clients, Options, Server, Session, Shared, until};
 
-const SOON: Duration = Duration::from_secs(300);
-/// What the server may take for what passes through it, in MiB.
-const MOST_MEMORY: u64 = 24;
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
+/// The memory that the server may take for data in transit, in MiB.
+const MAX_MEMORY_MIB: u64 = 24;
+
+static WITH_LOOPBACK: OnceLock<Server> = OnceLock::new();
+
+/// One server for the runs of the public client. Its browsers may open any port of this machine, because the script chooses the port
+/// of its site.
+fn with_loopback() -> &'static Server {
+    let options = || Options { egress_allow: vec!["127.0.0.1/32".to_owned()], ..Options::default() };
+    WITH_LOOPBACK.get_or_init(|| Server::start(options()).unwrap())
+}
 
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
-    // The script's own site has a port that nobody knows beforehand.
-    let server = Server::start(Options { egress_allow: vec!["127.0.0.1/32".to_owned()], ..Options::default() })?;
-    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/processes.py", &[&headless.to_string()])?;
+    let run =
+        Clients::find()?.run(with_loopback(), "crates/app/tests/scripts/processes.py", &[&headless.to_string()])?;
     let field = |code: &str| json!(["BadRequestError", "invalid_input", code]);
     let upstream = json!(["InternalServerError", "upstream_error"]);
     let late = json!(["InternalServerError", "timeout"]);
@@ -73,17 +82,17 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
 }
 
 #[test]
-fn every_call_of_the_python_client_for_processes_logs_and_curl_works_without_a_display() -> anyhow::Result<()> {
+fn every_call_of_the_python_client_for_processes_works_without_a_display() -> anyhow::Result<()> {
     every_call_works(true)
 }
 
 #[test]
-fn every_call_of_the_python_client_for_processes_logs_and_curl_works_with_a_display() -> anyhow::Result<()> {
+fn every_call_of_the_python_client_for_processes_works_with_a_display() -> anyhow::Result<()> {
     every_call_works(false)
 }
 
 #[test]
-fn the_process_example_hears_what_it_said() -> anyhow::Result<()> {
+fn the_process_example_prints_the_output_of_its_process() -> anyhow::Result<()> {
     let run = Clients::find()?.run(&Shared::get().server, "docs/examples/process.py", &[])?;
     assert_eq!(run.stdout, "0 ['casement', '/home/casement']\nstdout b'hello\\n'\nexit 143\nhello\n");
     Ok(())
@@ -108,9 +117,9 @@ fn exec(server: &Server, session: &Session, line: &str, seconds: u32) -> anyhow:
     Ok((answer.status, answer.json()?))
 }
 
-/// A program that takes all memory takes its session with it, and its caller is told so: it must not be sent again.
+/// A program that takes all memory ends its session, and its caller learns it: the call must not be repeated.
 #[test]
-fn g1_a_program_that_takes_all_memory_is_told_that_its_session_ends_for_it() -> anyhow::Result<()> {
+fn a_program_that_takes_all_memory_gets_the_end_of_its_session_as_response() -> anyhow::Result<()> {
     let server = Server::start(Options { flags: vec!["--session-memory".into(), "400".into()], ..Options::default() })?;
     let session = session(&server)?;
     let (status, body) = exec(
@@ -125,14 +134,14 @@ fn g1_a_program_that_takes_all_memory_is_told_that_its_session_ends_for_it() -> 
         "{body}"
     );
     ensure!(body["inner_error"]["message"].as_str().is_some_and(|why| why.contains("(oom)")), "{body}");
-    until("the session has ended", SOON, || {
+    until("the session has ended", TEST_TIMEOUT, || {
         (server.get(&format!("/browsers/{}", session.id())).ok()?.status == 404).then_some(())
     })
 }
 
-/// A session that is given everything a fork bomb can take goes on, and so do its neighbours.
+/// A session with a fork bomb continues, and so do its neighbours.
 #[test]
-fn g2_a_session_survives_fork_bombs_threads_and_open_files() -> anyhow::Result<()> {
+fn a_session_survives_fork_bombs_threads_and_open_files() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let session = session(server)?;
     for (line, seconds) in [
@@ -156,7 +165,7 @@ fn g2_a_session_survives_fork_bombs_threads_and_open_files() -> anyhow::Result<(
 }
 
 #[test]
-fn a_caller_that_hangs_up_ends_its_program() -> anyhow::Result<()> {
+fn a_caller_that_disconnects_ends_its_program() -> anyhow::Result<()> {
     use std::io::Write as _;
 
     let server = &Shared::get().server;
@@ -172,25 +181,25 @@ fn a_caller_that_hangs_up_ends_its_program() -> anyhow::Result<()> {
         body.len()
     );
     caller.write_all(head.as_bytes())?;
-    until("the program runs", SOON, || runs("sleep 98765").then_some(()))?;
+    until("the program runs", TEST_TIMEOUT, || runs("sleep 98765").then_some(()))?;
     drop(caller);
-    until("the program has ended with its caller", SOON, || (!runs("sleep 98765")).then_some(()))?;
+    until("the program has ended with its caller", TEST_TIMEOUT, || (!runs("sleep 98765")).then_some(()))?;
     ensure!(server.delete(&format!("/browsers/{}", session.id()))?.status == 204);
     Ok(())
 }
 
-/// 10^6 lines to somebody who asked for them and never reads: the program ends, and the server holds next to nothing.
+/// 10^6 lines to a client that never reads: the program ends, and the server buffers little.
 #[test]
-fn a_million_lines_to_a_reader_that_never_reads_stay_bounded() -> anyhow::Result<()> {
+fn a_million_lines_to_a_stalled_reader_take_bounded_memory() -> anyhow::Result<()> {
     use std::io::Write as _;
 
-    // One of its own, so that its memory tells of this alone.
+    // A server of its own, so that its memory shows only this test.
     let server = &Server::start(Options::default())?;
     let session = session(server)?;
     let base = format!("/browsers/{}/process", session.id());
     let pid = server_process(server)?.pid;
     let before = resident(pid)?;
-    // 100 MB of them.
+    // 100 MB in all.
     let lines = json!({ "command": "seq -f %099.0f 1000000" });
     let spawned = server.post(&format!("{base}/spawn"), &lines)?.json()?;
     let id = spawned["process_id"].as_str().context("no process_id")?;
@@ -201,12 +210,12 @@ fn a_million_lines_to_a_reader_that_never_reads_stay_bounded() -> anyhow::Result
         server.key()
     );
     reader.write_all(head.as_bytes())?;
-    let ended = until("the end of a program that nobody reads", SOON, || {
+    let ended = until("the end of a program that nobody reads", TEST_TIMEOUT, || {
         let status = server.get(&format!("{base}/{id}/status")).ok()?.json().ok()?;
         (status["state"] == "exited").then_some(status)
     })?;
     assert_eq!(ended["exit_code"], 0);
-    // Whoever comes later gets the end of it, and learns what is missing.
+    // A later reader gets the end, and learns what is missing.
     let request = Request::new("GET", &format!("{base}/{id}/stdout/stream")).bearer(server.key());
     let answer = request.send(server.address())?;
     let text = String::from_utf8(answer.body.clone())?;
@@ -216,7 +225,7 @@ fn a_million_lines_to_a_reader_that_never_reads_stay_bounded() -> anyhow::Result
         "{text:.200}"
     );
     let after = resident(pid)?;
-    ensure!(after < before + MOST_MEMORY, "the server: {before} MiB before, {after} MiB after");
+    ensure!(after < before + MAX_MEMORY_MIB, "the server: {before} MiB before, {after} MiB after");
     drop(reader);
     ensure!(server.delete(&format!("/browsers/{}", session.id()))?.status == 204);
     Ok(())

@@ -1,4 +1,4 @@
-//! Profiles: a login made in one session is there in the next, whatever dies in between.
+//! Profiles: a login of one session is there in the next, whatever dies in between.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,16 +9,16 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Options, Pages, Server, Session, Shared, processes_of, until};
 use serde_json::{Value, json};
 
 use super::bad_database::SmallDisk;
 use super::host::{browser_of, sandbox, sql};
-use super::support::http::Request;
-use super::support::{Cdp, Options, Pages, Server, Session, Shared, processes_of, until};
 
-const SOON: Duration = Duration::from_secs(300);
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Makes everything that a page can keep, and tells what of it is there.
+/// A page that creates all kinds of stored state, and reports which are present.
 const SITE: &str = r"<!doctype html><title>A site</title><script>
 const done = request => new Promise((good, bad) => { request.onsuccess = () => good(request.result); request.onerror = bad; });
 const database = () => {
@@ -64,7 +64,7 @@ fn put_site(pages: &Pages) {
     pages.put_as("/profiles/worker.js", "Content-Type: text/javascript", WORKER);
 }
 
-/// The shared server, whose browsers find the site.
+/// Returns the shared server, whose browsers reach the site.
 fn shared() -> &'static Shared {
     static SITE_IS_THERE: Once = Once::new();
     let shared = Shared::get();
@@ -99,7 +99,7 @@ fn log_in(session: &Session, pages: &Pages, what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the session knows of a login.
+/// Returns the state that the session has.
 fn seen(session: &Session, pages: &Pages) -> anyhow::Result<Value> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
@@ -111,7 +111,7 @@ fn seen(session: &Session, pages: &Pages) -> anyhow::Result<Value> {
     Ok(seen)
 }
 
-/// Everything of a login as `what`.
+/// Returns the whole state of a login as `what`.
 fn whole(what: &str) -> Value {
     json!({
         "cookie": format!("stays={what}"), "stored": what, "indexed": what, "worker": "the worker",
@@ -129,7 +129,7 @@ fn a_login_is_there_in_the_next_session(headless: bool) -> anyhow::Result<()> {
     for headless in [true, false] {
         let session = with(server, &name, headless, false)?;
         assert_eq!(seen(&session, pages)?, whole("ann"), "then headless {headless}");
-        // What is not to be saved is not.
+        // A session without `save_changes` saves nothing.
         let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = cdp.page()?;
         cdp.evaluate(&page, "make('bob')")?;
@@ -140,17 +140,17 @@ fn a_login_is_there_in_the_next_session(headless: bool) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_login_made_without_a_display_is_there_in_the_next_session() -> anyhow::Result<()> {
+fn a_login_without_a_display_is_there_in_the_next_session() -> anyhow::Result<()> {
     a_login_is_there_in_the_next_session(true)
 }
 
 #[test]
-fn a_login_made_with_a_display_is_there_in_the_next_session() -> anyhow::Result<()> {
+fn a_login_with_a_display_is_there_in_the_next_session() -> anyhow::Result<()> {
     a_login_is_there_in_the_next_session(false)
 }
 
 #[test]
-fn a_living_session_gets_a_profile_and_a_pool_has_one() -> anyhow::Result<()> {
+fn a_running_session_can_load_a_profile_and_a_pool_can_have_one() -> anyhow::Result<()> {
     let Shared { server, pages } = shared();
     new_profile(server, "living")?;
     let first = with(server, "living", true, true)?;
@@ -163,12 +163,12 @@ fn a_living_session_gets_a_profile_and_a_pool_has_one() -> anyhow::Result<()> {
     cdp.open(&page, &pages.url("/profiles/"))?;
     cdp.evaluate(&page, "make('nobody')")?;
     let path = format!("/browsers/{}", session.id());
-    let wish = json!({ "profile": { "name": "living", "save_changes": true } });
-    let loaded = server.send("PATCH", &path, Some(&wish))?.expect(200)?.json()?;
+    let body = json!({ "profile": { "name": "living", "save_changes": true } });
+    let loaded = server.send("PATCH", &path, Some(&body))?.expect(200)?.json()?;
     assert_eq!(loaded["profile"]["name"], "living");
     assert_eq!(cdp.until_closed()?.map(|(code, _)| code), Some(4004));
     assert_eq!(seen(&session, pages)?, whole("ann"));
-    assert_eq!(server.send("PATCH", &path, Some(&wish))?.expect(409)?.json()?["code"], "invalid_state");
+    assert_eq!(server.send("PATCH", &path, Some(&body))?.expect(409)?.json()?["code"], "invalid_state");
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.evaluate(&page, "make('carol')")?;
@@ -185,7 +185,7 @@ fn a_living_session_gets_a_profile_and_a_pool_has_one() -> anyhow::Result<()> {
 }
 
 #[test]
-fn of_two_sessions_with_one_profile_the_last_to_end_wins() -> anyhow::Result<()> {
+fn the_last_to_end_of_two_sessions_with_one_profile_wins() -> anyhow::Result<()> {
     let Shared { server, pages } = shared();
     new_profile(server, "two")?;
     let sessions = [with(server, "two", true, true)?, with(server, "two", true, true)?];
@@ -201,20 +201,23 @@ fn of_two_sessions_with_one_profile_the_last_to_end_wins() -> anyhow::Result<()>
     let next = with(server, "two", true, false)?;
     assert_eq!(seen(&next, pages)?, whole("ann"));
     end(server, &next)?;
-    // What it took the place of without having seen it is told, after the session's end.
+    // The replaced version that it never loaded is reported after the end of the session.
     let profile = server.get("/profiles/two")?.json()?["id"].clone();
-    let told = until("it is told", SOON, || {
+    let reported = until("it is told", TEST_TIMEOUT, || {
         let events = server.get(&format!("{path}/telemetry/events?category=system")).ok()?.json().ok()?;
-        let told = events.as_array()?.iter().find(|one| one["event"]["type"] == "profile_version_replaced");
-        told.map(|one| one["event"]["data"].clone())
+        let reported = events.as_array()?.iter().find(|one| one["event"]["type"] == "profile_version_replaced");
+        reported.map(|one| one["event"]["data"].clone())
     })?;
-    assert_eq!(told["profile_id"], profile);
-    assert!(told["replaced_version_id"].is_string() && told["version_id"] != told["replaced_version_id"], "{told}");
+    assert_eq!(reported["profile_id"], profile);
+    assert!(
+        reported["replaced_version_id"].is_string() && reported["version_id"] != reported["replaced_version_id"],
+        "{reported}"
+    );
     server.delete("/profiles/two")?.expect(204)?;
     Ok(())
 }
 
-/// What a program of others makes of a profile's download: the names in it, and what SQLite reads of its cookies.
+/// Returns the names in a profile's download, read by tar, and its cookies, read by SQLite.
 fn read_by_others(download: &[u8]) -> anyhow::Result<Value> {
     const SCRIPT: &str = r"
 import io, json, sqlite3, sys, tarfile, tempfile
@@ -240,7 +243,7 @@ with tarfile.open(fileobj=io.BytesIO(sys.stdin.buffer.read())) as archive, tempf
 }
 
 #[test]
-fn a_download_is_an_archive_that_others_read() -> anyhow::Result<()> {
+fn a_downloaded_profile_is_a_standard_archive() -> anyhow::Result<()> {
     let Shared { server, pages } = shared();
     new_profile(server, "taken-away")?;
     let empty = server.get("/profiles/taken-away/download")?.expect(200)?;
@@ -262,8 +265,8 @@ fn a_download_is_an_archive_that_others_read() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files in which versions are kept.
-fn kept(server: &Server) -> Vec<PathBuf> {
+/// Returns the files of the stored versions.
+fn stored_files(server: &Server) -> Vec<PathBuf> {
     let mut folders = vec![server.data_dir().join("blobs")];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -275,14 +278,14 @@ fn kept(server: &Server) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> anyhow::Result<()> {
+fn a_server_killed_during_a_save_finishes_it_or_keeps_the_old_version() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     put_site(&pages);
     let mut server = Server::start(Options::reaching(&pages))?;
     new_profile(&server, "survivor")?;
     let session = with(&server, "survivor", true, true)?;
     log_in(&session, &pages, "ann")?;
-    // Large enough that saving it takes its time.
+    // Large enough for a slow save.
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.evaluate(&page, "fill(8)")?;
@@ -297,11 +300,11 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
         let after = format!("{before}+");
         cdp.evaluate(&page, &format!("make('{after}')"))?;
         let place = sandbox(&server, &browser_of(&server, &session)?);
-        let (old, path) = (kept(&server), format!("/browsers/{}", session.id()));
+        let (old, path) = (stored_files(&server), format!("/browsers/{}", session.id()));
         let delete = Request::new("DELETE", &path).bearer(server.key());
         let address = server.address();
         let ending = thread::spawn(move || delete.send(address));
-        until(moment, SOON, || {
+        until(moment, TEST_TIMEOUT, || {
             let is_it = match moment {
                 "it is stored that the session ended" => {
                     sql(&server, "select count(*) from sessions where state = 'active'").ok()? == "0"
@@ -309,17 +312,17 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
                 "Chromium is closed" => !processes_of(&place)
                     .iter()
                     .any(|process| process.argv.first().is_some_and(|word| word.contains("/chromium"))),
-                _ => kept(&server).iter().any(|file| !old.contains(file)),
+                _ => stored_files(&server).iter().any(|file| !old.contains(file)),
             };
             is_it.then_some(())
         })?;
         server.kill()?;
         drop(ending.join().expect("it does not panic"));
         server.restart()?;
-        // The server that was killed may have said that the session ended, or not; this one knows.
+        // The killed server may have stored the end of the session or not; this one has.
         let status = server.get(&path)?.status;
         assert_eq!(status, 404, "{moment}");
-        until(&format!("what was left is saved, killed when {moment}"), SOON, || {
+        until(&format!("what was left is saved, killed when {moment}"), TEST_TIMEOUT, || {
             let waiting = sql(&server, "select count(*) from browsers where state = 'ending'").ok()?;
             (waiting == "0").then_some(())
         })?;
@@ -332,7 +335,7 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
 }
 
 #[test]
-fn i8_a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no_session() -> anyhow::Result<()> {
+fn a_profile_with_cut_or_altered_bytes_is_refused_by_name_and_leaves_no_session() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     put_site(&pages);
     let server = Server::start(Options::reaching(&pages))?;
@@ -340,7 +343,7 @@ fn i8_a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no
     let session = with(&server, "damaged", true, true)?;
     log_in(&session, &pages, "ann")?;
     end(&server, &session)?;
-    let files = kept(&server);
+    let files = stored_files(&server);
     ensure!(files.len() == 1, "{files:?}");
     let whole_file = fs::read(&files[0])?;
     let altered = |at: usize| {
@@ -374,7 +377,7 @@ fn i8_a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no
 }
 
 #[test]
-fn i9_what_finds_no_room_leaves_the_old_version_is_told_and_is_saved_once_there_is_room() -> anyhow::Result<()> {
+fn a_save_without_disk_space_keeps_the_old_version_and_succeeds_later() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     put_site(&pages);
     let server = Server::start(Options::reaching(&pages))?;
@@ -390,21 +393,21 @@ fn i9_what_finds_no_room_leaves_the_old_version_is_told_and_is_saved_once_there_
     cdp.evaluate(&page, "make('bob').then(() => fill(4))")?;
 
     let filler = disk.fill()?;
-    let before = kept(&server);
+    let before = stored_files(&server);
     end(&server, &session)?;
-    let told = until("it is told of", SOON, || {
+    let reported = until("it is told of", TEST_TIMEOUT, || {
         let log = server.log();
         log.lines().find(|line| line.contains("cannot save a session's profile")).map(str::to_owned)
     })?;
-    assert!(told.contains(session.id()) && told.contains("No space left"), "{told}");
-    until("nothing is left of the try", SOON, || (kept(&server) == before).then_some(()))?;
+    assert!(reported.contains(session.id()) && reported.contains("No space left"), "{reported}");
+    until("nothing is left of the try", TEST_TIMEOUT, || (stored_files(&server) == before).then_some(()))?;
     let next = with(&server, "crowded", true, false)?;
     assert_eq!(seen(&next, &pages)?, whole("ann"));
     end(&server, &next)?;
     assert_eq!(server.get("/browsers")?.json()?, json!([]), "it has ended all the same");
 
     fs::remove_file(filler)?;
-    until("it is saved", SOON, || {
+    until("it is saved", TEST_TIMEOUT, || {
         let waiting = sql(&server, "select count(*) from browsers where state = 'ending'").ok()?;
         (waiting == "0").then_some(())
     })?;
@@ -416,7 +419,7 @@ fn i9_what_finds_no_room_leaves_the_old_version_is_told_and_is_saved_once_there_
 }
 
 #[test]
-fn a_server_that_is_to_end_its_sessions_saves_what_all_of_them_leave() -> anyhow::Result<()> {
+fn a_stop_that_ends_the_sessions_saves_all_of_their_profiles() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     put_site(&pages);
     let mut server = Server::start(Options { spares: 0, ..Options::reaching(&pages) })?;

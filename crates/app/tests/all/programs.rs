@@ -1,20 +1,20 @@
-//! Small programs to deploy. They bring as much of the client's framework as they need, so nothing is installed and they are built in
-//! seconds. What they wait for is a profile of their project: whoever makes it lets them go on.
+//! Small apps to deploy. They include the part of the client's framework that they need, so nothing is installed and they are built in
+//! seconds. They wait for a profile of their project: the test creates it to let them continue.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Server, until};
 use serde_json::{Value, json};
 
 use super::host::{sql, uuid};
-use super::support::http::{Answer, Request};
-use super::support::{Server, until};
 
-/// Longer than anything of a program takes on a busy machine.
-pub(super) const LONG: Duration = Duration::from_secs(120);
+/// Longer than any step of an app on a busy machine.
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// As much of the framework as that needs, the same as in the runner's own tests.
+/// The part of the framework that the app needs, as in the tests of `crates/runner`.
 const FRAMEWORK: &str = include_str!("../../../runner/tests/all/apps/kernel.py");
 const SDK: &str = include_str!("../../../runner/tests/all/apps/sdk.js");
 
@@ -25,12 +25,10 @@ import kernel
 
 app = kernel.App('shop')
 
-
 def ask(name):
     headers = {'Authorization': 'Bearer ' + os.environ['KERNEL_API_KEY']}
     path = os.environ['KERNEL_BASE_URL'] + '/profiles/' + name
     urllib.request.urlopen(urllib.request.Request(path, headers=headers), timeout=20).close()
-
 
 def until_there(name):
     while True:
@@ -38,7 +36,6 @@ def until_there(name):
             return ask(name)
         except OSError:
             time.sleep(0.05)
-
 
 def until_alone():
     while True:
@@ -49,16 +46,13 @@ def until_alone():
         except OSError:
             return
 
-
 if 'WAIT' in os.environ:
     print('waiting')
     until_there(os.environ['WAIT'])
 
-
 @app.action('echo')
 def echo(context, payload):
     return payload
-
 
 @app.action('wait')
 def wait(context, name):
@@ -66,7 +60,6 @@ def wait(context, name):
     until_there(name)
     print('done')
     return name
-
 
 @app.action('browse')
 def browse(context):
@@ -81,13 +74,11 @@ def browse(context):
     while True:
         time.sleep(1)
 
-
 @app.action('return when alone')
 def return_when_alone(context):
     print('began')
     until_alone()
     return 'alone'
-
 
 @app.action('die when alone')
 def die_when_alone(context):
@@ -96,12 +87,12 @@ def die_when_alone(context):
     os._exit(3)
 ";
 
-/// A program in Python of one file, with the framework that it needs.
+/// Returns the files of a Python app with the framework.
 pub(super) const fn python(main: &str) -> [(&str, &str); 2] {
     [("main.py", main), ("kernel.py", FRAMEWORK)]
 }
 
-/// The same for Node, installed from beside it.
+/// Returns the files of a Node app with the framework as a local package.
 pub(super) const fn node(main: &str) -> [(&str, &str); 4] {
     [
         ("main.cjs", main),
@@ -121,20 +112,20 @@ pub(super) fn write_files(folder: &Path, files: &[(&str, &str)]) -> anyhow::Resu
     Ok(())
 }
 
-/// A project of a server, in which a test is alone with its programs.
+/// A project for the apps of one test.
 pub(super) struct Place<'a> {
     server: &'a Server,
     project: String,
 }
 
 impl<'a> Place<'a> {
-    /// A new one.
+    /// Creates the project.
     pub(super) fn new(server: &'a Server, name: &str) -> anyhow::Result<Self> {
         let made = server.post("/org/projects", &json!({ "name": name }))?.expect(201)?.json()?;
         Ok(Self::of(server, made["id"].as_str().context("no id")?))
     }
 
-    /// One that is there.
+    /// Returns the default project.
     pub(super) fn of(server: &'a Server, project: &str) -> Self {
         Self { server, project: project.to_owned() }
     }
@@ -155,12 +146,12 @@ impl<'a> Place<'a> {
         self.request("GET", path).send(self.server.address())?.expect(200)?.json()
     }
 
-    /// Brings the shop; its id.
+    /// Deploys the shop. Returns the deployment.
     pub(super) fn bring(&self, version: &str, variables: &Value) -> anyhow::Result<String> {
         self.bring_files(&python(SHOP), "main.py", version, variables)
     }
 
-    /// Brings a program of these files; its id.
+    /// Deploys an app of these files. Returns the deployment.
     pub(super) fn bring_files(
         &self,
         files: &[(&str, &str)],
@@ -173,7 +164,7 @@ impl<'a> Place<'a> {
         self.bring_folder(folder.path(), entrypoint, version, variables)
     }
 
-    /// Brings a program that is this folder; its id.
+    /// Deploys an app of this folder. Returns the deployment.
     pub(super) fn bring_folder(
         &self,
         folder: &Path,
@@ -193,7 +184,7 @@ impl<'a> Place<'a> {
         Ok(made["id"].as_str().context("no id")?.to_owned())
     }
 
-    /// The request that brings a deployment of these parts.
+    /// Returns the request for a deployment of these parts.
     pub(super) fn form(&self, parts: &[(&str, &[u8])]) -> Request {
         let part = |&(name, content): &(&str, &[u8])| {
             let head = format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
@@ -214,19 +205,19 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Brings the shop and waits until it runs; its id. Its processes have the project in a variable `MARK`.
+    /// Deploys the shop and waits until it runs. Returns the deployment. Its processes have the project in a variable `MARK`.
     pub(super) fn running(&self, version: &str) -> anyhow::Result<String> {
         let deployment = self.bring(version, &json!({ "MARK": self.project }))?;
         self.until_running(&deployment)?;
         Ok(deployment)
     }
 
-    /// Asks for an action of the shop.
+    /// Invokes an action of the shop.
     pub(super) fn invoke(&self, version: &str, action: &str, more: &Value) -> anyhow::Result<Answer> {
         self.send("POST", "/invocations", &invocation(version, action, more))
     }
 
-    /// Has an action begin for which nobody waits, and waits until it says that it has begun; its id.
+    /// Starts an asynchronous invocation and waits until it runs. Returns its id.
     pub(super) fn begun(&self, version: &str, action: &str, payload: Option<&str>) -> anyhow::Result<String> {
         let mut more = json!({ "async": true });
         if let Some(payload) = payload {
@@ -234,31 +225,31 @@ impl<'a> Place<'a> {
         }
         let made = self.invoke(version, action, &more)?.expect(202)?.json()?;
         let id = made["id"].as_str().context("no id")?;
-        until("it has begun", LONG, || {
+        until("it has begun", TEST_TIMEOUT, || {
             lines(self.server, id).ok()?.first().is_some_and(|line| line == "began").then_some(())
         })?;
         Ok(id.to_owned())
     }
 
-    /// Waits until an invocation has ended, and reads it.
+    /// Waits until an invocation has ended, and returns it.
     pub(super) fn end(&self, invocation: &str) -> anyhow::Result<Value> {
         self.until_status(&format!("/invocations/{invocation}"), &["succeeded", "failed"])
     }
 
-    /// Lets go on what waits for this.
+    /// Lets apps continue that wait for this name.
     pub(super) fn allow(&self, name: &str) -> anyhow::Result<()> {
         self.send("POST", "/profiles", &json!({ "name": name }))?.expect(201).map(drop)
     }
 
     pub(super) fn until_status(&self, path: &str, wanted: &[&str]) -> anyhow::Result<Value> {
-        until(&format!("{path} is one of {wanted:?}"), LONG, || {
+        until(&format!("{path} is one of {wanted:?}"), TEST_TIMEOUT, || {
             let found = self.get(path).ok()?;
             wanted.iter().any(|status| found["status"] == *status).then_some(found)
         })
     }
 }
 
-/// The body that asks for an action of the shop.
+/// Returns the body that invokes an action of the shop.
 pub(super) fn invocation(version: &str, action: &str, more: &Value) -> Value {
     let mut body = json!({ "app_name": "shop", "version": version, "action_name": action });
     let more = more.as_object().cloned().unwrap_or_default();
@@ -266,7 +257,7 @@ pub(super) fn invocation(version: &str, action: &str, more: &Value) -> Value {
     body
 }
 
-/// What a build or a call has written so far.
+/// Returns the log of a build or an invocation so far.
 pub(super) fn lines(server: &Server, subject: &str) -> anyhow::Result<Vec<String>> {
     let rows = format!("select message from app_lines where subject_id = '{}' order by number", uuid(subject)?);
     Ok(sql(server, &rows)?.lines().map(str::to_owned).collect())

@@ -1,35 +1,42 @@
-//! Sessions that go through a proxy: with the public client, after a restart of the server, and what nobody may read.
+//! Sessions with a proxy: with the public client, after a restart of the server, and the secrecy of passwords.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Tinyproxy, until};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::net::TcpSocket;
 
 use super::host::{dump, server_process};
 use super::internet::{Holder, certificate};
-use super::support::{Cdp, Clients, Options, Pages, Server, Tinyproxy, until};
 
-const SOON: Duration = Duration::from_secs(90);
+const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 const PASSWORD: &str = "hunter2-at-the-exit";
-/// The operator's, which stands in a server's environment, where the other must not stand in anyone's.
+/// The operator's password, which is in the environment of the server; the other must be in no environment.
 const GATEWAY_PASSWORD: &str = "hunter3-at-the-gateway";
 
-/// A server whose browsers may reach loopback, where these tests have their proxies.
+/// Starts a server whose browsers may reach loopback, where these tests have their proxies.
 fn server() -> anyhow::Result<Server> {
     Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], ..Options::default() })
 }
 
+static SHARED: OnceLock<Server> = OnceLock::new();
+
+/// Returns one such server for the tests that neither restart it nor list its proxies.
+fn shared() -> &'static Server {
+    SHARED.get_or_init(|| server().unwrap())
+}
+
 #[test]
-fn every_call_of_the_python_client_for_proxies_works_and_pages_go_through_them() -> anyhow::Result<()> {
+fn every_call_of_the_python_client_for_proxies_works_and_pages_use_them() -> anyhow::Result<()> {
     let (server, pages) = (server()?, Pages::start()?);
 
     let run = Clients::find()?.run(&server, "crates/app/tests/scripts/proxies.py", &[&pages.allow()])?;
@@ -67,23 +74,23 @@ fn every_call_of_the_python_client_for_proxies_works_and_pages_go_through_them()
     Ok(())
 }
 
-/// A proxy that takes any password and leads everywhere to the pages, and says what it was asked for and by whom.
+/// Starts a proxy that accepts any password, leads every request to the pages, and records the request heads.
 pub(super) fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<String>>>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let (address, to, asked) = (listener.local_addr()?, pages.allow(), Arc::<Mutex<Vec<String>>>::default());
-    let heads = asked.clone();
+    let (address, to, requests) = (listener.local_addr()?, pages.allow(), Arc::<Mutex<Vec<String>>>::default());
+    let heads = requests.clone();
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let (to, heads) = (to.clone(), heads.clone());
-            // One that breaks off is the browser's business.
+            // The browser may break off a connection.
             thread::spawn(move || drop(lead(client, &to, &heads)));
         }
     });
-    Ok((address, asked))
+    Ok((address, requests))
 }
 
-/// A port of this machine at which nobody listens, and which nobody else gets as long as this lives.
-pub(super) fn nobody_listens() -> anyhow::Result<TcpSocket> {
+/// Reserves a port of this machine at which nothing listens.
+pub(super) fn closed_port() -> anyhow::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.bind("127.0.0.1:0".parse()?)?;
     Ok(socket)
@@ -106,9 +113,9 @@ fn lead(mut client: TcpStream, to: &str, heads: &Mutex<Vec<String>>) -> std::io:
 }
 
 #[test]
-fn a_session_leaves_through_the_operators_gateway_which_is_told_where_to_come_out() -> anyhow::Result<()> {
+fn a_session_uses_the_operators_gateway_with_the_requested_exit() -> anyhow::Result<()> {
     let pages = Pages::start()?;
-    let (address, asked) = exit(&pages)?;
+    let (address, requests) = exit(&pages)?;
     let gateway = format!("http://me[-country-{{country}}][-city-{{city}}]:{GATEWAY_PASSWORD}@{address}");
     let variables = vec![("CASEMENT_RESIDENTIAL_UPSTREAM".to_owned(), gateway)];
     let server =
@@ -128,36 +135,36 @@ fn a_session_leaves_through_the_operators_gateway_which_is_told_where_to_come_ou
     );
 
     let session = server.create(&json!({ "headless": true, "proxy_id": "paris" }))?;
-    asked.lock().clear();
+    requests.lock().clear();
     let mut cdp = Cdp::connect(&session.text("cdp_ws_url").replace("localhost", "127.0.0.1"))?;
     let page = cdp.page()?;
     cdp.open(&page, "http://only-there.example/form")?;
     assert_eq!(cdp.evaluate(&page, "document.title")?, "A form");
-    let asked = asked.lock().join("\n");
-    let told = STANDARD.encode(format!("me-country-fr-city-paris:{GATEWAY_PASSWORD}"));
-    assert!(asked.contains("only-there.example") && asked.contains(&told), "{asked}");
+    let requests = requests.lock().join("\n");
+    let reported = STANDARD.encode(format!("me-country-fr-city-paris:{GATEWAY_PASSWORD}"));
+    assert!(requests.contains("only-there.example") && requests.contains(&reported), "{requests}");
     Ok(())
 }
 
 #[test]
-fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is_nowhere() -> anyhow::Result<()> {
+fn a_session_keeps_its_proxy_over_a_restart_and_the_password_is_nowhere() -> anyhow::Result<()> {
     let (mut server, pages) = (server()?, Pages::start()?);
-    let (address, asked) = exit(&pages)?;
+    let (address, requests) = exit(&pages)?;
     let config = json!({ "host": "127.0.0.1", "port": address.port(), "username": "me", "password": PASSWORD });
     let made = server.post("/proxies", &json!({ "type": "custom", "name": "exit", "config": config }))?;
     ensure!(made.status == 201, "{made:?}");
     let telemetry = json!({ "browser": { "network": { "enabled": true }, "page": { "enabled": true } } });
-    let wish = json!({ "headless": true, "proxy_id": "exit", "timeout_seconds": 600, "telemetry": telemetry });
-    let session = server.create(&wish)?;
+    let body = json!({ "headless": true, "proxy_id": "exit", "timeout_seconds": 600, "telemetry": telemetry });
+    let session = server.create(&body)?;
 
     server.kill()?;
     server.restart()?;
-    asked.lock().clear();
+    requests.lock().clear();
     let mut cdp = Cdp::connect(&session.text("cdp_ws_url").replace("localhost", "127.0.0.1"))?;
     let page = cdp.page()?;
     cdp.open(&page, "http://only-there.example/form")?;
     assert_eq!(cdp.evaluate(&page, "document.title")?, "A form");
-    assert!(asked.lock().iter().any(|line| line.contains("only-there.example")));
+    assert!(requests.lock().iter().any(|line| line.contains("only-there.example")));
 
     let encoded = "bWU6aHVudGVyMi1hdC10aGUtZXhpdA";
     for process in std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path()) {
@@ -172,13 +179,13 @@ fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is
     assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "of core dumps: {core}");
     assert!(!server.log().contains(PASSWORD) && !server.log().contains(encoded));
     let path = format!("/browsers/{}/telemetry/events", session.id());
-    let told = until("the page is told of", SOON, || {
-        let told = server.get(&path).ok()?.text();
-        told.contains("only-there.example").then_some(told)
+    let reported = until("the page is told of", TEST_TIMEOUT, || {
+        let reported = server.get(&path).ok()?.text();
+        reported.contains("only-there.example").then_some(reported)
     })?;
-    assert!(!told.contains(PASSWORD) && !told.contains(encoded), "{told}");
+    assert!(!reported.contains(PASSWORD) && !reported.contains(encoded), "{reported}");
     let dump = dump(&server)?;
-    // Bytes stand there in hexadecimal digits.
+    // The dump has bytes in hexadecimal digits.
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert!(dump.contains("only-there.example"), "the events are in it");
     assert!(![PASSWORD, encoded, &hex(PASSWORD), &hex(encoded)].iter().any(|text| dump.contains(text)));
@@ -193,8 +200,8 @@ fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is
     Ok(())
 }
 
-/// Answers over TLS, on connections that stay open, with the letter that a proxy has put before the connection, or `-`. Its page has a
-/// picture of its own: a browser would ask for one whenever it has time.
+/// A TLS site with persistent connections that answers with the letter that a proxy has put before the connection, or `-`. Its page has a
+/// favicon of its own, because a browser would request one at any time.
 const SITE: &str = r#"
 import socket, ssl, sys, threading
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -220,7 +227,7 @@ while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 "#;
 
-/// A proxy whose tunnels all lead to `site`, each with that letter before it.
+/// Starts a proxy whose tunnels all lead to `site`, each preceded by a letter.
 fn marking(letter: u8, site: SocketAddr) -> anyhow::Result<SocketAddr> {
     let tunnel = move |client: TcpStream| -> std::io::Result<()> {
         let (mut reader, mut head) = (BufReader::new(client.try_clone()?), String::new());
@@ -243,7 +250,7 @@ fn marking(letter: u8, site: SocketAddr) -> anyhow::Result<SocketAddr> {
     standing(move |client| drop(tunnel(client)))
 }
 
-/// Serves whoever comes, each in a thread of its own.
+/// Serves each connection in a thread of its own.
 fn standing(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -257,13 +264,13 @@ fn standing(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> anyhow::Resul
 }
 
 #[test]
-fn no_request_begun_after_a_change_of_the_proxy_goes_through_the_old_one() -> anyhow::Result<()> {
-    let (server, directory) = (server()?, tempfile::tempdir()?);
+fn no_request_after_a_change_of_the_proxy_uses_the_old_one() -> anyhow::Result<()> {
+    let (server, directory) = (shared(), tempfile::tempdir()?);
     let [key, certificate] = certificate(directory.path(), "tunnels.test")?;
     let mut site = Command::new("python3");
-    let (_site, mut said) = Holder::start(site.args(["-u", "-c", SITE]).args([certificate, key]))?;
+    let (_site, mut reason) = Holder::start(site.args(["-u", "-c", SITE]).args([certificate, key]))?;
     let mut port = String::new();
-    said.read_line(&mut port)?;
+    reason.read_line(&mut port)?;
     let site: SocketAddr = format!("127.0.0.1:{}", port.trim()).parse()?;
     for (name, letter) in [("first", b'1'), ("second", b'2')] {
         let config = json!({ "host": "127.0.0.1", "port": marking(letter, site)?.port() });
@@ -276,7 +283,7 @@ fn no_request_begun_after_a_change_of_the_proxy_goes_through_the_old_one() -> an
     let page = cdp.page()?;
     cdp.call_in(Some(&page), "Security.setIgnoreCertificateErrors", &json!({ "ignore": true }))?;
     cdp.open(&page, &format!("https://{site}/page"))?;
-    // By which proxy each of twenty requests came, six at a time on connections that stay open.
+    // The proxy of each of twenty requests, six at a time on persistent connections.
     let one = "fetch('/').then(answer => answer.text())";
     let many = format!("Promise.all([...Array(20)].map(() => {one})).then(all => all.join(''))");
     let mut came_by = || cdp.evaluate(&page, &many);
@@ -293,34 +300,33 @@ fn no_request_begun_after_a_change_of_the_proxy_goes_through_the_old_one() -> an
     server.delete(&path)?.expect(204).map(drop)
 }
 
-/// The kind of a failure, where it is met, and what is said of it.
+/// The kind of a failure, the address of the proxy, and the message.
 type Failing = (&'static str, SocketAddr, &'static str);
 
-/// Proxies that fail, each in a way of its own; nobody listens at the first one as long as what comes with them lives.
+/// Starts proxies that fail in different ways. Nothing listens at the first one while the returned socket exists.
 fn failing() -> anyhow::Result<([Failing; 6], TcpSocket)> {
     const DENIED: &[u8] = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n";
-    let nobody = nobody_listens()?;
+    let unused = closed_port()?;
     let answering = |answer: &'static [u8]| {
         standing(move |mut client| drop(client.read(&mut [0; 4096]).and_then(|_| client.write_all(answer))))
     };
-    // What was sent and is not read makes the end of a connection a reset.
+    // Unread bytes turn the end of a connection into a reset.
     let resetting = standing(|mut client| drop(client.read(&mut [0; 1])))?;
     let silent = standing(|mut client| drop(client.read_to_end(&mut Vec::new())))?;
     let kinds = [
-        ("unreachable", nobody.local_addr()?, "no connection to it could be made"),
+        ("unreachable", unused.local_addr()?, "no connection to it could be made"),
         ("closed", answering(b"")?, "it closed the connection without an answer"),
         ("reset", resetting, "it reset the connection"),
         ("protocol", answering(b"SSH-2.0-x\r\n")?, "its answer is not in the proxy's protocol"),
         ("authentication", answering(DENIED)?, "it does not accept the credentials"),
         ("timeout", silent, "it did not answer in time"),
     ];
-    Ok((kinds, nobody))
+    Ok((kinds, unused))
 }
 
 #[test]
-fn over_https_each_way_that_a_proxy_fails_is_told_to_requests_in_the_telemetry_and_by_the_check() -> anyhow::Result<()>
-{
-    let (server, (failing, _nobody)) = (server()?, failing()?);
+fn each_https_proxy_failure_is_in_the_response_the_telemetry_and_the_check() -> anyhow::Result<()> {
+    let (server, (failing, _unused)) = (shared(), failing()?);
     let telemetry = json!({ "browser": { "network": { "enabled": true } } });
     let session = server.create(&json!({ "headless": true, "telemetry": telemetry, "timeout_seconds": 900 }))?;
     let path = format!("/browsers/{}", session.id());
@@ -336,20 +342,20 @@ fn over_https_each_way_that_a_proxy_fails_is_told_to_requests_in_the_telemetry_a
 
         let url = format!("https://{kind}.example/");
         for scheme in ["https", "http"] {
-            let asked = json!({ "url": url.replace("https", scheme) });
-            // Of a plain request nobody but its sender knows how long the answer may take.
+            let call = json!({ "url": url.replace("https", scheme) });
+            // A plain request has no timeout of its own.
             if (kind, scheme) == ("timeout", "http") {
                 continue;
             }
-            let refused = server.post(&format!("{path}/curl"), &asked)?.expect(502)?.json()?;
+            let refused = server.post(&format!("{path}/curl"), &call)?.expect(502)?.json()?;
             assert_eq!(
                 (&refused["code"], &refused["inner_error"]["code"]),
                 (&json!("upstream_error"), &json!("proxy_error"))
             );
-            let said = refused["message"].as_str().unwrap_or_default();
+            let reason = refused["message"].as_str().unwrap_or_default();
             assert!(
-                said.contains(&format!("the session's proxy could not be used: {why}")),
-                "{kind}, {scheme}: {said}"
+                reason.contains(&format!("the session's proxy could not be used: {why}")),
+                "{kind}, {scheme}: {reason}"
             );
         }
         if kind != "timeout" {
@@ -358,23 +364,23 @@ fn over_https_each_way_that_a_proxy_fails_is_told_to_requests_in_the_telemetry_a
         }
         cdp.call_in(Some(&page), "Page.navigate", &json!({ "url": url }))?;
         for (event, place) in [("network_loading_failed", "url"), ("network_proxy_failed", "error_code")] {
-            let told = until(&format!("{event} for {kind}"), SOON, || {
+            let reported = until(&format!("{event} for {kind}"), TEST_TIMEOUT, || {
                 let events =
                     server.get(&format!("{path}/telemetry/events?category=network&limit=100")).ok()?.json().ok()?;
                 let mut events = events.as_array()?.iter().map(|one| one["event"].clone());
                 events.find(|one| one["type"] == event && one["data"]["proxy_failure"] == kind)
             })?;
-            let told = &told["data"][place];
-            assert_eq!(told, &if place == "url" { json!(url) } else { json!("proxy_error") }, "{kind}");
+            let reported = &reported["data"][place];
+            assert_eq!(reported, &if place == "url" { json!(url) } else { json!("proxy_error") }, "{kind}");
         }
     }
     server.delete(&path)?.expect(204).map(drop)
 }
 
 #[test]
-fn a_proxy_that_is_down_is_told_in_the_telemetry_of_its_session() -> anyhow::Result<()> {
-    let server = server()?;
-    let closed = nobody_listens()?;
+fn the_failure_of_a_proxy_is_in_the_telemetry_of_its_session() -> anyhow::Result<()> {
+    let server = shared();
+    let closed = closed_port()?;
     let config = json!({ "host": "127.0.0.1", "port": closed.local_addr()?.port() });
     server.post("/proxies", &json!({ "type": "custom", "name": "down", "config": config }))?.expect(201)?;
     let telemetry = json!({ "browser": { "network": { "enabled": true } } });
@@ -383,25 +389,25 @@ fn a_proxy_that_is_down_is_told_in_the_telemetry_of_its_session() -> anyhow::Res
     let page = cdp.page()?;
     cdp.call_in(Some(&page), "Page.navigate", &json!({ "url": "https://only-there.example/" }))?;
     let path = format!("/browsers/{}/telemetry/events?category=network&limit=100", session.id());
-    let told = until("the failed proxy is told of", SOON, || {
+    let reported = until("the failed proxy is told of", TEST_TIMEOUT, || {
         let events = server.get(&path).ok()?.json().ok()?;
         events.as_array()?.iter().map(|one| &one["event"]).find(|one| one["type"] == "network_proxy_failed").cloned()
     })?;
-    assert_eq!((&told["category"], &told["data"]["error_code"]), (&json!("network"), &json!("proxy_error")));
+    assert_eq!((&reported["category"], &reported["data"]["error_code"]), (&json!("network"), &json!("proxy_error")));
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
 #[test]
-fn the_example_goes_through_a_proxy_that_others_have_written_and_straight_again() -> anyhow::Result<()> {
-    let (server, pages) = (server()?, Pages::start()?);
+fn the_proxy_example_goes_through_a_third_party_proxy_and_directly_again() -> anyhow::Result<()> {
+    let (server, pages) = (shared(), Pages::start()?);
     let proxy = Tinyproxy::start("me", "hunter2")?;
     let (host, port) = (proxy.address.ip().to_string(), proxy.address.port().to_string());
 
     let arguments = [&host, &port, "me", "hunter2", &pages.url("/form")];
-    let run = Clients::find()?.run(&server, "docs/examples/proxies.py", &arguments)?;
+    let run = Clients::find()?.run(server, "docs/examples/proxies.py", &arguments)?;
 
     assert_eq!(run.stdout, "the proxy is available\nthrough it: 200\nstraight: 200\n");
-    assert_eq!(pages.asked(), ["GET /form", "GET /form"]);
+    assert_eq!(pages.requests(), ["GET /form", "GET /form"]);
     let log = proxy.log();
     assert_eq!(log.matches(&*format!("GET {} HTTP/1.1", pages.url("/form"))).count(), 1, "{log}");
     Ok(())

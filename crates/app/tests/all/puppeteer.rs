@@ -1,9 +1,9 @@
 //! Puppeteer over `cdp_ws_url`, and over `webdriver_ws_url` with WebDriver BiDi.
 
+use casement_test_support::program::{Cdp, Clients, Server, Session, Shared};
 use serde_json::{Value, json};
 
 use super::selenium::{assert_nothing_evil_runs, size_of_page};
-use super::support::{Cdp, Clients, Server, Session, Shared};
 
 const SCRIPT: &str = "crates/app/tests/scripts/puppeteer_drive.mjs";
 
@@ -16,7 +16,7 @@ fn saw(session: &Session) -> anyhow::Result<Value> {
     }))
 }
 
-/// The client has gone; another one finds the browser and the page as they were left.
+/// The client has disconnected; another one finds the browser and the page unchanged.
 fn still_there(server: &Server, session: &Session) -> anyhow::Result<()> {
     let mut later = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = later.page()?;
@@ -24,7 +24,7 @@ fn still_there(server: &Server, session: &Session) -> anyhow::Result<()> {
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
-/// Over the address that stands in that field of the session.
+/// Connects to the address in that field of the session.
 fn puppeteer_drives(headless: bool, field: &str, protocol: &str) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;
@@ -37,27 +37,27 @@ fn puppeteer_drives(headless: bool, field: &str, protocol: &str) -> anyhow::Resu
 }
 
 #[test]
-fn puppeteer_drives_the_page_that_is_open_over_cdp() -> anyhow::Result<()> {
+fn puppeteer_drives_the_open_page_over_cdp() -> anyhow::Result<()> {
     puppeteer_drives(true, "cdp_ws_url", "cdp")
 }
 
 #[test]
-fn puppeteer_drives_the_page_that_is_open_on_a_display_over_cdp() -> anyhow::Result<()> {
+fn puppeteer_drives_the_open_page_on_a_display_over_cdp() -> anyhow::Result<()> {
     puppeteer_drives(false, "cdp_ws_url", "cdp")
 }
 
 #[test]
-fn puppeteer_drives_the_page_that_is_open_over_webdriver_bidi() -> anyhow::Result<()> {
+fn puppeteer_drives_the_open_page_over_webdriver_bidi() -> anyhow::Result<()> {
     puppeteer_drives(true, "webdriver_ws_url", "webDriverBiDi")
 }
 
 #[test]
-fn puppeteer_drives_the_page_that_is_open_on_a_display_over_webdriver_bidi() -> anyhow::Result<()> {
+fn puppeteer_drives_the_open_page_on_a_display_over_webdriver_bidi() -> anyhow::Result<()> {
     puppeteer_drives(false, "webdriver_ws_url", "webDriverBiDi")
 }
 
 #[test]
-fn b6_capabilities_over_bidi_choose_neither_program_nor_arguments() -> anyhow::Result<()> {
+fn capabilities_over_bidi_choose_neither_program_nor_arguments() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.headless()?;
     let evil = json!({

@@ -1,8 +1,7 @@
-//! The public Python client, unmodified but for its base URL.
+//! The public Python client, unmodified except for its base URL.
 
+use casement_test_support::program::{Clients, Shared};
 use serde_json::json;
-
-use super::support::{Clients, Shared};
 
 #[test]
 fn every_call_of_the_python_client_for_sessions_and_pools_works() -> anyhow::Result<()> {

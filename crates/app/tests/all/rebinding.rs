@@ -1,18 +1,18 @@
-//! Names that change what they answer.
+//! Names that change their addresses.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use casement_test_support::program::{Cdp, Options, Server, until};
 use serde_json::json;
 
 use super::internet::{PUBLIC, within};
-use super::support::{Cdp, Options, Server, until};
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
-fn c3_a_name_that_answers_this_machine_the_second_time_is_never_followed_there() -> anyhow::Result<()> {
+fn dns_rebinding_to_this_machine_is_never_followed() -> anyhow::Result<()> {
     within(|internet| {
         internet.page((PUBLIC, 8080), "<title>public</title>")?;
         let loopback =
@@ -25,7 +25,8 @@ fn c3_a_name_that_answers_this_machine_the_second_time_is_never_followed_there()
         let session = server.headless()?;
         let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = client.page()?;
-        // Not port 80: Chromium would try 443 first, which takes the first answer. What asks the second time. The word is what it says if it got something.
+        // Not port 80: Chromium would try 443 first, which takes the first answer. Each script makes the second request, and returns the
+        // word if it got a response.
         let ways = [
             ("fetch", "fetch('/again', { cache: 'no-store' }).then(it => it.text(), () => 'refused')"),
             (
@@ -45,16 +46,16 @@ fn c3_a_name_that_answers_this_machine_the_second_time_is_never_followed_there()
             internet.name(&name, &[PUBLIC, Ipv4Addr::LOCALHOST]);
             client.open(&page, &format!("http://{name}:8080/"))?;
             assert_eq!(client.evaluate(&page, "document.title")?, "public", "{way}: the first answer is followed");
-            let before = internet.asked(&name);
-            let said = client.evaluate(&page, script)?;
-            assert!(internet.asked(&name) > before, "{way}: the name was not asked again, so nothing was shown");
-            assert!(!said.to_string().contains("secret") && said != "open", "{way}: {said}");
+            let before = internet.lookups(&name);
+            let value = client.evaluate(&page, script)?;
+            assert!(internet.lookups(&name) > before, "{way}: the name was not asked again, so nothing was shown");
+            assert!(!value.to_string().contains("secret") && value != "open", "{way}: {value}");
             client.evaluate(&page, "void (window.left = true)")?;
             let answer =
                 client.call_in(Some(&page), "Page.navigate", &json!({ "url": format!("http://{name}:8080/") }))?;
-            // Not what stood there before.
+            // Not the previous page.
             let there = "window.left || document.readyState != 'complete' ? null : document.title";
-            let title = until("what comes in its place", SOON, || {
+            let title = until("what comes in its place", TEST_TIMEOUT, || {
                 client.evaluate(&page, there).ok().filter(|title| title.is_string())
             })?;
             assert!(title != "secret" && title != "public", "{way}, opened again: {answer} {title}");

@@ -1,4 +1,4 @@
-//! Recordings, with the public client, in a person's browser, and while the server dies.
+//! Recordings: with the public client, in a person's browser, and while the server dies.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,14 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, repository, until};
 use serde_json::{Value, json};
 
-use super::support::http::Request;
-use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, repository, until};
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-const SOON: Duration = Duration::from_secs(300);
-
-/// Width, height and seconds of a film, and how many of its pictures (five a second) are green in the middle of the lower half.
+/// Returns the width, height and seconds of a video, and the number of its frames (five a second) that are green in the lower half.
 fn video(path: &Path) -> anyhow::Result<(u64, u64, f64, usize)> {
     let probe = Command::new("ffprobe")
         .args(["-v", "error", "-of", "json", "-show_entries", "stream=codec_name,width,height:format=duration"])
@@ -57,7 +56,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     assert_eq!(run.json()?, saw);
     let (width, height, seconds, green) = video(&run.dir.path().join("film.mp4"))?;
     assert_eq!((width, height), (800, 600), "the size of its first part");
-    // However long all the calls in between took.
+    // Independent of the time of the calls in between.
     ensure!((3.0..300.0).contains(&seconds), "{seconds} s");
     ensure!(green >= 12, "green in {green} pictures of {seconds} s");
     let (width, height, ..) = video(&run.dir.path().join("last.mp4"))?;
@@ -76,10 +75,10 @@ fn every_call_of_the_python_client_for_recordings_works_with_a_display() -> anyh
 }
 
 #[test]
-fn the_example_leaves_a_film() -> anyhow::Result<()> {
+fn the_recording_example_saves_a_video() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
 
-    // On a busy machine the page takes longer to come than the example waits.
+    // On a busy machine the page takes longer to load than the example waits.
     let example = std::fs::read_to_string(repository().join("docs/examples/recording.py"))?;
     let longer = example.replace("time.sleep(3)", "time.sleep(15)");
     ensure!(longer != example, "it waits otherwise");
@@ -93,24 +92,24 @@ fn the_example_leaves_a_film() -> anyhow::Result<()> {
 }
 
 fn start(server: &Server, session: &Session) -> anyhow::Result<Value> {
-    let wish = json!({ "framerate": 5, "max_duration_in_seconds": 900 });
-    server.post(&format!("/browsers/{}/replays", session.id()), &wish)?.expect(201)?.json()
+    let body = json!({ "framerate": 5, "max_duration_in_seconds": 900 });
+    server.post(&format!("/browsers/{}/replays", session.id()), &body)?.expect(201)?.json()
 }
 
-/// A session that shows the green page, and nothing else any more.
+/// Creates a session that shows only the green page.
 fn green(server: &Server, pages: &Pages) -> anyhow::Result<Session> {
-    let wish = json!({ "headless": true, "timeout_seconds": 900, "start_url": pages.url("/green") });
-    let session = server.create(&wish)?;
+    let body = json!({ "headless": true, "timeout_seconds": 900, "start_url": pages.url("/green") });
+    let session = server.create(&body)?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = client.page()?;
     let shown = "location.pathname == '/green' && document.readyState == 'complete' \
         && new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
-    until("the page is shown", SOON, || (client.evaluate(&page, shown).ok()? == true).then_some(()))?;
+    until("the page is shown", TEST_TIMEOUT, || (client.evaluate(&page, shown).ok()? == true).then_some(()))?;
     Ok(session)
 }
 
 #[test]
-fn a_person_plays_a_recording_once_it_is_stopped() -> anyhow::Result<()> {
+fn a_stopped_recording_plays_in_a_browser() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = green(server, pages)?;
     let replay = start(server, &session)?;
@@ -127,9 +126,9 @@ fn a_person_plays_a_recording_once_it_is_stopped() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The only recording of an ended session, once it is known how that ended.
+/// Returns the only recording of an ended session, once it is completed or failed.
 fn settled(server: &Server, list: &str) -> anyhow::Result<Value> {
-    until("the recording is kept or failed", SOON, || {
+    until("the recording is kept or failed", TEST_TIMEOUT, || {
         let listed = server.get(list).ok()?.json().ok()?;
         let all = listed.as_array().filter(|all| all.len() == 1)?;
         (all[0]["status"] != "running").then(|| all[0].clone())
@@ -145,8 +144,7 @@ fn downloaded(server: &Server, which: &str) -> anyhow::Result<(u64, u64, f64, us
 }
 
 #[test]
-fn what_is_recorded_when_the_server_ends_with_its_sessions_or_is_killed_is_kept_or_told_as_failed() -> anyhow::Result<()>
-{
+fn a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options { spares: 0, ..Options::reaching(&pages) })?;
     let begin = |server: &Server| -> anyhow::Result<(Session, String, String)> {
@@ -162,45 +160,47 @@ fn what_is_recorded_when_the_server_ends_with_its_sessions_or_is_killed_is_kept_
     assert_eq!(settled(&server, &list)?["status"], "finished");
     downloaded(&server, &which)?;
 
-    // Somewhere between the end of the session and its film's last byte.
+    // Between the end of the session and the last byte of its video.
     let (session, list, which) = begin(&server)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     server.kill()?;
     server.restart()?;
-    let told = settled(&server, &list)?;
-    match told["status"].as_str() {
+    let recording = settled(&server, &list)?;
+    match recording["status"].as_str() {
         Some("finished") => drop(downloaded(&server, &which)?),
-        _ => ensure!(told["detail"].as_str().is_some_and(|why| !why.is_empty()), "{told}"),
+        _ => ensure!(recording["detail"].as_str().is_some_and(|why| !why.is_empty()), "{recording}"),
     }
-    until("its sandbox is gone", SOON, || super::host::sandboxes(&server).ok()?.is_empty().then_some(()))?;
+    until("its sandbox is gone", TEST_TIMEOUT, || super::host::sandboxes(&server).ok()?.is_empty().then_some(()))?;
 
-    // Its machine is lost while nobody looks.
+    // Its sandbox dies while the server is down.
     let (session, list, which) = begin(&server)?;
     let browser = super::host::browser_of(&server, &session)?;
     let place = super::host::sandbox(&server, &browser);
     server.kill()?;
-    for process in super::support::processes_of(&place) {
-        // The first may take all others with it.
+    for process in casement_test_support::program::processes_of(&place) {
+        // The first may end all others.
         drop(server.signal(&process, rustix::process::Signal::KILL));
     }
-    until("nothing runs inside", SOON, || super::support::processes_of(&place).is_empty().then_some(()))?;
+    until("nothing runs inside", TEST_TIMEOUT, || {
+        casement_test_support::program::processes_of(&place).is_empty().then_some(())
+    })?;
     server.restart()?;
-    let told = settled(&server, &list)?;
-    assert_eq!(told["status"], "failed", "{told}");
-    ensure!(told["detail"].as_str().is_some_and(|why| why.contains("machine")), "{told}");
+    let recording = settled(&server, &list)?;
+    assert_eq!(recording["status"], "failed", "{recording}");
+    ensure!(recording["detail"].as_str().is_some_and(|why| why.contains("machine")), "{recording}");
     assert_eq!(server.get(&which)?.expect(409)?.json()?["code"], "invalid_state");
     Ok(())
 }
 
 #[test]
-fn a_recording_goes_on_while_the_server_is_gone() -> anyhow::Result<()> {
+fn a_recording_continues_while_the_server_is_down() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let mut server = Server::start(Options { spares: 0, ..Options::reaching(&pages) })?;
     let session = green(&server, &pages)?;
     let replay = start(&server, &session)?;
     let which = format!("/browsers/{}/replays/{}", session.id(), replay["replay_id"].as_str().context("no id")?);
     server.kill()?;
-    // Long enough for the film that is asked for, also of a machine that has little time for it.
+    // Long enough for the video, even on a busy machine.
     thread::sleep(Duration::from_secs(6));
     server.restart()?;
     server.post(&format!("{which}/stop"), &json!({}))?.expect(204)?;
@@ -213,7 +213,7 @@ fn a_recording_goes_on_while_the_server_is_gone() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A page on which every picture is another, and none can be compressed.
+/// A page whose frames all differ and cannot be compressed.
 const NOISE: &str = "<body style='margin:0'><canvas id=c width=800 height=600></canvas><script>\
     const canvas = c.getContext('2d'), picture = canvas.createImageData(800, 600);\
     setInterval(() => { const words = new Uint32Array(picture.data.buffer);\
@@ -221,7 +221,7 @@ const NOISE: &str = "<body style='margin:0'><canvas id=c width=800 height=600></
     canvas.putImageData(picture, 0, 0); }, 50)</script>";
 
 #[test]
-fn a_recording_takes_its_share_of_the_disk_and_no_more_and_is_whole_as_far_as_it_goes() -> anyhow::Result<()> {
+fn a_recording_at_its_size_limit_stops_and_can_be_played() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     pages.put("/noise", NOISE);
     let flags = ["--session-disk", "128"].map(str::to_owned).to_vec();
@@ -232,7 +232,7 @@ fn a_recording_takes_its_share_of_the_disk_and_no_more_and_is_whole_as_far_as_it
     let session = server.create(&shape)?;
     let list = format!("/browsers/{}/replays", session.id());
     let replay = server.post(&list, &json!({ "framerate": 20 }))?.expect(201)?.json()?;
-    let ended = until("the recording has its share", SOON, || {
+    let ended = until("the recording has its share", TEST_TIMEOUT, || {
         let listed = server.get(&list).ok()?.json().ok()?;
         (listed[0]["status"] != "running").then(|| listed[0].clone())
     })?;
@@ -246,7 +246,7 @@ fn a_recording_takes_its_share_of_the_disk_and_no_more_and_is_whole_as_far_as_it
     let path = dir.path().join("film.mp4");
     std::fs::write(&path, &answer.body)?;
     video(&path)?;
-    // The share is used up: the next one is refused, and the session goes on.
+    // The limit is reached: the next recording is refused, and the session continues.
     assert_eq!(server.post(&list, &json!({}))?.expect(429)?.json()?["code"], "limit_exceeded");
     assert_eq!(server.get(&format!("/browsers/{}", session.id()))?.status, 200);
     Ok(())
@@ -259,13 +259,13 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     let replay = start(server, &session)?;
     let list = format!("/browsers/{}/replays", session.id());
     let which = format!("{list}/{}", replay["replay_id"].as_str().context("no id")?);
-    // Until more than two seconds are written for certain: nothing tells of it before the end.
+    // Until more than two seconds are certainly written: nothing shows it before the end.
     thread::sleep(Duration::from_secs(20));
     let browser = super::host::browser_of(server, &session)?;
-    let inside = super::support::processes_of(&super::host::sandbox(server, &browser));
+    let inside = casement_test_support::program::processes_of(&super::host::sandbox(server, &browser));
     let encoder = inside.iter().find(|process| process.argv.iter().any(|word| word == "libx264"));
     server.signal(encoder.context("nothing films")?, rustix::process::Signal::KILL)?;
-    let failed = until("the recording has failed", SOON, || {
+    let failed = until("the recording has failed", TEST_TIMEOUT, || {
         let listed = server.get(&list).ok()?.json().ok()?;
         (listed[0]["status"] == "failed").then(|| listed[0].clone())
     })?;
@@ -277,12 +277,12 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     std::fs::write(&path, &answer.body)?;
     ensure!(video(&path)?.2 >= 2.0, "less than what was written before");
 
-    // The browser dies, too, and the session with it: what was said and saved before stays.
+    // The browser dies, too, and the session with it: the report and the stored part stay.
     server.signal(&super::host::chromium(server, &browser)?[0], rustix::process::Signal::KILL)?;
     let path = format!("/browsers/{}", session.id());
-    until("the session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
-    let kept = settled(server, &list)?;
-    assert_eq!((&kept["status"], &kept["detail"]), (&failed["status"], &failed["detail"]));
+    until("the session has ended", TEST_TIMEOUT, || (server.get(&path).ok()?.status == 404).then_some(()))?;
+    let stored = settled(server, &list)?;
+    assert_eq!((&stored["status"], &stored["detail"]), (&failed["status"], &failed["detail"]));
     assert_eq!(server.get(&which)?.status, 409);
     ensure!(server.get(&format!("{which}?partial=true"))?.expect(200)?.body == answer.body, "another film");
     Ok(())

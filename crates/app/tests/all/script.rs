@@ -1,12 +1,12 @@
 //! Scripts, with the public client and as a hostile caller sends them.
 
+use casement_test_support::program::{Clients, Options, Server, Shared};
 use serde_json::{Value, json};
 
 use super::host::{resident, server_process};
-use super::support::{Clients, Options, Server, Shared};
 
-/// What the server may take for whatever scripts do, in MiB: less than one of the results that are refused.
-const MOST_MEMORY: u64 = 48;
+/// The memory that the server may take for scripts, in MiB: less than one of the refused results.
+const MAX_MEMORY_MIB: u64 = 48;
 
 #[test]
 fn every_call_of_the_python_client_for_scripts_works() -> anyhow::Result<()> {
@@ -40,7 +40,7 @@ fn the_script_example_prints_headings() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_script_reaches_neither_the_server_nor_what_lies_on_its_host() -> anyhow::Result<()> {
+fn a_script_reaches_neither_the_server_nor_its_host() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let session = server.headless()?;
     let path = format!("/browsers/{}/playwright/execute", session.id());
@@ -65,15 +65,15 @@ fn a_script_reaches_neither_the_server_nor_what_lies_on_its_host() -> anyhow::Re
 }
 
 #[test]
-fn f3_a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are() -> anyhow::Result<()> {
-    // One of its own, so that its memory tells of this alone.
+fn a_script_that_breaks_its_process_affects_neither_session_nor_server() -> anyhow::Result<()> {
+    // A server of its own, so that its memory shows only this test.
     let server = &Server::start(Options::default())?;
     let session = server.headless()?;
     let path = format!("/browsers/{}/playwright/execute", session.id());
     let within = |seconds: u64, code: &str| {
         server.post(&path, &json!({ "code": code, "timeout_sec": seconds }))?.expect(200)?.json()
     };
-    // What is well may take its time.
+    // A working script may be slow.
     let execute = |code: &str| within(110, code);
     assert_eq!(execute("return 'x'.repeat(9 << 20)")?["success"], true, "as long as a result may be");
     let pid = server_process(server)?.pid;
@@ -94,6 +94,6 @@ fn f3_a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are()
     let flood = execute("for (let n = 0; n < 1e6; n++) console.log('line', n)")?;
     assert_eq!(flood["stdout"].as_str().map(str::len), Some(1 << 20));
     let after = resident(pid)?;
-    assert!(after < before + MOST_MEMORY, "the server: {before} MiB before, {after} MiB after");
+    assert!(after < before + MAX_MEMORY_MIB, "the server: {before} MiB before, {after} MiB after");
     Ok(())
 }

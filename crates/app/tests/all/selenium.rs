@@ -1,14 +1,13 @@
-//! Selenium over `{base_url}/wd`: classic WebDriver, and BiDi at the address that the new session names.
+//! Selenium over `{base_url}/wd`: classic WebDriver, and BiDi at the address in the new session.
 
+use casement_test_support::program::{Cdp, Clients, Server, Session, Shared};
 use serde_json::{Value, json};
-
-use super::support::{Cdp, Clients, Server, Session, Shared};
 
 fn address(session: &Session) -> String {
     format!("{}/wd", session.text("base_url"))
 }
 
-/// How large a page is: the whole viewport, or what the window leaves of it where there is one to be seen.
+/// The size of a page: the whole viewport, or the part that a visible window leaves.
 pub(super) fn size_of_page(session: &Session) -> anyhow::Result<Value> {
     if session.0["headless"] == true {
         return Ok(json!([1920, 1080]));
@@ -44,17 +43,17 @@ fn selenium_drives(headless: bool) -> anyhow::Result<()> {
 }
 
 #[test]
-fn selenium_drives_the_running_browser_classic_and_bidi() -> anyhow::Result<()> {
+fn selenium_drives_the_running_browser_with_classic_and_bidi() -> anyhow::Result<()> {
     selenium_drives(true)
 }
 
 #[test]
-fn selenium_drives_the_running_browser_on_a_display_classic_and_bidi() -> anyhow::Result<()> {
+fn selenium_drives_a_browser_on_a_display_with_classic_and_bidi() -> anyhow::Result<()> {
     selenium_drives(false)
 }
 
 #[test]
-fn b6_capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow::Result<()> {
+fn capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.headless()?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
@@ -66,7 +65,7 @@ fn b6_capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow
     let arguments = arguments.each_ref().map(String::as_str);
     let run = Clients::find()?.run(server, "crates/app/tests/scripts/hostile_selenium.py", &arguments)?;
 
-    // Each got a session of the browser that runs already: its page stands where this test put it.
+    // Each got a session of the running browser: its page is where this test navigated it.
     let bound = json!({ "status": 200, "title": "Green" });
     let came_of_it = json!({
         "selenium": bound,
@@ -84,8 +83,8 @@ fn b6_capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow
     Ok(())
 }
 
-/// Looks at the command lines of everything that the server and its sandboxes run, from the host, and at the browser's
-/// own answer.
+/// Checks the command lines of all processes of the server and its sandboxes, from the host, and the browser's
+/// own report.
 pub(super) fn assert_nothing_evil_runs(server: &Server, session: &Session) -> anyhow::Result<()> {
     let evil = ["casement-evil", "--no-sandbox", "--remote-debugging-port=9999", "127.0.0.1:1 "];
     let lines: Vec<String> = server.processes().iter().map(|process| format!("{} ", process.argv.join(" "))).collect();

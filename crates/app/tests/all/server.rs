@@ -1,14 +1,13 @@
-//! The life of the program, as the harness relies on it.
+//! Start and stop of the program, on which the harness relies.
 
 use std::time::Duration;
 
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Options, Pages, Server, Shared, until};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::support::http::Request;
-use super::support::{Cdp, Options, Pages, Server, until};
-
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn sessions_and_their_addresses_outlive_a_server_that_is_stopped() -> anyhow::Result<()> {
@@ -28,7 +27,7 @@ fn sessions_and_their_addresses_outlive_a_server_that_is_stopped() -> anyhow::Re
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = client.page()?;
     assert_eq!(client.evaluate(&page, "document.title")?, "A form");
-    // What `Drop` asserts: with the server's end nothing of it is left.
+    // `Drop` asserts that nothing is left after the server's end.
     Ok(())
 }
 
@@ -52,8 +51,8 @@ fn a_session_and_its_page_outlive_a_server_that_is_killed() -> anyhow::Result<()
 }
 
 #[test]
-fn a_log_that_cannot_be_written_ends_nothing() -> anyhow::Result<()> {
-    let mut server = Server::start(Options { deaf: true, ..Options::default() })?;
+fn a_log_that_cannot_be_written_affects_nothing() -> anyhow::Result<()> {
+    let mut server = Server::start(Options { log_is_full: true, ..Options::default() })?;
 
     let session = server.headless()?;
 
@@ -63,7 +62,7 @@ fn a_log_that_cannot_be_written_ends_nothing() -> anyhow::Result<()> {
 }
 
 #[test]
-fn the_first_key_opens_the_api_and_none_does_not() -> anyhow::Result<()> {
+fn the_first_key_opens_the_api_and_a_missing_one_does_not() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
 
     let with = server.get("/browsers")?;
@@ -76,13 +75,13 @@ fn the_first_key_opens_the_api_and_none_does_not() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_browser_that_dies_ends_its_session_and_the_pool_gets_another() -> anyhow::Result<()> {
+fn a_browser_that_dies_ends_its_session_and_the_pool_starts_another() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     server.post("/browser_pools", &json!({ "name": "one", "size": 1, "headless": true }))?.expect(201)?;
     let session = server.acquire("one")?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
-    // What is being started has the command line of its parent for a moment.
-    let browsers = until("one browser", SOON, || {
+    // A new process has the command line of its parent for a moment.
+    let browsers = until("one browser", TEST_TIMEOUT, || {
         let browsers: Vec<_> = server.processes().into_iter().filter(|process| process.is_browser()).collect();
         (browsers.len() == 1).then_some(browsers)
     })?;
@@ -91,7 +90,7 @@ fn a_browser_that_dies_ends_its_session_and_the_pool_gets_another() -> anyhow::R
 
     assert_eq!(client.until_closed()?, Some((4002, "crashed".to_owned())));
     let path = format!("/browsers/{}", session.id());
-    until("its session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
+    until("its session has ended", TEST_TIMEOUT, || (server.get(&path).ok()?.status == 404).then_some(()))?;
     server.until_available("one", 1)?;
     let next = server.acquire("one")?;
     assert_ne!(next.id(), session.id());
@@ -100,12 +99,12 @@ fn a_browser_that_dies_ends_its_session_and_the_pool_gets_another() -> anyhow::R
 }
 
 #[test]
-fn a_start_page_is_opened_without_the_caller_doing_anything() -> anyhow::Result<()> {
-    let pages = Pages::start()?;
-    let server = Server::start(Options::reaching(&pages))?;
+fn a_start_url_is_opened_without_a_call() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
 
-    server.create(&json!({ "headless": true, "start_url": pages.url("/green?from=start_url") }))?;
+    let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green?from=start_url") }))?;
 
-    let asked = || pages.asked().iter().any(|line| line == "GET /green?from=start_url").then_some(());
-    until("the browser asks for its start page", SOON, asked)
+    let requested = || pages.requests().iter().any(|line| line == "GET /green?from=start_url").then_some(());
+    until("the browser asks for its start page", TEST_TIMEOUT, requested)?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }

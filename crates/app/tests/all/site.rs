@@ -1,4 +1,4 @@
-//! A web site that leaves in a browser whatever a site can leave there, and looks what is still there.
+//! A web site that leaves all kinds of state in a browser, and reports which are still present.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// `plant()` leaves something of every kind; `look()` says of each kind whether it is there, `clipboard()` of that alone,
-/// since looking there needs a permission.
+/// `plant()` leaves state of every kind; `look()` reports each kind, `clipboard()` only the clipboard,
+/// because reading it needs a permission.
 const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>A site</title><script>
 async function plant() {
   document.cookie = 'canary=1; max-age=86400';
@@ -68,34 +68,34 @@ function socket(url) {
 }
 </script>"#;
 
-/// A service worker that asks for whatever it is told.
+/// A service worker that requests the addresses it receives.
 const MESSENGER: &str = "onmessage = event => event.waitUntil(fetch(event.data, { mode: 'no-cors' }).catch(() => {}));";
 
 /// Serves until the test program ends.
 pub(super) struct Site {
     pub(super) address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Site {
     pub(super) fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let asked = Arc::<Mutex<Vec<String>>>::default();
-        let noted = Arc::clone(&asked);
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&requests);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let noted = Arc::clone(&noted);
-                // One that breaks off is the browser's business.
+                // The browser may break off a connection.
                 thread::spawn(move || drop(serve(stream, &noted)));
             }
         });
-        Ok(Self { address, asked })
+        Ok(Self { address, requests })
     }
 
-    /// Whether somebody asked for this.
-    pub(super) fn was_asked(&self, target: &str) -> bool {
-        self.asked.lock().iter().any(|asked| asked == target)
+    /// Returns whether there was a request for this target.
+    pub(super) fn was_requested(&self, target: &str) -> bool {
+        self.requests.lock().iter().any(|one| one == target)
     }
 
     pub(super) fn url(&self, path: &str) -> String {
@@ -103,7 +103,7 @@ impl Site {
     }
 }
 
-fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn serve(stream: TcpStream, requests: &Mutex<Vec<String>>) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut reader = BufReader::new(stream);
     loop {
@@ -114,7 +114,7 @@ fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<()> {
             }
         }
         let target = head.split(' ').nth(1).unwrap_or_default();
-        asked.lock().push(target.to_owned());
+        requests.lock().push(target.to_owned());
         let named = |name: &str| {
             let of = |line: &str| {
                 line.split_once(": ").filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|it| it.1.to_owned())
@@ -137,11 +137,11 @@ fn answer(target: &str, named: &dyn Fn(&str) -> String) -> (&'static str, String
         "/worker.js" => ("200 OK", "Content-Type: text/javascript\r\n".to_owned(), "// canary".to_owned()),
         "/messenger.js" => ("200 OK", "Content-Type: text/javascript\r\n".to_owned(), MESSENGER.to_owned()),
         "/kept" => {
-            let kept = "Cache-Control: public, max-age=31536000, immutable\r\nETag: \"canary\"\r\n";
-            ("200 OK", kept.to_owned(), "canary".to_owned())
+            let cached = "Cache-Control: public, max-age=31536000, immutable\r\nETag: \"canary\"\r\n";
+            ("200 OK", cached.to_owned(), "canary".to_owned())
         }
         "/cookies" => ("200 OK", "Cache-Control: no-store\r\n".to_owned(), named("Cookie")),
-        // A challenge would be asked of a person, and waited for.
+        // A challenge would open a dialog and block.
         "/locked" if named("Authorization").is_empty() && query == "quietly" => {
             ("200 OK", "Cache-Control: no-store\r\n".to_owned(), "out".to_owned())
         }

@@ -1,4 +1,4 @@
-//! Somebody who follows a session's telemetry and reads far slower than it happens.
+//! A reader of a session's telemetry stream that is far slower than the events.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -7,16 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Options, Server, until};
 use serde_json::json;
 
-use super::support::http::Request;
-use super::support::{Cdp, Options, Server, until};
-
-/// More than a minute's worth of work for two slow cores.
+/// More than a minute of work for two slow cores.
 const TEST_TIMEOUT: Duration = Duration::from_secs(180);
-/// How long the reader rests after every 64 KiB: far slower than what a busy machine captures.
-const PACE: Duration = Duration::from_millis(600);
-/// What the page asks at once: fifty long questions that nobody answers.
+/// The pause of the reader after every 64 KiB: far slower than a busy machine captures.
+const READ_INTERVAL: Duration = Duration::from_millis(600);
+/// The requests of the page: fifty long addresses without an answer.
 const QUESTIONS: &str = "(async () => {
     const ask = () => fetch('http://127.0.0.1:9/', { method: 'POST', mode: 'no-cors', body: 'x'.repeat(60_000) });
     await Promise.allSettled(Array.from({ length: 50 }, ask));
@@ -24,7 +23,7 @@ const QUESTIONS: &str = "(async () => {
 })()";
 
 #[test]
-fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down() -> anyhow::Result<()> {
+fn a_stream_that_is_read_too_slowly_is_closed_and_slows_no_other() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let telemetry = json!({ "browser": { "network": { "enabled": true } } });
     let session = server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": telemetry }))?;
@@ -34,9 +33,9 @@ fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down()
     slow.read_exact(&mut head)?;
     assert_eq!(&head, b"HTTP/1.1 200");
 
-    // One that reads nothing at all is cut by its connection, without a word that it could hear.
+    // A reader that reads nothing at all loses its connection, without a readable reason.
     let hurry = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&hurry);
+    let seen = Arc::clone(&hurry);
     let reader = thread::spawn(move || -> std::io::Result<Vec<u8>> {
         let (mut read, mut part) = (Vec::new(), vec![0; 64 << 10]);
         loop {
@@ -44,15 +43,15 @@ fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down()
                 0 => return Ok(read),
                 count => read.extend_from_slice(&part[..count]),
             }
-            if !told.load(Ordering::Relaxed) {
-                thread::sleep(PACE);
+            if !seen.load(Ordering::Relaxed) {
+                thread::sleep(READ_INTERVAL);
             }
         }
     });
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     until("the reader is too slow", TEST_TIMEOUT, || {
-        // The page and the API answer all the while.
+        // The page and the API respond meanwhile.
         cdp.evaluate(&page, QUESTIONS).ok()?;
         let metrics = server.get("/metrics").ok()?.text();
         metrics.contains("casement_telemetry_slow_followers_total 1\n").then_some(())
@@ -62,7 +61,7 @@ fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down()
 
     let end = String::from_utf8_lossy(&read[read.len().saturating_sub(200)..]).into_owned();
     assert!(end.contains(": slow_reader\n\n"), "{end}");
-    // The session goes on, and whoever comes with the last number goes on, too.
+    // The session continues, and a reader with the last number continues, too.
     let text = String::from_utf8_lossy(&read);
     let last: u64 = text.rsplit("\nid: ").next().and_then(|tail| tail.split('\n').next()?.trim().parse().ok()).unwrap();
     let resumed = Request::new("GET", &path).bearer(server.key()).header("Last-Event-ID", &last.to_string());

@@ -1,17 +1,17 @@
-//! What pages and programs write is stored within budgets, and not at all on a disk that is nearly full.
+//! Telemetry and logs are stored within budgets, and not at all on a nearly full disk.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Cdp, Options, Server, Session, until};
 use serde_json::{Value, json};
 
 use super::bad_database::SmallDisk;
 use super::host::{sql, uuid};
-use super::support::{Cdp, Options, Server, Session, until};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// What a page says at once: a MiB.
+/// The size of one console line: a MiB.
 const FLOOD: &str = "for (let n = 0; n < 256; n++) console.log(String(n).padEnd(4096, 'x'))";
 
 fn options(flags: &[&str]) -> Options {
@@ -28,7 +28,7 @@ fn capturing(server: &Server) -> anyhow::Result<Session> {
     server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": telemetry }))
 }
 
-/// What is told of that was not stored, as limit and count.
+/// Returns the reported losses, as limit and count.
 fn dropped(server: &Server, session: &Session) -> anyhow::Result<Vec<(Option<String>, u64)>> {
     let path = format!("/browsers/{}/telemetry/events?since=1h&category=monitor&limit=100", session.id());
     let events = server.get(&path)?.expect(200)?.json()?;
@@ -47,7 +47,7 @@ fn stored(server: &Server, session: &Session) -> anyhow::Result<(u64, u64)> {
     ))
 }
 
-/// The session's page says so many MiB.
+/// Makes the session's page log this many MiB.
 fn say(session: &Session, mebibytes: usize) -> anyhow::Result<()> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
@@ -62,7 +62,7 @@ fn end(server: &Server, session: &Session) -> anyhow::Result<()> {
 }
 
 #[test]
-fn what_pages_say_is_stored_within_the_budgets_of_session_and_project_and_the_rest_is_counted() -> anyhow::Result<()> {
+fn telemetry_is_stored_within_its_budgets_and_the_rest_is_counted() -> anyhow::Result<()> {
     let server = Server::start(options(&["--session-storage", "1", "--project-storage", "2"]))?;
     let (mut all, mut limits) = (0, Vec::new());
     for n in 0..3 {
@@ -74,10 +74,10 @@ fn what_pages_say_is_stored_within_the_budgets_of_session_and_project_and_the_re
             let lost: u64 = dropped(&server, &session).ok()?.iter().map(|(_, count)| count).sum();
             (lines + lost >= 1024).then_some((lines, lost))
         })?;
-        let told = dropped(&server, &session)?;
-        println!("session {n}: {lines} lines are stored, {lost} are lost: {told:?}");
-        ensure!(told.len() < 20, "told too often: {told:?}");
-        limits.push(told.last().context("a word")?.0.clone().context("a limit")?);
+        let losses = dropped(&server, &session)?;
+        println!("session {n}: {lines} lines are stored, {lost} are lost: {losses:?}");
+        ensure!(losses.len() < 20, "told too often: {losses:?}");
+        limits.push(losses.last().context("a word")?.0.clone().context("a limit")?);
         let (_, bytes) = stored(&server, &session)?;
         ensure!(bytes < (1 << 20) + 4096, "session {n}: {bytes}");
         all += bytes;
@@ -91,7 +91,7 @@ fn what_pages_say_is_stored_within_the_budgets_of_session_and_project_and_the_re
 }
 
 #[test]
-fn on_a_disk_that_is_nearly_full_telemetry_is_counted_only_and_readiness_and_metrics_say_so() -> anyhow::Result<()> {
+fn on_a_nearly_full_disk_telemetry_is_only_counted_and_readiness_reports_it() -> anyhow::Result<()> {
     let server = Server::start(options(&[]))?;
     let readiness = || -> anyhow::Result<Value> { server.get("/readyz")?.expect(200)?.json() };
     assert_eq!(readiness()?, json!({ "status": "ok" }));
@@ -99,14 +99,14 @@ fn on_a_disk_that_is_nearly_full_telemetry_is_counted_only_and_readiness_and_met
     let disk = SmallDisk::mount(server.data_dir().join("blobs"))?;
     let filler = disk.fill()?;
     until("it is said", TEST_TIMEOUT, || (readiness().ok()?["status"] == "degraded").then_some(()))?;
-    let said = readiness()?["detail"].as_str().unwrap_or_default().to_owned();
-    ensure!(said.contains("the disk is nearly full"), "{said}");
+    let reasons = readiness()?["detail"].as_str().unwrap_or_default().to_owned();
+    ensure!(reasons.contains("the disk is nearly full"), "{reasons}");
     ensure!(server.get("/metrics")?.text().contains("casement_disk_low 1"), "the metrics do not say so");
 
     say(&session, 1)?;
     until("it is told", TEST_TIMEOUT, || {
-        let told = dropped(&server, &session).ok()?;
-        told.iter().any(|(limit, _)| limit.as_deref() == Some("disk")).then_some(())
+        let losses = dropped(&server, &session).ok()?;
+        losses.iter().any(|(limit, _)| limit.as_deref() == Some("disk")).then_some(())
     })?;
     assert_eq!(stored(&server, &session)?.0, 0);
 

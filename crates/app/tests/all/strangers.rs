@@ -1,18 +1,20 @@
-//! Another organization on the same installation, and another project of the same organization: they find nothing of this one, on any route, by any id or name, and
-//! nothing that anybody writes breaks a list or a file for others.
+//! Another organization of the same installation, and another project of the same organization: they find nothing of this one, on any
+//! route, by any id or name, and
+//! no text of a caller breaks a list or a file for others.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::archives::zip;
+use casement_test_support::program::http::{Answer, Request};
+use casement_test_support::program::{Options, Server, until};
 use serde_json::{Value, json};
 
-use super::extensions::{form, send, zip};
+use super::extensions::{form, send};
 use super::host::sql;
 use super::hostile::{comparable, filled, operations};
-use super::support::http::{Answer, Request};
-use super::support::{Options, Server, until};
 
-/// Of the second organization, whose one key has a secret of 32 zeros.
+/// The second organization, whose only key has a secret of 32 zeros.
 const STRANGERS: &str = "
     INSERT INTO organizations (id, name, created_at) VALUES ('01990000-0000-7000-8000-000000000001', 'Strangers', now());
     INSERT INTO users (id, organization_id, email) VALUES
@@ -22,7 +24,7 @@ const STRANGERS: &str = "
     INSERT INTO api_keys (id, organization_id, name, secret_sha256, last4, created_by, created_at) VALUES
         ('01990000-0000-7000-8000-000000000004', '01990000-0000-7000-8000-000000000001', 'theirs',
          sha256(decode(repeat('00', 32), 'hex')), 'AAAA', '01990000-0000-7000-8000-000000000002', now())";
-/// A program of the first organization that was deployed and called once, and what is left of both.
+/// An app of the first organization that was deployed and invoked once.
 const PROGRAM: &str = "
     INSERT INTO deployments (id, project_id, status, region, version, force, entrypoint, env_names, api_key_id, used_at, created_at, updated_at)
         SELECT '01990000-0000-7000-8000-000000000005', projects.id, 'stopped', 'aws.us-east-1a', '1', false, 'main.py', '{}', api_keys.id,
@@ -35,13 +37,13 @@ const PROGRAM: &str = "
         FROM deployments";
 const NOWHERE: &str = "01k9zk0000000000000000000a";
 
-/// A server with two organizations, and one of everything in the first.
+/// A server with two organizations, and one resource of each kind in the first.
 struct Two {
     server: Server,
     stranger: String,
     /// The key of another project of the first organization.
     neighbour: String,
-    /// Where each kind of thing is found, with its id and maybe its name.
+    /// The path of each kind of resource, with its id and, if any, its name.
     things: Vec<(&'static str, Vec<String>)>,
 }
 
@@ -97,7 +99,7 @@ impl Two {
         &names[0]
     }
 
-    /// A request of the second organization.
+    /// Sends a request of the second organization.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
         self.ask_as(&self.stranger, method, path, body)
     }
@@ -113,7 +115,7 @@ impl Two {
 }
 
 #[test]
-fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there() -> anyhow::Result<()> {
+fn another_organization_finds_nothing_on_any_route_and_learns_nothing() -> anyhow::Result<()> {
     let two = Two::start()?;
     let rows = || {
         let states =
@@ -135,7 +137,7 @@ fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there
             let session_id = two.of("/browsers/");
             let body = json!({ "session_id": session_id, "size": 2, "name": "taken-over", "force": true });
             for (key, of_the_organization) in [(&two.stranger, 404), (&two.neighbour, 403)] {
-                // What is the organization's is none of a project's business at all.
+                // A project's key has no access to resources of the organization.
                 let refusal = if path.starts_with("/org/") { of_the_organization } else { 404 };
                 let found = two.ask_as(key, &method, &filled(&path, name), Some(&body))?;
                 let not_found = two.ask_as(key, &method, &filled(&path, &unknown), Some(&body))?;
@@ -211,7 +213,7 @@ fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there
 }
 
 #[test]
-fn filters_are_taken_literally_and_cursors_belong_to_their_organization() -> anyhow::Result<()> {
+fn filters_are_literal_and_cursors_belong_to_their_organization() -> anyhow::Result<()> {
     let two = Two::start()?;
     let server = &two.server;
     let proxy = json!({ "type": "custom", "name": "100%_x\\", "config": { "host": "127.0.0.1", "port": 9 } });
@@ -235,7 +237,7 @@ fn filters_are_taken_literally_and_cursors_belong_to_their_organization() -> any
         let filters: &[&str] = if list == "/browsers" { &["query"] } else { &["query", "name"] };
         for (text, filter) in hostile.iter().flat_map(|text| filters.iter().map(move |filter| (text, filter))) {
             let answer = server.get(&format!("{list}?{filter}={text}"))?;
-            // What is no text is refused; all other finds nothing.
+            // Invalid UTF-8 is refused; all other values find nothing.
             let nothing = answer.status == 400 || (answer.status == 200 && answer.json()? == json!([]));
             assert!(nothing, "{list} {filter}={text}: {} {}", answer.status, answer.text());
         }
@@ -271,7 +273,7 @@ fn filters_are_taken_literally_and_cursors_belong_to_their_organization() -> any
 }
 
 #[test]
-fn j2_an_export_is_whole_whatever_callers_write_and_ask_for() -> anyhow::Result<()> {
+fn an_audit_export_is_complete_whatever_callers_write() -> anyhow::Result<()> {
     let two = Two::start()?;
     let server = &two.server;
     let agent = "evil\"\\\t{}\u{2028}\u{85}]\u{7f}";
@@ -282,12 +284,12 @@ fn j2_an_export_is_whole_whatever_callers_write_and_ask_for() -> anyhow::Result<
         let status = request.send(server.address())?.status;
         assert!((400..500).contains(&status), "{path}: {status}");
     }
-    // A sign that no header may hold is refused before anybody is known, and the connection's end is all there is.
+    // A character that no header may contain is refused before authentication: the connection closes.
     let request = Request::new("GET", "/browsers").bearer(server.key()).header("User-Agent", agent);
     assert_eq!(request.send(server.address())?.status, 400);
 
     let ask = |query: &str| server.get(&format!("/audit-logs/export/chunk?format=jsonl&{query}"));
-    // A call that only reads is answered before its record is written; and what is asked for here leaves records of its own.
+    // A read is answered before its record is written, and the calls of this test leave records of their own.
     let browsers = "start=0001-01-01&end=9999-12-31T23:59:59.999999Z&method=GET&search=/browsers/";
     let file = until("the records of all four calls", Duration::from_secs(90), || {
         let file = ask(browsers).ok()?;
@@ -295,8 +297,11 @@ fn j2_an_export_is_whole_whatever_callers_write_and_ask_for() -> anyhow::Result<
     })?;
     let lines: Vec<Value> = file.text().lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     assert_eq!((lines.len(), file.text().matches('\n').count()), (4, 4));
-    let agents: Vec<&str> =
-        lines.iter().filter_map(|line| line["user_agent"].as_str()).filter(|told| told.starts_with("evil")).collect();
+    let agents: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["user_agent"].as_str())
+        .filter(|recorded_path| recorded_path.starts_with("evil"))
+        .collect();
     assert_eq!(agents, ["evil\"\\\t{}\u{2028}\u{85}]"; 4]);
     let found = ask("start=2000-01-01&end=9000-01-01&search=%250A%2522%255C")?.expect(200)?;
     assert_eq!(found.text().lines().count(), 1, "a percent sign is one: {}", found.text());

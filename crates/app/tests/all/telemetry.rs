@@ -1,15 +1,15 @@
-//! What happened in a session, told through the API to the public client.
+//! Events of a session, through the API and the public client.
 
 use casement_domain::storage::StorageLimit;
 use casement_domain::telemetry::Event;
+use casement_test_support::program::{Clients, Options, Pages, Server};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use super::host::{sql, uuid};
-use super::support::{Clients, Options, Pages, Server};
-use super::telemetry_site;
+use casement_test_support::telemetry_site;
 
-/// The pages of the site that the agent's own tests use.
+/// The pages of the site that the tests of the agent use.
 const SITE: [&str; 7] = ["", "frame", "popup", "guarded", "data.json", "worker.js", "empty"];
 
 fn site() -> anyhow::Result<Pages> {
@@ -23,7 +23,7 @@ fn site() -> anyhow::Result<Pages> {
 }
 
 #[test]
-fn everything_that_has_a_name_is_told_and_the_python_client_reads_it() -> anyhow::Result<()> {
+fn every_event_type_is_reported_and_read_by_the_python_client() -> anyhow::Result<()> {
     let pages = site()?;
     let server = Server::start(Options::reaching(&pages))?;
 
@@ -62,9 +62,9 @@ fn everything_that_has_a_name_is_told_and_the_python_client_reads_it() -> anyhow
     Ok(())
 }
 
-/// Stored as the server stores what it tells, since neither a full memory nor a browser that stays away can be had at will.
+/// Inserted as the server stores them, because neither a lack of memory nor a hanging browser can be caused at will.
 #[test]
-fn what_seldom_happens_is_decoded_by_the_python_client_too() -> anyhow::Result<()> {
+fn rare_events_are_decoded_by_the_python_client_too() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = server.headless()?;
     let now = OffsetDateTime::UNIX_EPOCH;

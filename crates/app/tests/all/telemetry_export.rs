@@ -1,4 +1,4 @@
-//! What happened in a session, told to an OpenTelemetry collector.
+//! Events of a session, exported to an OpenTelemetry collector.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use casement_test_support::program::{Cdp, Options, Server, until};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
@@ -13,14 +14,12 @@ use parking_lot::Mutex;
 use prost::Message as _;
 use serde_json::json;
 
-use super::support::{Cdp, Options, Server, until};
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-const SOON: Duration = Duration::from_secs(120);
-
-/// A collector: it takes a request only if it bears the right header, and not the first one.
+/// A collector that accepts only requests with the right header, and not the first one.
 #[derive(Default)]
 struct Collector {
-    asked: Mutex<u32>,
+    requests: Mutex<u32>,
     refused: Mutex<u32>,
     records: Mutex<Vec<LogRecord>>,
 }
@@ -32,7 +31,7 @@ impl Collector {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let serving = serving.clone();
-                // One that breaks off tries again.
+                // The exporter repeats a request that breaks off.
                 thread::spawn(move || drop(serving.serve(stream)));
             }
         });
@@ -62,9 +61,9 @@ impl Collector {
             *self.refused.lock() += 1;
             return Ok("401 Unauthorized");
         }
-        let mut asked = self.asked.lock();
-        *asked += 1;
-        if *asked == 1 {
+        let mut requests = self.requests.lock();
+        *requests += 1;
+        if *requests == 1 {
             return Ok("503 Service Unavailable");
         }
         let request = ExportLogsServiceRequest::decode(body)?;
@@ -90,7 +89,7 @@ fn seq(record: &LogRecord) -> i64 {
 }
 
 #[test]
-fn what_happens_in_a_session_goes_to_a_collector_once_and_in_order() -> anyhow::Result<()> {
+fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<()> {
     let (address, collector) = Collector::start()?;
     let endpoint = format!("http://{address}/base/");
     let flags = vec!["--otlp-endpoint".to_owned(), endpoint];
@@ -100,13 +99,13 @@ fn what_happens_in_a_session_goes_to_a_collector_once_and_in_order() -> anyhow::
     let session = server.create(&json!({ "headless": true, "telemetry": telemetry }))?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    // What a browser's first page says before it has come to its blank one may be lost; then it says so again.
-    let mut said = Instant::now();
+    // A line of the first page before its initial navigation may be lost; then it is repeated.
+    let mut flag_values = Instant::now();
     cdp.evaluate(&page, "console.log('exported', 42)")?;
     let has_come = |kind: &str| collector.records().iter().any(|record| record.event_name == kind);
-    until("the line has come", SOON, || {
-        if said.elapsed() > Duration::from_secs(5) {
-            said = Instant::now();
+    until("the line has come", TEST_TIMEOUT, || {
+        if flag_values.elapsed() > Duration::from_secs(5) {
+            flag_values = Instant::now();
             cdp.evaluate(&page, "console.log('exported', 42)").ok()?;
         }
         has_come("console_log").then_some(())
@@ -118,31 +117,31 @@ fn what_happens_in_a_session_goes_to_a_collector_once_and_in_order() -> anyhow::
     drop(cdp);
 
     let events = format!("{path}/telemetry/events?since=1h&limit=100");
-    // Each look at what is told is told itself, so it is waited for at the other end.
-    until("the connection's end has come", SOON, || has_come("cdp_disconnect").then_some(()))?;
-    let told = until("the connection's end is told", SOON, || {
+    // Each read of the events is an event itself, so the test waits at the collector.
+    until("the connection's end has come", TEST_TIMEOUT, || has_come("cdp_disconnect").then_some(()))?;
+    let reported = until("the connection's end is told", TEST_TIMEOUT, || {
         let events = server.get(&events).ok()?.json().ok()?.as_array()?.clone();
         events.iter().any(|one| one["event"]["type"] == "cdp_disconnect").then_some(events)
     })?;
-    let records = until("everything has arrived", SOON, || {
-        Some(collector.records()).filter(|records| records.len() >= told.len())
+    let records = until("everything has arrived", TEST_TIMEOUT, || {
+        Some(collector.records()).filter(|records| records.len() >= reported.len())
     })?;
-    // Reading is told, too, so that there may be more by now.
+    // Reads are events, too, so there may be more by now.
     assert_eq!(records.iter().map(seq).collect::<Vec<_>>(), (1..=records.len() as i64).collect::<Vec<_>>());
-    for (record, told) in records.iter().zip(&told) {
-        assert_eq!(record.event_name, told["event"]["type"].as_str().unwrap());
+    for (record, reported) in records.iter().zip(&reported) {
+        assert_eq!(record.event_name, reported["event"]["type"].as_str().unwrap());
         assert_eq!(attribute(record, "session.id"), Some(Any::StringValue(session.id().to_owned())));
-        assert_eq!(record.time_unix_nano / 1000, told["event"]["ts"].as_u64().unwrap());
+        assert_eq!(record.time_unix_nano / 1000, reported["event"]["ts"].as_u64().unwrap());
     }
     let line = records.iter().find(|record| record.event_name == "console_log").expect("the line");
     let Some(Any::KvlistValue(body)) = line.body.clone().and_then(|body| body.value) else { panic!("{line:?}") };
     let text = body.values.iter().find(|one| one.key == "text").and_then(|one| one.value.clone()?.value);
     assert_eq!(text, Some(Any::StringValue("exported".to_owned())));
 
-    let metrics = until("it is counted", SOON, || {
+    let metrics = until("it is counted", TEST_TIMEOUT, || {
         let text = server.get("/metrics").ok()?.text();
         let count = text.lines().find_map(|line| line.strip_prefix("casement_otlp_events_exported_total "))?;
-        (count.parse::<usize>().ok()? >= told.len()).then_some(text)
+        (count.parse::<usize>().ok()? >= reported.len()).then_some(text)
     })?;
     assert!(
         metrics.contains("casement_otlp_failures_total 1\n") && !metrics.contains("casement_otlp_events_lost_total")
@@ -154,11 +153,11 @@ fn what_happens_in_a_session_goes_to_a_collector_once_and_in_order() -> anyhow::
 }
 
 #[test]
-fn neither_the_interface_nor_a_collector_is_told_a_query_where_the_operator_says_so() -> anyhow::Result<()> {
+fn url_queries_reach_neither_the_api_nor_a_collector_if_the_operator_says_so() -> anyhow::Result<()> {
     let (address, collector) = Collector::start()?;
-    let said = ["--otlp-endpoint", &format!("http://{address}/base/"), "--telemetry-urls", "without-query"];
+    let flag_values = ["--otlp-endpoint", &format!("http://{address}/base/"), "--telemetry-urls", "without-query"];
     let secret = ("CASEMENT_OTLP_HEADER".to_owned(), "Authorization=Bearer swordfish".to_owned());
-    let flags = said.map(str::to_owned).to_vec();
+    let flags = flag_values.map(str::to_owned).to_vec();
     let server = Server::start(Options { flags, variables: vec![secret], ..Options::default() })?;
     let on = json!({ "enabled": true });
     let telemetry = json!({ "enabled": true, "browser": { "console": on, "network": on, "page": on } });
@@ -166,7 +165,7 @@ fn neither_the_interface_nor_a_collector_is_told_a_query_where_the_operator_says
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     let has_come = |kind: &str| collector.records().iter().any(|record| record.event_name == kind);
-    until("a page's requests have come", SOON, || {
+    until("a page's requests have come", TEST_TIMEOUT, || {
         cdp.evaluate(
             &page,
             "console.log('http://127.0.0.1:1/?hidden'); fetch('http://127.0.0.1:1/a?hidden').catch(() => {})",
@@ -185,7 +184,7 @@ fn neither_the_interface_nor_a_collector_is_told_a_query_where_the_operator_says
 }
 
 #[test]
-fn a_header_that_cannot_be_sent_ends_the_start_without_being_shown() -> anyhow::Result<()> {
+fn an_invalid_exporter_header_fails_the_start_and_is_not_shown() -> anyhow::Result<()> {
     let serve = |words: &[&str]| {
         let folder = tempfile::tempdir()?;
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_casement"));
@@ -194,12 +193,12 @@ fn a_header_that_cannot_be_sent_ends_the_start_without_being_shown() -> anyhow::
         anyhow::ensure!(!output.status.success());
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    for (header, said) in [
+    for (header, flag_values) in [
         (vec!["--otlp-header", "x=swordfish"], "there is no --otlp-endpoint"),
         (vec!["--otlp-endpoint", "http://127.0.0.1:1", "--otlp-header", "swordfish"], "header 1 must be NAME=VALUE"),
     ] {
         let refused = serve(&header)?;
-        assert!(refused.contains(said) && !refused.contains("swordfish"), "{refused}");
+        assert!(refused.contains(flag_values) && !refused.contains("swordfish"), "{refused}");
     }
     Ok(())
 }

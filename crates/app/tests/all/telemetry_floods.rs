@@ -1,21 +1,21 @@
-//! A page that says far more than anybody can keep, and one that takes more memory than it may.
+//! A page that logs more than can be stored, and one that exceeds the memory limit.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use casement_test_support::program::{Cdp, Options, Pages, Server, Session, until};
 use serde_json::{Value, json};
 
 use super::host::{browser_of, resident, sandbox, server_process, sql, uuid};
-use super::support::{Cdp, Options, Pages, Server, Session, until};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(600);
-/// What the page says, so many times so many lines.
-const TURNS: u64 = 50;
+/// The number of bursts, and of lines in each.
+const BURSTS: u64 = 50;
 const LINES: u64 = 20_000;
-/// What the server and the agent may have more of memory afterwards, and the database of events, in MiB.
-const MOST_MEMORY: u64 = 64;
-const MOST_STORED: u64 = 512;
+/// The additional memory of server and agent afterwards, and the stored events, in MiB.
+const MAX_MEMORY_MIB: u64 = 64;
+const MAX_STORED_MIB: u64 = 512;
 
 fn capturing(server: &Server, category: &str) -> anyhow::Result<Session> {
     let browser: serde_json::Map<String, Value> = ["control", "connection", "system", "captcha", category]
@@ -25,7 +25,7 @@ fn capturing(server: &Server, category: &str) -> anyhow::Result<Session> {
     server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": { "browser": browser } }))
 }
 
-/// All events of a category that are told, page by page.
+/// Returns all events of a category, page by page.
 fn events(server: &Server, session: &Session, category: &str) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     let mut query = "since=1h".to_owned();
@@ -49,7 +49,7 @@ fn agent(server: &Server) -> anyhow::Result<i32> {
 }
 
 #[test]
-fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_counted() -> anyhow::Result<()> {
+fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = capturing(&server, "console")?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
@@ -57,21 +57,21 @@ fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_co
     let processes = [server_process(&server)?.pid, agent(&server)?];
     let before = processes.map(resident);
     let say = format!("for (let n = 0; n < {LINES}; n++) console.log('line ' + n)");
-    for _ in 0..TURNS {
+    for _ in 0..BURSTS {
         cdp.evaluate(&page, &say)?;
     }
-    // While the capture has no time for this page, a line is counted and not read.
-    let (id, mut said) = (uuid(session.id())?, TURNS * LINES);
+    // While the capture is overloaded by this page, lines are only counted.
+    let (id, mut written) = (uuid(session.id())?, BURSTS * LINES);
     until("the end is heard", TEST_TIMEOUT, || {
         cdp.evaluate(&page, "console.log('the end')").ok()?;
-        said += 1;
+        written += 1;
         let path = format!("/browsers/{}/telemetry/events?order=desc&limit=1&category=console", session.id());
         let newest = server.get(&path).ok()?.json().ok()?;
         (newest[0]["event"]["data"]["text"] == "the end").then_some(())
     })?;
     let after = processes.map(resident);
 
-    // Each line has a number, and so has each word of those that are lost.
+    // Each line has a number, and so has each report of lost ones.
     let stored = || -> anyhow::Result<(u64, u64)> {
         let lines = format!("select count(*) from telemetry_events where session_id = '{id}' and category = 'console'");
         let lost = events(&server, &session, "monitor")?;
@@ -81,8 +81,8 @@ fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_co
     };
     until("every line is stored or counted", TEST_TIMEOUT, || {
         let (lines, lost) = stored().ok()?;
-        println!("{lines} of {said} are stored, {lost} are counted as lost");
-        (lines + lost == said).then_some(())
+        println!("{lines} of {written} are stored, {lost} are counted as lost");
+        (lines + lost == written).then_some(())
     })?;
     let (lines, lost) = stored()?;
     assert!(lines > 10_000 && lost > 0, "{lines} lines are stored, {lost} are lost");
@@ -95,17 +95,17 @@ fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_co
     for (name, (before, after)) in ["the server", "the agent"].into_iter().zip(before.into_iter().zip(after)) {
         let (before, after) = (before?, after?);
         println!("{name}: {before} MiB before, {after} MiB after");
-        assert!(after < before + MOST_MEMORY, "{name}: {before} MiB before, {after} MiB after");
+        assert!(after < before + MAX_MEMORY_MIB, "{name}: {before} MiB before, {after} MiB after");
     }
     let size = "select sum(pg_total_relation_size(relid)) from pg_partition_tree('telemetry_events')";
     let size = sql(&server, size)?.parse::<u64>()? >> 20;
     println!("{lines} lines are stored in {size} MiB, {lost} are lost");
-    assert!(size < MOST_STORED, "{lines} lines are stored in {size} MiB");
+    assert!(size < MAX_STORED_MIB, "{lines} lines are stored in {size} MiB");
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     Ok(())
 }
 
-/// How many of a kind are stored, and how many events are counted as lost.
+/// Returns the number of stored events of a type, and of events that are counted as lost.
 fn stored(server: &Server, session: &Session, kind: &str) -> anyhow::Result<(u64, u64)> {
     let id = uuid(session.id())?;
     let of = |what: &str, kind: &str| {
@@ -123,7 +123,7 @@ fn stored(server: &Server, session: &Session, kind: &str) -> anyhow::Result<(u64
 const PICTURES: u64 = 100;
 
 #[test]
-fn what_a_page_asked_for_is_stored_though_its_session_is_deleted_as_soon_as_it_is_there() -> anyhow::Result<()> {
+fn requests_of_a_page_are_stored_even_if_its_session_is_deleted_at_once() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let pictures: String = (0..PICTURES).map(|n| format!("<img src='/picture.svg?{n}'>")).collect();
     pages.put("/pictures", &format!("<!doctype html><link rel=icon href=data:,><body>{pictures}"));
@@ -150,35 +150,35 @@ fn what_a_page_asked_for_is_stored_though_its_session_is_deleted_as_soon_as_it_i
 }
 
 #[test]
-fn every_line_of_a_console_is_stored_or_counted_though_its_session_is_deleted_in_the_middle() -> anyhow::Result<()> {
+fn every_console_line_is_stored_or_counted_if_its_session_is_deleted_meanwhile() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = capturing(&server, "console")?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    let mut said = 0;
+    let mut written = 0;
     for _ in 0..20 {
         cdp.evaluate(&page, "for (let n = 0; n < 100; n++) console.log('line ' + n)")?;
-        said += 100;
+        written += 100;
     }
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
     until("every line is stored or counted", TEST_TIMEOUT, || {
         let (lines, lost) = stored(&server, &session, "console_log").ok()?;
-        println!("{lines} of {said} are stored, {lost} are counted as lost");
-        (lines + lost >= said).then_some(())
+        println!("{lines} of {written} are stored, {lost} are counted as lost");
+        (lines + lost >= written).then_some(())
     })?;
     until("nothing is left of the session", TEST_TIMEOUT, || agent(&server).is_err().then_some(()))?;
     Ok(())
 }
 
 #[test]
-fn whom_the_kernel_kills_for_memory_is_told_where_it_can_be_known() -> anyhow::Result<()> {
+fn a_process_killed_for_memory_is_reported_where_the_kernel_logs_it() -> anyhow::Result<()> {
     let flags = ["--session-memory", "600"].map(str::to_owned).to_vec();
     let server = Server::start(Options { flags, ..Options::default() })?;
     let session = capturing(&server, "system")?;
     let place = sandbox(&server, &browser_of(&server, &session)?);
     let record: Value = serde_json::from_slice(&fs::read(place.join("state.json"))?)?;
-    // Where a control group bounds the memory, the kernel's log says whom it killed; elsewhere the agent does.
+    // With a control group the kernel log shows the killed process; without one the agent reports it.
     let known = record["memory"] == "None" || fs::File::open("/dev/kmsg").is_ok();
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
@@ -190,14 +190,14 @@ fn whom_the_kernel_kills_for_memory_is_told_where_it_can_be_known() -> anyhow::R
     if !known {
         return Ok(());
     }
-    let told = until("it is told", TEST_TIMEOUT, || {
-        let told = events(&server, &session, "system").ok()?;
-        told.into_iter().find(|one| one["event"]["type"] == "system_oom_kill")
+    let reported = until("it is told", TEST_TIMEOUT, || {
+        let reported = events(&server, &session, "system").ok()?;
+        reported.into_iter().find(|one| one["event"]["type"] == "system_oom_kill")
     })?;
-    let data = &told["event"]["data"];
-    assert_eq!((&data["constraint"], &told["event"]["source"]["kind"]), (&json!("memcg"), &json!("local_process")));
+    let data = &reported["event"]["data"];
+    assert_eq!((&data["constraint"], &reported["event"]["source"]["kind"]), (&json!("memcg"), &json!("local_process")));
     let numbers = [&data["pid"], &data["rss_kb"]].map(|value| value.as_u64().unwrap_or_default());
-    assert!(numbers[0] > 1 && numbers[1] > 10_000, "{told}");
-    assert!(data["process_name"].as_str().is_some_and(|name| name.contains("chrom")), "{told}");
+    assert!(numbers[0] > 1 && numbers[1] > 10_000, "{reported}");
+    assert!(data["process_name"].as_str().is_some_and(|name| name.contains("chrom")), "{reported}");
     Ok(())
 }

@@ -1,10 +1,9 @@
-//! A person at the web interface, in a browser of the person's own.
+//! A person at the web interface, in a browser of their own.
 
+use casement_test_support::program::{Clients, Shared};
 use serde_json::json;
 
-use super::support::{Clients, Shared};
-
-/// Kept to be looked at, in the folder that cargo gives tests for such things.
+/// Stores a screenshot for people in the temporary folder that cargo provides for tests.
 const PICTURES: [&str; 9] = [
     "sign-in.png",
     "pools.png",
@@ -18,7 +17,7 @@ const PICTURES: [&str; 9] = [
 ];
 
 #[test]
-fn b9_a_person_signs_in_finds_watches_and_ends_sessions_with_a_keyboard_and_on_a_phone() -> anyhow::Result<()> {
+fn a_person_watches_and_ends_sessions_with_a_keyboard_and_on_a_phone() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let hostile = "<img src=x onerror=window.owned=1> \u{202e}\"'`";
     let session = |name: &str| {
@@ -46,7 +45,7 @@ fn b9_a_person_signs_in_finds_watches_and_ends_sessions_with_a_keyboard_and_on_a
         json!({
             "refused": "That key opens nothing. It may have been revoked, or not all of it was copied.",
             "pool": "default",
-            // Neither the key nor the cookie is there for a script to read.
+            // A script can read neither the key nor the cookie.
             "storage": "||",
             "names": [hostile.replace('\u{202e}', "\u{fffd}"), "plain one"],
             "green": true,

@@ -26,7 +26,7 @@ def refused(call):
 
 
 def copied(instead_of):
-    """What is on the clipboard once it is another text: the browser has taken the keys, the page copies in its own time."""
+    """Returns the clipboard once it has changed: the page copies some time after the keys."""
     deadline = time.monotonic() + 120
     while (text := computer.read_clipboard(id).text) == instead_of and time.monotonic() < deadline:
         time.sleep(0.05)

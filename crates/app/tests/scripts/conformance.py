@@ -45,7 +45,7 @@ results = {}
 
 
 def attempt(method, work):
-    """Says what became of it: True, or what went wrong."""
+    """Returns the result: True, or the error."""
     try:
         outcome = work(find(method))
         results[method] = True if outcome in (None, True) else f"answered {outcome!r}"
@@ -85,7 +85,7 @@ def first_event(method):
         try:
             return next(iter(events)).path.startswith(top)
         finally:
-            # Else it may write into the directory while that is deleted.
+            # Otherwise it may write into the directory while that is deleted.
             later.join()
 
 
@@ -138,7 +138,7 @@ attempt("browsers.stream", streamed)
 attempt("browsers.load_extensions",
         lambda m: m(id, extensions=[{"name": "loaded", "zip_file": extension("loaded")}]))
 
-# Once: an archive names the time at which it was made.
+# Once: an archive contains the time of its creation.
 kept = extension("kept")
 attempt("extensions.upload", lambda m: m(file=kept, name="kept").name == "kept")
 attempt("extensions.list", lambda m: [one.name for one in m(name="KEPT")] == ["kept"])
@@ -148,7 +148,7 @@ attempt("extensions.delete", lambda m: m("kept"))
 
 
 def from_the_store(method):
-    """There is no store here: the call is understood, and its way out says so."""
+    """There is no store here: the call is understood, and the egress refuses the download."""
     try:
         method(url="https://chromewebstore.google.com/detail/x/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")
     except kernel.APIStatusError as error:

@@ -63,7 +63,7 @@ class Cdp:
         return self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
 
     def evaluate(self, page, expression):
-        # A question that meets the change of a page has no answer.
+        # An evaluation during a navigation has no response.
         return self.call("Runtime.evaluate", {"expression": expression, "returnByValue": True}, page).get("result", {}).get("value")
 
     def until(self, page, expression, wanted):
@@ -88,7 +88,7 @@ class Cdp:
             return None
 
 
-# Kept for the project.
+# Stored for the project.
 red = extension("red")
 name = f"red-{mark}"
 kept = client.extensions.upload(file=red, name=name)
@@ -119,7 +119,7 @@ try:
     used = client.extensions.get(kept.id).last_used_at
     assert used is not None
 
-    # And one more while it runs: what is open ends with a word, what was open comes back.
+    # And one more while it runs: open connections close with a reason, open pages come back.
     page = cdp.open(pages + "/form")
     cdp.until(page, "document.readyState + document.title", "completeA form")
     cdp.evaluate(page, "document.cookie = 'logged=in'; localStorage.kept = 'here'")
@@ -130,13 +130,13 @@ try:
     page = cdp.shows("red", "blue", "green")
     saw["kept"] = cdp.evaluate(page, "document.cookie + ' ' + localStorage.kept")
     assert client.browsers.computer.capture_screenshot(session.session_id).read()[:4] == b"\x89PNG"
-    # Those that came back come in their own time.
+    # Restored pages load later.
     end = time.monotonic() + 180
     while [t["url"] for t in cdp.call("Target.getTargets")["targetInfos"] if t["type"] == "page"].count(pages + "/form") < 3:
         assert time.monotonic() < end, cdp.call("Target.getTargets")
         time.sleep(0.05)
 
-    # Refusals touch nothing.
+    # Refusals change nothing.
     def load(*pairs):
         return refused(lambda: client.browsers.load_extensions(
             session.session_id, extensions=[{"name": n, "zip_file": z} for n, z in pairs]))
@@ -146,7 +146,7 @@ try:
         load(*[(f"e{n}", green) for n in range(21)]), load(("a", green), ("b", zipped([("manifest.json", "[]")]))),
     ]
     assert cdp.call("Browser.getVersion")["product"], "the connection is still open"
-    # What only Chromium can judge.
+    # Errors that only Chromium detects.
     saw["chromium"] = load(("bad", extension("bad", version="one")))
     saw["closed again"] = cdp.closed()
     Cdp(session).shows("red", "blue", "green")

@@ -71,7 +71,7 @@ try:
     ])
     saw["uploaded"] = [fs.read_file(id, path=top + "/up/" + name).read().decode() for name in ["1", "deep/2", "3"]]
 
-    # There as an archive, and back.
+    # As an archive, in both directions.
     fs.write_file(id, os.urandom(3_000_000), path=top + "/up/random")
     archive = fs.download_dir_zip(id, path=top)
     saw["disposition"] = [archive.headers["content-disposition"], archive.headers["content-type"]]
@@ -85,7 +85,7 @@ try:
     assert names(top + "/back/again") == [odd, "up"] or set(names(top + "/back/again")) == {odd, "up"}
     assert fs.read_file(id, path=top + "/back/again/up/random").read() == fs.read_file(id, path=top + "/up/random").read()
 
-    # Watching. What happens in a new directory is told step by step once it is looked at itself; it is when the next thing is told.
+    # Watching. A new directory is watched some time after its creation, at the latest when the next event arrives.
     watch = fs.watch.start(id, path=top, recursive=True).watch_id
     fs.create_directory(id, path=top + "/seen")
     fs.write_file(id, b"", path=top + "/next")
@@ -121,12 +121,12 @@ try:
     fs.delete_directory(id, path=top + "/two")
     until("the watch has ended", lambda: refused(lambda: fs.watch.stop(watch, id=id)) != "not refused")
 
-    # What a page downloads, and what it is given.
+    # Downloads and uploads of a page.
     landed = lambda: "from the page.txt" in names("/home/casement/downloads")
     until("a download", landed)
     assert fs.read_file(id, path="/home/casement/downloads/from the page.txt").read() == b"downloaded"
 
-    # What is refused.
+    # Refusals.
     saw["refusals"] = {
         "relative": refused(lambda: fs.list_files(id, path="tmp")),
         "NUL": refused(lambda: fs.list_files(id, path="/tmp/\x00")),

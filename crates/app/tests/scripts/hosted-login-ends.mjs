@@ -7,7 +7,7 @@ const [expiring, locked, deleted, steps, password] = process.argv.slice(2);
 const patience = { timeout: 180000 };
 const saw = {};
 const faults = [];
-// The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
+// The person's browser belongs to this test and opens only its own pages, so it runs without a sandbox.
 const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 
 async function api(method, path, body) {
@@ -17,7 +17,7 @@ async function api(method, path, body) {
   return answer.status === 204 ? null : answer.json();
 }
 
-// The page of a new login of a connection, once it asks for something.
+// Opens the page of a new login of a connection, once it requests a value.
 async function opened(connection, options) {
   const page = await (await own.newContext(options)).newPage();
   page.setDefaultTimeout(patience.timeout);
@@ -30,13 +30,13 @@ async function opened(connection, options) {
   return { page, url };
 }
 
-// What a screen reader finds inside of the page's one landmark, in its order.
+// Returns what a screen reader finds inside of the page's only landmark, in order.
 async function tree(page) {
   const [main, ...inside] = (await page.locator('main').ariaSnapshot()).split('\n');
   if (main !== '- main:') faults.push(main);
   return inside.map((line) => line.slice(2)).join('\n').replace(/in \d+ minutes/, 'in some minutes');
 }
-// Where the keyboard is, and what that is called.
+// Returns the focused element and its name.
 const focused = (page) => page.evaluate(() => {
   const at = document.activeElement;
   return at.labels?.[0]?.textContent ?? at.getAttribute('aria-label') ?? (at.firstChild?.textContent || at.tagName);
@@ -52,14 +52,14 @@ async function tabs(page, count) {
 async function types(page, ...values) {
   for (const [at, value] of values.entries()) {
     if (at > 0) {
-      // Past the button that shows what is typed, if there is one.
+      // Skips the button that shows the password, if there is one.
       do await page.keyboard.press('Tab'); while (!(await page.evaluate(() => document.activeElement.matches('input'))));
     }
     await page.keyboard.type(value);
   }
   await page.keyboard.press('Enter');
 }
-// What the page says by itself once it is over, and where the keyboard is then.
+// Returns the announcement of the page at the end, and the focused element.
 async function ends(page, title) {
   await page.waitForFunction((wanted) => document.querySelector('h1').textContent === wanted, title, patience);
   return [await focused(page), await tree(page)];
@@ -69,7 +69,7 @@ try {
   const first = await opened(expiring, { viewport: { width: 1280, height: 860 } });
   saw.asked = await tree(first.page);
   saw.way = await tabs(first.page, 4);
-  // Tells the test that its time may be over now.
+  // Tells the test that the login may expire now.
   await api('PATCH', expiring, { health_check_interval: 301 });
   saw.expired = await ends(first.page, 'This login has expired');
   await first.page.screenshot({ path: 'expired.png' });

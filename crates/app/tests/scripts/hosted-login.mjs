@@ -6,14 +6,14 @@ const [deskUrl, phoneUrl, password] = process.argv.slice(2);
 const patience = { timeout: 180000 };
 const saw = {};
 const faults = [];
-// The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
+// The person's browser belongs to this test and opens only its own pages, so it runs without a sandbox.
 const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 
 async function person(options) {
   const context = await own.newContext(options);
   const opened = await context.newPage();
   opened.setDefaultTimeout(patience.timeout);
-  // A policy that is broken, a fault of a script: all are said here. That a canvas is read often is this test's own doing.
+  // Collects violations of policies and script errors. The frequent reads of a canvas come from this test.
   opened.on('console', (message) => {
     const isOurs = message.text().includes('willReadFrequently');
     if (['error', 'warning'].includes(message.type()) && !isOurs) faults.push(`${message.text()} ${message.location().url}`);
@@ -26,12 +26,12 @@ const titled = (at, text) => at.waitForFunction((wanted) => document.querySelect
 
 try {
   const desk = await person({ viewport: { width: 1280, height: 860 } });
-  // What looks at a link beforehand, and runs its scripts, uses nothing up.
+  // A preview of a link that runs its scripts does not use it up.
   const scanner = await person({});
   await scanner.goto(deskUrl, { waitUntil: 'networkidle' });
   saw.scanner = [await scanner.textContent('h1'), new URL(scanner.url()).search === new URL(deskUrl).search];
   await desk.goto(deskUrl);
-  // The keyboard comes to the button with the first picture.
+  // The button gets the focus with the first picture.
   await desk.waitForFunction(() => document.activeElement !== document.body, null, patience);
   saw.door = await desk.evaluate(() => document.activeElement.textContent);
   await desk.keyboard.press('Enter');
@@ -41,18 +41,18 @@ try {
   saw.address = new URL(desk.url()).search;
   await desk.screenshot({ path: 'asked.png' });
 
-  // Somebody else with the same link, and a page of another site that would show it in a frame.
+  // Another person with the same link, and a page of another site that shows it in a frame.
   const stranger = await person({});
   const answer = await stranger.goto(deskUrl);
   saw.stranger = [answer.status(), await stranger.textContent('h1')];
   const other = await (await own.newContext()).newPage();
   await other.route('http://other.test/', (route) => route.fulfill({ contentType: 'text/html', body: `<iframe src="${deskUrl}"></iframe>` }));
   await other.goto('http://other.test/');
-  // What is refused to a frame leaves the browser's own page there.
+  // A refused frame shows the browser's error page.
   saw.framed = !other.frames()[1].url().startsWith('chrome-error:');
   faults.length = 0; // The browser itself notes the 410.
 
-  // With the keyboard alone: nothing first, and each field says what it lacks.
+  // With the keyboard alone: first empty, and each field shows its error.
   await desk.keyboard.press('Enter');
   saw.missing = await desk.locator('#fields input').evaluateAll((all) => all.map((one) => {
     const about = one.getAttribute('aria-describedby').split(' ').map((id) => document.getElementById(id));
@@ -60,7 +60,7 @@ try {
     return [one.getAttribute('aria-invalid'), ...said];
   }));
   saw.missed = await desk.evaluate(() => document.activeElement.labels?.[0]?.textContent);
-  // Wrong then.
+  // Then wrong values.
   await desk.keyboard.type('ann');
   await desk.keyboard.press('Tab');
   await desk.keyboard.type('hunter3-so-wrong');
@@ -71,7 +71,7 @@ try {
   saw.kept = await desk.locator('#fields input').evaluateAll((all) => all.map((one) => one.value));
   await desk.screenshot({ path: 'refused.png' });
 
-  // The browser, only when it is asked for.
+  // The browser, only on request.
   await desk.click('#look');
   const frame = await (await desk.waitForSelector('#view iframe', patience)).contentFrame();
   await frame.waitForFunction(() => {
@@ -112,7 +112,7 @@ try {
   await phone.tap('#send');
   await titled(phone, 'You are signed in');
   saw.phoneDone = await phone.textContent('h1');
-  // Whoever comes back by the same link sees how it ended.
+  // The same link shows the end later.
   await phone.goto(phoneUrl);
   await titled(phone, 'You are signed in');
   saw.back = await phone.textContent('h1');

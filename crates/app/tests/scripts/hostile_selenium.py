@@ -42,7 +42,7 @@ def raw(method, path, body=None):
 
 
 def by_hand(parameters):
-    """What came of a new session: where its page stands, or the error."""
+    """Returns the address of a new session's page, or the error."""
     status, answer = raw("POST", "/session", parameters)
     if status != 200:
         return {"status": status, "error": answer["value"]["error"]}

@@ -52,7 +52,7 @@ def deploy(**more):
         file=archive(), entrypoint_rel_path="main.py", version="1.0", env_vars={"GREETING": "hi"}, **more
     )
     told = []
-    # A stream that is left early must be closed: else the collector may close it while the client holds a lock, for ever.
+    # A stream that is left early must be closed: otherwise the garbage collector may close it while the client holds a lock, and block forever.
     with client.deployments.follow(made.id) as events:
         for event in events:
             if event.event in ("log", "sse_heartbeat"):
@@ -77,7 +77,7 @@ saw["fail"] = [failed.status, failed.status_reason]
 events = list(client.invocations.follow(done.id))
 saw["followed"] = [events[0].event, [event.message for event in events if event.event == "log"]]
 
-# `async` is a word of the language, so the client's own name for it ends with an underscore.
+# `async` is a keyword, so the client's name for it ends with an underscore.
 running = client.invocations.create(
     app_name="shop", action_name="browse", version="1.0", async_=True, async_timeout_seconds=900
 )

@@ -34,7 +34,7 @@ def refused(action):
 
 
 def follow(id):
-    """Answers what the login asks for, as it asks: at first wrongly."""
+    """Submits the requested values, at first wrong ones."""
     asked, said, both, passwords = [], [], None, ["hunter3-so-wrong", "hunter2-so-secret"]
     with call("follow", id) as events:
         for event in events:

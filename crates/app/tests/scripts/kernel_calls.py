@@ -43,7 +43,7 @@ def pools():
     )
     assert pool.name == NAME and pool.browser_pool_config.size == 1, pool
     assert strict.browser_pools.retrieve(pool.id) == strict.browser_pools.retrieve(NAME)
-    # Pools of others that go meanwhile move what comes after them: then once more.
+    # Pools of other tests that are deleted meanwhile shift the pages: then once more.
     listed = any(pool.id in [found.id for found in strict.browser_pools.list(limit=1)] for _ in range(10))
     assert listed, "its pager goes through all pages"
     assert [found.id for found in strict.browser_pools.list(query=NAME)] == [pool.id]
@@ -108,7 +108,7 @@ def browsers():
     raw = strict.browsers.computer.with_raw_response.capture_screenshot(made.session_id)
     assert raw.http_request.url.path == f"/browsers/{made.session_id}/computer/screenshot", raw.http_request.url
     shot = size(raw.read())
-    # By this setting of its user the client sends these calls straight to the session's own address.
+    # With this setting the client sends these calls directly to the address of the session.
     os.environ["KERNEL_BROWSER_ROUTING_SUBRESOURCES"] = "computer"
     direct = Kernel(**where, max_retries=0, _strict_response_validation=True)
     assert direct.browsers.retrieve(made.session_id).session_id == made.session_id, "it learns the route from an answer"

@@ -1,4 +1,4 @@
-"""Credential providers with the public client as it is. Prints what it saw."""
+"""Credential providers with the unmodified public client. Prints the results."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Credentials with the public client as it is. Prints what it saw."""
+"""Credentials with the unmodified public client. Prints the results."""
 
 import datetime
 import json

@@ -1,4 +1,4 @@
-"""What an organization's administrator does, with the public client as it is. Prints what it saw."""
+"""The calls of an organization's administrator, with the unmodified public client. Prints the results."""
 
 import datetime
 import gzip
@@ -14,7 +14,7 @@ called = set()
 
 
 def call(method, /, *args, **kwargs):
-    """Calls a method of the client by its name, and remembers that it was called."""
+    """Calls a method of the client by its name, and records it."""
     target = client
     for part in method.split("."):
         target = getattr(target, part)

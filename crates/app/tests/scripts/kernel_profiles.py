@@ -1,4 +1,4 @@
-"""Profiles with the public client as it is. Prints what it saw."""
+"""Profiles with the unmodified public client. Prints the results."""
 
 import inspect
 import json

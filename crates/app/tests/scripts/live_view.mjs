@@ -8,14 +8,14 @@ const patience = { timeout: 120000 };
 const program = await chromium.connectOverCDP(endpoint, patience);
 program.contexts()[0].setDefaultTimeout(patience.timeout);
 const page = program.contexts()[0].pages()[0];
-// The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
+// The person's browser belongs to this test and opens only its own pages, so it runs without a sandbox.
 const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 const context = await own.newContext({ viewport: { width: 1280, height: 800 } });
 context.setDefaultTimeout(patience.timeout);
 await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(live).origin });
 const saw = {};
 
-// Whether the middle of the picture has about this colour: a picture is a JPEG.
+// Returns whether the middle of the picture has about this colour: it is a JPEG.
 const middle = (person, colour) =>
   person.waitForFunction((wanted) => {
     const canvas = document.getElementById('screen');
@@ -23,7 +23,7 @@ const middle = (person, colour) =>
     return wanted.every((value, index) => Math.abs(value - found[index]) <= 8);
   }, colour, { ...patience, polling: 50 });
 
-// Where on the picture a point of the session's page is: of a session with a display the picture is all of the display.
+// Returns the position of a point of the session's page on the picture: with a display the picture shows the whole display.
 async function place(person, x, y) {
   const [left, top, width, height] = await page.evaluate((whole) => (whole
     ? [screenX + (outerWidth - innerWidth) / 2, screenY + outerHeight - innerHeight, screen.width, screen.height]
@@ -57,10 +57,10 @@ try {
   await page.waitForFunction(() => document.title === 'Pressed', null, patience);
   saw.said = await page.textContent('#said');
   saw.seen = await page.evaluate(() => window.seen);
-  // The address is told by itself, whatever the picture shows.
+  // The address is reported separately from the picture.
   await person.waitForFunction((url) => document.getElementById('url').textContent === url, `${pages}/form`, patience);
   saw.address = await person.textContent('#url');
-  // What is not drawn yet is not scrolled either.
+  // A page that is not drawn yet does not scroll.
   await page.evaluate(() => {
     document.body.style.height = '5000px';
     return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -71,7 +71,7 @@ try {
   await person.keyboard.press('Shift+Escape'); // every other key belongs to the session's browser
   saw.focus = await person.evaluate(() => document.activeElement.id);
 
-  // Files that the person drops are the session's, and the page's.
+  // Files that the person drops reach the session and the page.
   await page.evaluate(() => {
     document.addEventListener('dragover', (event) => event.preventDefault());
     document.addEventListener('drop', async (event) => {
@@ -80,7 +80,7 @@ try {
       window.dropped = `${file.name}: ${await file.text()}`;
     });
   });
-  // What is told of it is there for some seconds only.
+  // The message about it disappears after some seconds.
   await person.evaluate(() => {
     const status = document.getElementById('status');
     window.told = [];
@@ -100,7 +100,7 @@ try {
   await person.waitForFunction(() => window.told.some((text) => !['Live', 'Uploading…'].includes(text)), null, patience);
   saw.notice = await person.evaluate(() => window.told.find((text) => !['Live', 'Uploading…'].includes(text)));
 
-  // With a display the window's own parts can be used: the page is opened by its address, typed as a person does.
+  // With a display the window can be used: the page is opened by typing its address.
   if (headless !== 'true') {
     await click(person, 500, -25);
     await person.keyboard.press('Control+A');
@@ -112,9 +112,9 @@ try {
     await page.evaluate((name) => { window.seen = ['click']; document.getElementById('name').value = name; }, 'Grüße 4 – aus der Ablage');
   }
 
-  // The link for handing on shows, and takes no input, not even from a page that lies.
+  // The link to share only shows the picture, and takes no input, not even from a manipulated page.
   await person.click('#share');
-  // It is copied a moment after the click.
+  // The copy happens a moment after the click.
   const copied = await person.waitForFunction(async () => {
     const text = await navigator.clipboard.readText();
     return text !== ' – aus der Ablage' && text;
@@ -131,7 +131,7 @@ try {
     }
     socket.send(JSON.stringify({ t: 'text', s: 'not from a viewer' }));
   });
-  // Pictures come after the input was heard, so a new colour says that it had its chance.
+  // Pictures come after the input was processed, so a new colour shows that it was.
   await page.evaluate(() => { document.documentElement.style.background = document.body.style.background = 'rgb(200, 40, 40)'; });
   await middle(viewer, [200, 40, 40]).catch((error) => { saw.viewer = String(error); });
   saw.after = await page.evaluate(() => [window.seen, document.getElementById('name').value]);

@@ -16,7 +16,7 @@ const said = await page.textContent('#said');
 const computed = await page.evaluate(async (n) => ({ product: 6 * n, title: document.title, seen: window.seen }), 7);
 const picture = await page.screenshot();
 
-// What crosses the connection in bulk, both ways, and pages that open pages.
+// Large messages in both directions, and pages that open pages.
 const extra = await contexts[0].newPage();
 await extra.setContent(`<input type=file><button onclick="window.open('${pages}/green')">open</button>`);
 await extra.setInputFiles('input', { name: 'up.txt', mimeType: 'text/plain', buffer: Buffer.alloc(3 << 20, 'x') });
@@ -28,7 +28,7 @@ const bulk = { upload, popup: await popup.title(), large: large.length };
 await popup.close();
 await extra.close();
 
-// A context of its own shares nothing with the first one.
+// A new context shares nothing with the first one.
 await page.context().addCookies([{ name: 'first', value: '1', url: pages }]);
 const other = await browser.newContext({ viewport: { width: 640, height: 480 } });
 other.setDefaultTimeout(120000);

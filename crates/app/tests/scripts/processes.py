@@ -18,7 +18,7 @@ headless = sys.argv[1] == "true"
 
 
 class Site(http.server.BaseHTTPRequestHandler):
-    """Says what it was asked."""
+    """Answers the request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -77,7 +77,7 @@ def refused(call):
 
 
 def below(call):
-    """What the error says has failed below."""
+    """Returns the inner error."""
     try:
         call()
     except kernel.APIStatusError as error:
@@ -115,7 +115,7 @@ def processes(session):
         "user": refused(lambda: process.spawn(session, command="id", as_user="root")),
         "directory": refused(lambda: process.exec(session, command="id", cwd="/nowhere")),
         "unknown": refused(lambda: process.status("nothing", id=session)),
-        # Nothing of ours goes by that name.
+        # No process of this test has that name.
         "shells": [process.exec(session, command="pkill", args=["-x", "sh"]).exit_code, process.exec(session, command="pkill sh").exit_code],
         "after": process.exec(session, command="exit 7").exit_code,
     }

@@ -18,7 +18,7 @@ saw = {}
 
 
 class Exit:
-    """A proxy that asks for a password and leads everywhere to the pages."""
+    """A proxy that requires a password and leads every request to the pages."""
 
     def __init__(self, protocol):
         self.asked, self.protocol = [], protocol
@@ -125,7 +125,7 @@ def refused(call):
 
 
 def text_of(session, url):
-    """What a page of that address says."""
+    """Returns the text of a page."""
     ws = websocket.create_connection(session.cdp_ws_url, timeout=120, suppress_origin=True)
     number = 0
 
@@ -136,7 +136,7 @@ def text_of(session, url):
         while True:
             message = json.loads(ws.recv())
             if message.get("id") == number:
-                # A question that meets the change of a page has no answer.
+                # An evaluation during a navigation has no response.
                 return message.get("result", {})
 
     target = call("Target.createTarget", {"url": "about:blank"})["targetId"]

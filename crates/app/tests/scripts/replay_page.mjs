@@ -6,15 +6,15 @@ try {
   const page = await own.newPage();
   page.setDefaultTimeout(120000);
   const complaints = [];
-  // A refusal while it records is told of, too; and a browser asks every server for an icon.
+  // A refusal while it records is logged, too; and a browser requests an icon from every server.
   const expected = (message) => message.text().includes('409') || message.location().url.endsWith('/favicon.ico');
   page.on('console', (message) => {
     if (message.type() === 'error' && !expected(message)) complaints.push(message.text());
   });
   await page.goto(process.argv[2]);
-  // While it runs, the page says so and waits.
+  // While it runs, the page shows that and waits.
   await page.waitForFunction(() => document.getElementById('status').textContent.startsWith('Still recording'), null, { timeout: 120000 });
-  // Some seconds to see, then it is stopped.
+  // It records for some seconds, then it is stopped.
   await page.waitForTimeout(4000);
   const key = { Authorization: 'Bearer ' + process.env.CASEMENT_KEY };
   const stopped = await fetch(process.env.CASEMENT_URL + process.argv[3], { method: 'POST', headers: key });

@@ -23,7 +23,7 @@ def refused(call):
 
 
 def until_shown(session, path):
-    """Waits until the session's page is at that path, and has been drawn there."""
+    """Waits until the session's page is at a path, and has been drawn there."""
     socket = websocket.create_connection(session.cdp_ws_url, timeout=120, suppress_origin=True)
     numbers = itertools.count(1)
 
@@ -39,7 +39,7 @@ def until_shown(session, path):
     drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
     asked = {"expression": f"location.pathname == '{path}' && {drawn}", "awaitPromise": True, "returnByValue": True}
     end = time.monotonic() + 120
-    # A question that meets the change of a page has no answer.
+    # An evaluation during a navigation has no response.
     while call("Runtime.evaluate", params=asked, sessionId=page).get("result", {}).get("value") is not True:
         assert time.monotonic() < end, path
         time.sleep(0.05)
@@ -83,7 +83,7 @@ try:
 finally:
     client.browsers.delete_by_id(id)
 
-# The session is gone; what it recorded stays, and what still ran at its end is made whole.
+# The session has ended; its recordings stay, and the running one is completed.
 saw["deleted"] = refused(lambda: client.browsers.retrieve(id))
 saw["begun"] = refused(lambda: client.browsers.replays.start(id))
 for _ in range(1200):

@@ -11,7 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 address, token, pages = sys.argv[1:]
-# The short form, which Selenium calls insecure: the password stands in the address.
+# The short form, which Selenium calls insecure: the password is in the address.
 warnings.simplefilter("ignore")
 parts = urlsplit(address)
 remote = parts._replace(netloc=f"x:{token}@{parts.netloc}").geturl()
@@ -29,7 +29,7 @@ try:
     saw["seen"] = driver.execute_script("return window.seen")
     saw["picture"] = struct.unpack(">II", driver.get_screenshot_as_png()[16:24])
 
-    # BiDi, over the address that the answer named.
+    # BiDi, over the address in the response.
     lines = queue.Queue()
     handler = driver.script.add_console_message_handler(lambda entry: lines.put(entry.text))
     driver.execute_script("console.log('heard over BiDi')")

@@ -46,7 +46,7 @@ class Cdp:
 
     def evaluate(self, expression):
         asked = {"expression": expression, "awaitPromise": True, "returnByValue": True}
-        # A question that meets the change of a page has no answer.
+        # An evaluation during a navigation has no response.
         return self.call("Runtime.evaluate", asked, self.page).get("result", {}).get("value")
 
     def click(self, id):
@@ -64,7 +64,7 @@ streamed = []
 
 
 def listen():
-    """Until the session is gone: another browser in it does not end the stream."""
+    """Reads until the session ends: a restarted browser does not end the stream."""
     with strict.browsers.telemetry.stream(id, replay="all") as stream:
         streamed.extend(stream)
 
@@ -75,7 +75,7 @@ started = time.time()
 
 
 def heard(kind, wanted=lambda data: True):
-    """Waits until the stream has told of it."""
+    """Waits until the stream has the event."""
     deadline = time.time() + PATIENCE
     while time.time() < deadline:
         for told in list(streamed):
@@ -88,7 +88,7 @@ def heard(kind, wanted=lambda data: True):
 cdp = Cdp(created.cdp_ws_url)
 cdp.open("/telemetry/")
 heard("page_load", lambda data: data.url == pages + "/telemetry/")
-# What moves before a page is drawn has not moved for anybody, and on a busy machine that may be all that moves by itself.
+# A shift before the first drawing is no layout shift, and on a busy machine the automatic shift may be one.
 grow = "document.querySelector('#late').style.height = '200px'"
 cdp.evaluate(f"new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done({grow}))))")
 for kind in [
@@ -151,7 +151,7 @@ saw["monitor_reconnected"] = heard("monitor_reconnected").data.reconnect_duratio
 closed = heard("cdp_disconnect").data
 saw["cdp_disconnect"] = [closed.reason, closed.message_count > 10, closed.duration_ms > 0]
 
-# The same again, page by page: everything that was told until then, once, in its order.
+# The same events page by page: each once, in order.
 until_now = list(streamed)
 last = until_now[-1].seq
 read = list(strict.browsers.telemetry.events(id, limit=100, since="2020-01-01T00:00:00Z"))
@@ -166,9 +166,9 @@ assert all(started - 60 < one.event.ts / 1e6 < time.time() + 60 for one in read)
 only = client.browsers.telemetry.events(id, category=["captcha"], since="2020-01-01T00:00:00Z")
 saw["of one category"] = sorted({one.event.category for one in only})
 
-# Off: nothing more of the page is told.
+# Off: no more events of the page.
 client.browsers.update(id, telemetry={"browser": {"console": {"enabled": False}}})
-# What was said before may be told later: the pages that the browser opened again have spoken, too.
+# Earlier lines may arrive later: the restored pages have logged, too.
 off = time.time()
 cdp = Cdp(client.browsers.retrieve(id).cdp_ws_url)
 cdp.open("/telemetry/popup")

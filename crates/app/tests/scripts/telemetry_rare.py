@@ -16,7 +16,7 @@ def told(events):
     return {one.event.type: one.event.data.to_dict() for one in events}
 
 
-# Which type each is, the client says itself; of what it has no type for it keeps the fields.
+# The client decodes the types; of unknown types it keeps the fields.
 typed = list(strict.browsers.telemetry.events(id, category=["system"], **asked))
 plain = list(client.browsers.telemetry.events(id, category=["monitor"], **asked))
 kinds = sorted(type(one.event).__name__ for one in typed + plain if one.event.type != "telemetry_dropped")

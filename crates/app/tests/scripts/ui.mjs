@@ -12,15 +12,15 @@ const faults = [];
 const program = await chromium.connectOverCDP(endpoint, patience);
 program.contexts()[0].setDefaultTimeout(patience.timeout);
 const page = program.contexts()[0].pages()[0];
-// The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
+// The person's browser belongs to this test and opens only its own pages, so it runs without a sandbox.
 const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 
 async function person(options) {
   const context = await own.newContext(options);
   context.setDefaultTimeout(patience.timeout);
   const opened = await context.newPage();
-  // A policy that is broken, a fault of a script, an answer that is none: all are said here.
-  // A picture of a session that ends just then is none of them.
+  // Collects violations of policies, script errors and failed requests.
+  // A failed picture of a session that ends just then is ignored.
   opened.on('console', (message) => {
     const isPicture = message.location().url.endsWith('/thumbnail');
     if (['error', 'warning'].includes(message.type()) && !isPicture) faults.push(`${message.text()} ${message.location().url}`);
@@ -48,9 +48,9 @@ try {
   await page.goto(`${pages}/green`);
   const desk = await person({ viewport: { width: 1280, height: 860 } });
 
-  // Nobody is signed in: every page asks for a key, and then goes on to where the person wanted.
+  // Without a sign-in every page asks for a key, and then continues to the requested page.
   await desk.goto(`${base}/`);
-  // The keyboard is there by itself, a moment after the field.
+  // The field gets the focus a moment after it appears.
   const asksForKey = () => desk.waitForFunction(() => document.activeElement?.id === 'key', null, patience);
   await asksForKey();
   await desk.screenshot({ path: 'sign-in.png' });
@@ -64,12 +64,12 @@ try {
   await desk.keyboard.type(key);
   await desk.keyboard.press('Enter');
   await desk.waitForSelector('.pool', patience);
-  // Those of other tests are there, too, and the latest stands first.
+  // Sessions of other tests are listed, too; the latest is first.
   saw.pool = (await desk.locator('.pool h2').allTextContents()).find((name) => name === 'default');
   await desk.screenshot({ path: 'pools.png' });
   saw.storage = await desk.evaluate(() => `${document.cookie}|${Object.keys(localStorage)}|${Object.keys(sessionStorage)}`);
 
-  // With the keyboard alone: to the sessions, only those with the tag, one of them ended.
+  // With the keyboard alone: to the sessions with the tag, one of which is ended.
   await tabTo(desk, 'nav a[href="/ui"]');
   await desk.keyboard.press('Enter');
   await desk.waitForSelector('.session', patience);
@@ -79,7 +79,7 @@ try {
   await desk.waitForFunction(() => document.querySelectorAll('.session').length === 2, null, patience);
   saw.names = (await names(desk)).sort();
   await desk.waitForFunction(() => document.querySelectorAll('.session .picture img').length === 2, null, patience);
-  // The pictures are taken anew every few seconds.
+  // The pictures are updated every few seconds.
   await desk.waitForFunction(() => [...document.querySelectorAll('.session .picture img')].map((image) => {
     const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
     const context = canvas.getContext('2d');
@@ -90,7 +90,7 @@ try {
   await desk.screenshot({ path: 'sessions.png' });
   saw.owned = await desk.evaluate(() => [window.owned ?? null, document.querySelectorAll('img[onerror]').length]);
 
-  // Nothing of the plain one is captured, until the person asks for it.
+  // The plain session has no telemetry until the person enables it.
   await desk.locator('.session', { hasText: plain }).locator('h2 a').click();
   await desk.getByRole('button', { name: 'Capture everything from now on' }).click();
   await desk.locator('.event.control').first().waitFor(patience);
@@ -115,12 +115,12 @@ try {
   await desk.waitForSelector('.session.over', patience);
   saw.ended = await desk.textContent('.session.over h2');
 
-  // One session, and the way to its live view.
+  // One session, and the link to its live view.
   await desk.locator('.session:not(.over) h2 a').click();
   await desk.waitForSelector('.picture.large img', patience);
   saw.title = await desk.title();
 
-  // What happens in it is there while it happens, and is text.
+  // Its events appear live, and are text.
   await desk.waitForSelector('.live.on', patience);
   await page.goto(`${pages}/form`);
   await page.evaluate(() => console.error('\u001b[31m<img src=x onerror=window.owned=1>\u202e'));
@@ -137,7 +137,7 @@ try {
   await desk.getByRole('checkbox', { name: 'Console' }).uncheck();
   await event('console', 'onerror').waitFor({ state: 'hidden', ...patience });
   await desk.getByRole('checkbox', { name: 'Console' }).check();
-  // What the browser showed is seen, and opened with the keyboard.
+  // The screenshot of the browser is shown, and opened with the keyboard.
   const picture = desk.locator('.event.screenshot').first();
   await picture.locator('img').waitFor(patience);
   await desk.waitForFunction(() => document.querySelector('.event.screenshot img')?.naturalWidth > 100, null, patience);
@@ -146,24 +146,24 @@ try {
   await desk.keyboard.press('Enter');
   await desk.locator('.event.screenshot details[open] pre').first().waitFor(patience);
   await desk.keyboard.press('Enter');
-  // It stands still for a person who reads, and goes on then.
+  // It pauses for a person who reads, and continues then.
   await desk.getByRole('button', { name: 'Pause' }).click();
   await page.evaluate(() => console.log('said meanwhile'));
   await desk.getByRole('button', { name: /^Go on \([0-9]+ new\)$/ }).waitFor(patience);
   saw.paused = await event('console', 'said meanwhile').count();
   await desk.getByRole('button', { name: /^Go on/ }).click();
   await event('console', 'said meanwhile').waitFor(patience);
-  // More than one page of events: the earlier ones come when they are asked for.
+  // More than one page of events: the earlier ones load on request.
   await page.evaluate(() => { for (let n = 0; n < 150; n++) console.log(`line ${n}.`); });
   await event('console', 'line 149.').waitFor(patience);
   await desk.reload();
   await event('console', 'line 149.').waitFor(patience);
   saw.earlier = [await event('console', 'onerror').count()];
-  // How much lies in between is not known: what the page asks for is told, too.
+  // The number in between is unknown: the calls of the page are events, too.
   while (await event('console', 'onerror').count() === 0) {
     const more = desk.getByRole('button', { name: 'Show earlier' });
     await more.click(patience);
-    // It is disabled until the page is there. The number of events says nothing: others come meanwhile.
+    // It is disabled until the page is loaded. The number of events is no criterion: others arrive meanwhile.
     await more.and(desk.locator(':disabled')).waitFor({ state: 'detached', ...patience });
   }
   saw.earlier.push(await desk.locator('.event.console', { hasText: 'line 7.' }).count());
@@ -177,7 +177,7 @@ try {
   await desk.screenshot({ path: 'session.png', fullPage: true });
   const address = desk.url();
 
-  // The API for people.
+  // The API documentation.
   await desk.locator('nav a', { hasText: 'API' }).click();
   await desk.waitForSelector('.operation', patience);
   await desk.fill('#find', 'acquire post');
@@ -186,7 +186,7 @@ try {
   saw.operation = await desk.locator('.operation:visible .path').first().textContent();
   await desk.screenshot({ path: 'reference.png' });
 
-  // The same on a phone: nothing is wider than it.
+  // The same on a phone: nothing is wider than the screen.
   const phone = await person({ viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, colorScheme: 'dark', storageState: await desk.context().storageState() });
   saw.wider = {};
   for (const [name, path] of [['sessions', '/ui'], ['session', new URL(address).pathname], ['pools', '/ui/pools'], ['reference', '/ui/reference']]) {

@@ -22,7 +22,7 @@ async function person(options) {
 try {
   const desk = await person({ viewport: { width: 1280, height: 860 } });
   await desk.goto(`${base}/ui/apps`);
-  // The keyboard is there by itself, a moment after the field.
+  // The field gets the focus a moment after it appears.
   await desk.waitForFunction(() => document.activeElement?.id === 'key', null, patience);
   await desk.keyboard.type(key);
   faults.length = 0;

@@ -4,7 +4,7 @@ import { chromium } from 'playwright-core';
 const [pool] = process.argv.slice(2);
 const { CASEMENT_URL: base, CASEMENT_KEY: key } = process.env;
 const patience = { timeout: 120000 };
-// The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
+// The person's browser belongs to this test and opens only its own pages, so it runs without a sandbox.
 const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 try {
   const page = await own.newPage();

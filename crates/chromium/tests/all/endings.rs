@@ -30,7 +30,7 @@ async fn g1_a_page_that_takes_all_memory_ends_its_own_browser_alone() -> anyhow:
         let mut page = Cdp::attach(&fixture.engine, id).await?;
         assert_eq!(page.open(SITE).await?, None);
         let began = Instant::now();
-        page.tell("Runtime.evaluate", json!({ "expression": script })).await?;
+        page.send("Runtime.evaluate", json!({ "expression": script })).await?;
         assert_eq!(next(&mut events).await?, EngineEvent { browser: id, reason: BrowserExitReason::Oom });
         eprintln!("out of memory after {:?}", began.elapsed());
         hand_out(&fixture.engine, other, HandOut::default()).await?;

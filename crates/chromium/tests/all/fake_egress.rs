@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
-use super::login_site::{Login, Origins, response};
+use casement_test_support::login_pages::{Login, Origins, response};
 
 /// The site. This name makes it a secure context, in which pages can use more of the browser.
 pub(crate) const SITE: &str = "http://localhost:8000";

@@ -17,8 +17,8 @@ use futures_util::future::try_join_all;
 use secrecy::SecretString;
 
 use super::cdp::Cdp;
-use super::login_site::{Login, Origins, given, logins};
 use super::support::{Fixture, headless};
+use casement_test_support::login_pages::{Login, Origins, given, logins};
 
 /// The timeout for a page to change.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,16 +1,16 @@
 //! Test support: an engine with its data directory, and checks for remains of browsers.
 
-use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use casement_chromium::{Engine, EngineConfig, EngineEvent};
 use casement_domain::browser::{BrowserEngine, EngineError, EngineFault, HandOut, Launch, Shape, Viewport};
 use casement_domain::ids::BrowserId;
+pub(crate) use casement_test_support::{try_until as until, within};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -148,24 +148,7 @@ pub(crate) async fn next(events: &mut UnboundedReceiver<EngineEvent>) -> anyhow:
     within(Duration::from_secs(120), events.recv()).await?.context("the engine is there")
 }
 
-pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> anyhow::Result<T> {
-    tokio::time::timeout(limit, what).await.context("took too long")
-}
-
-/// Waits until a condition holds.
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        if Instant::now() > deadline {
-            bail!("not within a minute: {what}");
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(())
-}
-
 /// Returns width and height of a PNG.
 pub(crate) fn png_size(bytes: &[u8]) -> anyhow::Result<(u32, u32)> {
-    let reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info()?;
-    Ok((reader.info().width, reader.info().height))
+    casement_test_support::png_size(bytes).context("no PNG")
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use time::Duration;
 
 use super::{
-    ApiKey, ApiKeyDirectory, ApiKeys, Caller, CreateKey, CreateKeyError, CreatedKey, KeyEntry, KeyFilter,
+    ApiKey, ApiKeyDirectory, ApiKeys, Caller, CreateKeyError, CreatedKey, KeyEntry, KeyFilter, KeyRequest,
     RevokeKeyError,
 };
 use crate::clock::Clock;
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, required, within};
 use crate::ids::{ApiKeyId, OrganizationId};
 use crate::name::LabelName;
 use crate::page::{Listed, Page};
@@ -47,26 +47,6 @@ impl From<CreateKeyError> for KeyError {
     }
 }
 
-/// A key to make.
-#[derive(Clone, Debug, Default)]
-pub struct KeyRequest {
-    /// For people.
-    pub name: Option<String>,
-    /// Days until it expires, 1 to 3650; `None`: never.
-    pub days_to_expire: Option<i64>,
-    /// Which project alone it opens, as it came.
-    pub project_id: Option<String>,
-}
-
-/// How a key is replaced.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RotateKey {
-    /// Days until the new one expires, 1 to 3650; `None`: as long as the old one lived.
-    pub days_to_expire: Option<i64>,
-    /// Days until the old one expires, 0 to 3650; `None`: 7.
-    pub expire_in_days: Option<i64>,
-}
-
 /// The use cases.
 #[derive(Clone)]
 pub struct KeyAdministration {
@@ -88,12 +68,19 @@ impl KeyAdministration {
         Self { keys, directory, projects, clock }
     }
 
-    /// Makes a key in the name of whoever calls.
+    /// Creates a key on behalf of the caller. It expires after 1 to 3650 days, or never; with a project it opens that
+    /// project only.
     ///
     /// # Errors
     /// See [`KeyError`].
-    pub async fn create(&self, caller: &Caller, wish: KeyRequest) -> Result<(KeyEntry, CreatedKey), KeyError> {
-        let project = match &wish.project_id {
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        name: Option<String>,
+        days_to_expire: Option<i64>,
+        project_id: Option<&str>,
+    ) -> Result<(KeyEntry, CreatedKey), KeyError> {
+        let project = match project_id {
             None => None,
             Some(text) => {
                 let found = match text.parse() {
@@ -105,8 +92,8 @@ impl KeyAdministration {
                 Some(found.ok_or_else(|| InvalidInput::of("project_id", missing()))?.id)
             }
         };
-        let wish = CreateKey { name: wish.name, days_to_expire: wish.days_to_expire, project };
-        let made = self.keys.create(caller.organization, caller.user, wish).await?;
+        let new = KeyRequest { name, days_to_expire, project };
+        let made = self.keys.create(caller.organization, caller.user, new).await?;
         Ok((self.entry_of(&made.key).await?, made))
     }
 
@@ -160,10 +147,7 @@ impl KeyAdministration {
         which: &str,
         name: Option<String>,
     ) -> Result<KeyEntry, KeyError> {
-        let mut fields = Fields::new();
-        let name = fields.take_required("name", name, |text| LabelName::parse(&text));
-        fields.finish()?;
-        let name = name.unwrap_or_else(|| unreachable!("finish refuses an absent name"));
+        let name = required("name", name, |text| LabelName::parse(&text))?;
         let entry = self.get(organization, which, false).await?;
         if !self.directory.rename(organization, entry.key.id, &name).await? {
             return Err(KeyError::NotFound(which.to_owned()));
@@ -186,7 +170,8 @@ impl KeyAdministration {
         })
     }
 
-    /// Makes a key that opens the same under the same name; the old one goes on for a while.
+    /// Replaces a key by a new one of the same name and reach. The new one expires after `days_to_expire`, 1 to 3650,
+    /// default the lifetime of the old one; the old one expires after `expire_in_days`, 0 to 3650, default 7.
     ///
     /// # Errors
     /// See [`KeyError`].
@@ -194,14 +179,15 @@ impl KeyAdministration {
         &self,
         caller: &Caller,
         which: &str,
-        wish: RotateKey,
+        days_to_expire: Option<i64>,
+        expire_in_days: Option<i64>,
     ) -> Result<(KeyEntry, CreatedKey), KeyError> {
         let mut fields = Fields::new();
-        let days = fields.take_optional("days_to_expire", wish.days_to_expire, |n| within(n, 1, MAX_DAYS));
-        let grace = fields.take_optional("expire_in_days", wish.expire_in_days, |n| within(n, 0, MAX_DAYS));
+        let days = fields.take_optional("days_to_expire", days_to_expire, |n| within(n, 1, MAX_DAYS));
+        let grace = fields.take_optional("expire_in_days", expire_in_days, |n| within(n, 0, MAX_DAYS));
         fields.finish()?;
         let old = self.get(caller.organization, which, false).await?.key;
-        let draft = CreateKey { name: Some(old.name.as_str().to_owned()), days_to_expire: None, project: old.project };
+        let draft = KeyRequest { name: Some(old.name.as_str().to_owned()), days_to_expire: None, project: old.project };
         let mut made = self.keys.draft(caller.organization, caller.user, draft)?;
         let now = self.clock.now();
         let life = match days {

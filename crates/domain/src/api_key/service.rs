@@ -43,7 +43,7 @@ pub enum AuthenticateError {
 
 /// What a new key is to be.
 #[derive(Clone, Debug, Default)]
-pub struct CreateKey {
+pub struct KeyRequest {
     /// For people.
     pub name: Option<String>,
     /// Days until it expires, 1 to 3650; `None`: never.
@@ -140,19 +140,19 @@ impl ApiKeys {
         &self,
         organization: OrganizationId,
         created_by: UserId,
-        wish: CreateKey,
+        wish: KeyRequest,
     ) -> Result<CreatedKey, InvalidInput> {
         let mut fields = Fields::new();
         let name = fields.take_required("name", wish.name, |text| LabelName::parse(&text));
         let days = fields.take_optional("days_to_expire", wish.days_to_expire, |n| within(n, 1, 3650));
-        fields.finish()?;
+        let name = fields.finish_with(|| name)?;
         let now = self.clock.now();
         let secret = KeySecret::mint(self.entropy.as_ref());
         let key = ApiKey {
             id: ApiKeyId::mint(self.ids.as_ref()),
             organization,
             project: wish.project,
-            name: name.unwrap_or_else(|| unreachable!("finish refuses an absent name")),
+            name,
             hash: secret.hash(),
             last4: secret.last4(),
             created_by,
@@ -172,7 +172,7 @@ impl ApiKeys {
         &self,
         organization: OrganizationId,
         created_by: UserId,
-        wish: CreateKey,
+        wish: KeyRequest,
     ) -> Result<CreatedKey, CreateKeyError> {
         let made = self.draft(organization, created_by, wish)?;
         self.keys.insert(&made.key).await?;

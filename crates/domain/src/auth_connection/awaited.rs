@@ -1,4 +1,4 @@
-//! What a flow waits for: values and choices, as a page asked for them.
+//! The fields and choices that a flow waits for.
 
 use crate::login_page::{Choice, ChoiceKind, Field, FieldKind, InputKind, MAX_OPTIONS, MfaKind};
 
@@ -9,10 +9,10 @@ macro_rules! words {
         pub enum $name { $($(#[$variant_doc])* $variant,)+ }
 
         impl $name {
-            /// All of them.
+            /// All values.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// As it is stored and said.
+            /// Returns the word for the store and the API.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
@@ -25,10 +25,10 @@ pub(super) use words;
 macro_rules! words_of {
     ($name:ident { $($variant:ident => $word:literal,)+ }) => {
         impl $name {
-            /// All of them.
+            /// All values.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// As it is stored and said.
+            /// Returns the word for the store and the API.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
@@ -77,53 +77,53 @@ words_of!(MfaKind {
     Switch => "switch",
 });
 
-/// A value that is waited for. All texts are the page's: cleaned and bounded, not to be believed.
+/// A field that a flow waits for. All texts come from the page: cleaned and bounded, but not trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedField {
-    /// Names it for the life of its flow.
+    /// Its id, fixed for the life of the flow.
     pub id: String,
-    /// The name that its value is kept under.
+    /// The name under which its value is stored.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub kind: FieldKind,
-    /// What is typed into it.
+    /// Its type of input.
     pub input: InputKind,
-    /// What the page calls it.
+    /// Its label on the page.
     pub label: String,
-    /// What the page says of it.
+    /// Its description on the page.
     pub hint: Option<String>,
-    /// What stands in it while it is empty.
+    /// Its placeholder.
     pub placeholder: Option<String>,
-    /// How to find it by hand: CSS.
+    /// Its CSS selector, for people.
     pub selector: String,
-    /// Whether it must have a value.
+    /// Whether it is required.
     pub required: bool,
-    /// Which second factor it is of.
+    /// The second factor that it belongs to.
     pub mfa: Option<MfaKind>,
-    /// What its value is one of; empty: it may be anything.
+    /// The allowed values; empty: any value.
     pub options: Vec<String>,
 }
 
-/// A choice that is waited for. All texts are the page's.
+/// A choice that a flow waits for. All texts come from the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedChoice {
-    /// Names it for the life of its flow.
+    /// Its id, fixed for the life of the flow.
     pub id: String,
-    /// What it is about.
+    /// Its kind.
     pub kind: ChoiceKind,
-    /// What the page calls it.
+    /// Its label on the page.
     pub label: String,
-    /// What stands beside it.
+    /// The text beside it.
     pub description: Option<String>,
-    /// How to find it by hand: CSS.
+    /// Its CSS selector, for people.
     pub selector: String,
-    /// How to find it by hand: XPath.
+    /// Its XPath, for people.
     pub xpath: String,
-    /// Which second factor it is.
+    /// The second factor that it stands for.
     pub mfa: Option<MfaKind>,
-    /// Where a code goes, masked.
+    /// The masked target of a code.
     pub target: Option<String>,
-    /// Whose button it is: `google`.
+    /// The SSO provider: `google`.
     pub provider: Option<String>,
 }
 
@@ -140,7 +140,7 @@ impl From<&Field> for RequestedField {
             selector: field.selector.clone(),
             required: field.required,
             mfa: field.mfa,
-            // Of a longer list not all are known.
+            // The options of a longer list are not all known.
             options: if field.options.len() < MAX_OPTIONS { field.options.clone() } else { Vec::new() },
         }
     }

@@ -1,4 +1,4 @@
-//! One login on its way.
+//! A login flow: its state and its data.
 
 use time::{Duration, OffsetDateTime};
 
@@ -8,27 +8,27 @@ use crate::ids::{AuthConnectionId, AuthFlowId, CredentialId, NodeId, ProxyId, Re
 use crate::login_page::{HostPattern, Progress};
 
 words! {
-    /// What a flow is for.
+    /// The purpose of a flow.
     FlowKind {
-        /// Logs in, with a person at hand.
+        /// A login with a person.
         Login => "LOGIN",
-        /// Logs in with what is stored.
+        /// A login with stored values.
         Reauth => "REAUTH",
-        /// Looks whether the login holds. No caller sees it as a flow; it stands in the timeline.
+        /// A health check of the login. It is shown in the timeline only.
         HealthCheck => "HEALTH_CHECK",
     }
 }
 
 words! {
-    /// Whether a flow goes on.
+    /// The status of a flow.
     FlowStatus {
-        /// It does.
+        /// It is running.
         InProgress => "IN_PROGRESS",
-        /// The profile is logged in and saved.
+        /// The profile was logged in and saved.
         Success => "SUCCESS",
-        /// It cannot go on.
+        /// It failed.
         Failed => "FAILED",
-        /// Its time was over.
+        /// Its time was over before it ended.
         Expired => "EXPIRED",
         /// Its connection was deleted.
         Canceled => "CANCELED",
@@ -36,33 +36,33 @@ words! {
 }
 
 words! {
-    /// Where a flow stands, or stood when it ended.
+    /// The step of a flow, or its last one.
     FlowStep {
-        /// Looks what the page asks for.
+        /// The page is being read.
         Discovering => "DISCOVERING",
-        /// Waits for values or a choice.
+        /// It waits for values or a choice.
         AwaitingInput => "AWAITING_INPUT",
-        /// Waits for something that a person does elsewhere.
+        /// It waits for a step that a person does elsewhere.
         AwaitingExternalAction => "AWAITING_EXTERNAL_ACTION",
-        /// Fills the page in.
+        /// The page is being filled in.
         Submitting => "SUBMITTING",
-        /// Is logged in.
+        /// The login is complete.
         Completed => "COMPLETED",
     }
 }
 
 words! {
-    /// Why a flow cannot go on; the closed list of `error_code`.
+    /// Why a flow failed; the closed list of `error_code`.
     FlowError {
-        /// The site refused what was stored, or locked the account.
+        /// The site refused the stored values, or locked the account.
         CredentialsRejected => "credentials_rejected",
-        /// The site asks for something that is not stored, and nobody is there to be asked.
+        /// The site asks for something that is not stored, and the flow is unattended.
         CredentialMissing => "credential_missing",
-        /// Nobody knows what the page wants.
+        /// It is unknown what the page wants.
         PageNotUnderstood => "page_not_understood",
         /// The login went to a host that is not allowed.
         DomainNotAllowed => "domain_not_allowed",
-        /// A captcha stands in the way, and nobody is there to solve it.
+        /// The page has a captcha, and the flow is unattended.
         Captcha => "captcha",
         /// A page could not be loaded.
         NavigationFailed => "navigation_failed",
@@ -70,7 +70,7 @@ words! {
         BrowserEnded => "browser_ended",
         /// The credential provider failed.
         ProviderError => "provider_error",
-        /// Our fault.
+        /// An internal error.
         Internal => "internal",
     }
 }
@@ -78,41 +78,41 @@ words! {
 /// Why a flow failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowFailure {
-    /// For programs.
+    /// The code, for programs.
     pub code: FlowError,
-    /// For people; no secrets, at most 1,000 characters.
+    /// The message, for people: no secrets, at most 1,000 characters.
     pub message: String,
 }
 
 impl FlowFailure {
-    /// The failure, with a message that is cut where it is too long.
+    /// Creates a failure. A message that is too long is cut.
     pub fn new(code: FlowError, message: impl Into<String>) -> Self {
         let message: String = message.into().chars().take(1000).collect();
         Self { code, message }
     }
 }
 
-/// Something that a login asked for: what a login by itself needs.
+/// Something that a login asked for, and that an unattended login therefore needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlowRequirement {
-    /// The value of that name.
+    /// The value of a name.
     Value(String),
-    /// A code of an app.
+    /// A code of an authenticator app.
     Totp,
-    /// A code by text message or call.
+    /// A code by text message or phone call.
     SmsCode,
     /// A code by e-mail.
     EmailCode,
-    /// A code of which nobody knows from where.
+    /// A code of unknown origin.
     OtherCode,
-    /// Something that a person did elsewhere, or in the live view.
+    /// A step that a person did elsewhere, or in the live view.
     External,
-    /// That a person chose, by what the choice said.
+    /// A choice, by its label.
     Choice(String),
 }
 
 impl FlowRequirement {
-    /// As it is stored.
+    /// Returns the stored form.
     #[must_use]
     pub fn to_text(&self) -> String {
         match self {
@@ -126,7 +126,7 @@ impl FlowRequirement {
         }
     }
 
-    /// Reads what was stored.
+    /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
@@ -144,27 +144,27 @@ impl FlowRequirement {
     }
 }
 
-/// What a flow goes on with, whatever its connection is told meanwhile.
+/// The settings with which a flow began. Later changes of its connection do not apply to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
-    /// Where it may go.
+    /// The allowed hosts.
     pub allowed_domains: Vec<HostPattern>,
-    /// Whether what it is given is kept.
+    /// Whether entered values are stored as a credential.
     pub save_credentials: bool,
-    /// What it logs in with.
+    /// The credential.
     pub credential: Option<CredentialRef>,
     /// See [`Settings`](super::Settings).
     pub organization_credential: bool,
-    /// The credential of that name, which may be called otherwise since.
+    /// The id of the named credential, which may have another name by now.
     pub credential_id: Option<CredentialId>,
-    /// Where it begins.
+    /// The URL where the login begins.
     pub login_url: Option<String>,
-    /// When the connection was told so. As long as it was told nothing since, it is right: also of what was renamed.
-    pub told_at: OffsetDateTime,
+    /// When the connection was last changed. Without a later change, its own settings apply, because they follow renamed credentials.
+    pub connection_updated_at: OffsetDateTime,
 }
 
 impl FlowSettings {
-    /// What a flow of the connection begins with now.
+    /// Returns the settings of a flow that begins now.
     #[must_use]
     pub fn of(connection: &AuthConnection) -> Self {
         let settings = connection.settings.clone();
@@ -175,123 +175,173 @@ impl FlowSettings {
             organization_credential: settings.organization_credential,
             credential_id: connection.credential.as_ref().map(|credential| credential.id),
             login_url: settings.login_url,
-            told_at: connection.updated_at,
+            connection_updated_at: connection.updated_at,
         }
     }
 }
 
-/// One login, one login by itself, or one look whether the login holds.
+/// A login, an unattended login, or a health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Which one.
+    /// Its id.
     pub id: AuthFlowId,
-    /// Whose.
+    /// Its connection.
     pub connection: AuthConnectionId,
-    /// What for.
+    /// Its purpose.
     pub kind: FlowKind,
-    /// Whether nobody asked for it, so that nobody is there to be asked.
+    /// Whether no person is there to be asked.
     pub unattended: bool,
-    /// Whether it goes on.
+    /// Its status.
     pub status: FlowStatus,
-    /// Where it stands.
+    /// Its step.
     pub step: FlowStep,
-    /// Counts what was stored of it: whoever stores it must have seen the last.
+    /// The number of its stored changes. A write succeeds only with the latest one.
     pub revision: i64,
-    /// Which node carries it.
+    /// The node that runs it.
     pub node: Option<NodeId>,
-    /// The session that it runs in, known before there is one.
+    /// The id of its session, known before the session is created.
     pub session: SessionId,
-    /// Whether that session was made.
+    /// Whether the session was created.
     pub session_made: bool,
-    /// Whether there may be something of that session that has to end.
+    /// Whether the session may exist and has to be ended.
     pub open: bool,
-    /// What the session is sent through.
+    /// The proxy of the session.
     pub proxy: Option<ProxyId>,
-    /// Whether it is recorded.
+    /// Whether the session is recorded.
     pub record_session: bool,
-    /// What else it goes on with; `None`: with what its connection is told now.
+    /// The settings with which it began; `None`: the present settings of its connection apply.
     pub begun_with: Option<Box<FlowSettings>>,
-    /// The recording.
+    /// The recording of the session.
     pub replay: Option<ReplayId>,
-    /// The values that it waits for.
+    /// The fields that it waits for.
     pub fields: Vec<RequestedField>,
     /// The choices that it waits for.
     pub choices: Vec<RequestedChoice>,
-    /// What a person is to do elsewhere.
+    /// What a person has to do elsewhere.
     pub external_action: Option<String>,
-    /// What the site said.
+    /// The error that the site showed.
     pub website_error: Option<String>,
     /// Why it failed.
     pub failure: Option<FlowFailure>,
-    /// Where it was when it was logged in. Set before the profile is saved: from then on only that is left.
+    /// The URL after the login. It is set before the profile is saved; from then on only saving is left.
     pub post_login_url: Option<String>,
-    /// Whether its session was let save its profile.
+    /// Whether its session has the permission to save the profile.
     pub saving: bool,
-    /// Whether its session is to give way to one that has the profile as it is by now.
+    /// Whether its session must be replaced, because the profile has a newer version.
     pub outdated: bool,
     /// How often it has begun again.
     pub begun_again: u32,
     /// What was submitted and not yet typed, sealed.
     pub submission: Option<Vec<u8>>,
-    /// What was typed so far, by name, sealed.
+    /// The values typed so far, by name, sealed.
     pub entered: Option<Vec<u8>>,
-    /// What it was asked for so far.
+    /// The requirements of the site so far.
     pub needs: Vec<FlowRequirement>,
-    /// What has been done so far.
+    /// The progress so far.
     pub progress: Progress,
-    /// How often it has acted on a page, or somebody else has while it waited.
+    /// How often it acted on a page, or a person did while it waited.
     pub acts: u32,
-    /// How often the site has refused what was typed.
+    /// How often the site refused an answer.
     pub refusals: u32,
-    /// The code that opens the hosted page once, sealed.
+    /// The one-time code of the hosted page, sealed.
     pub handoff: Option<Vec<u8>>,
-    /// When that was used.
+    /// When the code was used.
     pub handoff_used_at: Option<OffsetDateTime>,
-    /// SHA-256 of the key that the hosted page's cookie holds.
+    /// The SHA-256 of the key in the cookie of the hosted page.
     pub page_key: Option<[u8; 32]>,
-    /// Of a look: what the connection was before, and is after it.
+    /// The result of a health check: the status of the connection before and after it.
     pub found: Option<(ConnectionStatus, ConnectionStatus)>,
-    /// When its time is over.
+    /// When it expires.
     pub expires_at: OffsetDateTime,
     /// When it began.
     pub created_at: OffsetDateTime,
-    /// When it last moved.
+    /// When it last changed.
     pub updated_at: OffsetDateTime,
 }
 
 impl Flow {
     /// How long a flow may take.
     pub const LIFE: Duration = Duration::minutes(15);
-    /// How often it begins again because its page was lost, or its profile was saved by another.
+    /// How often a flow begins again because its page was lost, or another flow saved the profile.
     pub const MAX_BEGUN_AGAIN: u32 = 3;
-    /// What a session lives longer than a flow, should nobody end it.
+    /// How long a session outlives its flow, unless it is ended.
     pub const GRACE: Duration = Duration::minutes(2);
 
-    /// Where the code of its hosted page is sealed.
+    /// Creates a flow that begins at `now`, with nothing done yet.
+    #[must_use]
+    pub fn new(
+        id: AuthFlowId,
+        connection: AuthConnectionId,
+        kind: FlowKind,
+        session: SessionId,
+        now: OffsetDateTime,
+    ) -> Self {
+        Self {
+            id,
+            connection,
+            kind,
+            unattended: false,
+            status: FlowStatus::InProgress,
+            step: FlowStep::Discovering,
+            revision: 0,
+            node: None,
+            session,
+            session_made: false,
+            open: false,
+            proxy: None,
+            record_session: false,
+            begun_with: None,
+            replay: None,
+            fields: Vec::new(),
+            choices: Vec::new(),
+            external_action: None,
+            website_error: None,
+            failure: None,
+            post_login_url: None,
+            saving: false,
+            outdated: false,
+            begun_again: 0,
+            submission: None,
+            entered: None,
+            needs: Vec::new(),
+            progress: Progress::default(),
+            acts: 0,
+            refusals: 0,
+            handoff: None,
+            handoff_used_at: None,
+            page_key: None,
+            found: None,
+            expires_at: now + Self::LIFE,
+            created_at: now,
+            updated_at: now,
+        }
+    }
+
+    /// Returns the place for which the code of the hosted page is sealed.
     #[must_use]
     pub fn handoff_place(id: AuthFlowId) -> String {
         format!("auth_flows/{id}/handoff")
     }
 
-    /// Where what was submitted is sealed.
+    /// Returns the place for which a submission is sealed.
     #[must_use]
     pub fn submission_place(id: AuthFlowId) -> String {
         format!("auth_flows/{id}/submission")
     }
 
-    /// Where what was typed is sealed.
+    /// Returns the place for which the entered values are sealed.
     #[must_use]
     pub fn entered_place(id: AuthFlowId) -> String {
         format!("auth_flows/{id}/entered")
     }
 
-    /// Whether it goes on at `now`. One that is logged in already is given the time to save that.
+    /// Returns whether it is running at `now`. A flow that is logged in does not expire before the profile is saved.
     #[must_use]
     pub fn is_running(&self, now: OffsetDateTime) -> bool {
         self.status == FlowStatus::InProgress && (now < self.expires_at || self.post_login_url.is_some())
     }
 
-    /// As it is to be shown at `now`: one whose time is over is expired, also if nobody has noted it yet.
+    /// Returns the flow as it is shown at `now`: expired as soon as its time is over, even before that is stored.
     #[must_use]
     pub fn as_of(self, now: OffsetDateTime) -> Self {
         if self.status == FlowStatus::InProgress && !self.is_running(now) {
@@ -300,14 +350,14 @@ impl Flow {
         self
     }
 
-    /// Whether it waits for somebody.
+    /// Returns whether it waits for a person.
     #[must_use]
     pub fn is_awaiting(&self) -> bool {
         matches!(self.step, FlowStep::AwaitingInput | FlowStep::AwaitingExternalAction)
     }
 }
 
-/// One line of a connection's timeline.
+/// An entry of a connection's timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineEvent {
     /// The flow.

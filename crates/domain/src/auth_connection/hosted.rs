@@ -1,4 +1,4 @@
-//! What the hosted page needs: its code is used once, and then a key of its own in a cookie opens it.
+//! The hosted page of a flow: a one-time code opens it, and then a key in a cookie.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,36 +6,36 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{AuthConnection, AuthConnectionError, AuthConnections, Flow, SubmitInput};
+use super::{AuthConnection, AuthConnectionError, AuthConnections, Flow, SubmitRequest};
 use crate::clock::Entropy;
 use crate::ids::{AuthConnectionId, ProjectId};
 use crate::store_error::StoreError;
 
-/// Opens the hosted page of one flow, from a cookie.
+/// The key of the hosted page of one flow, for a cookie.
 #[derive(Clone, Debug)]
 pub struct PageKey(pub SecretString);
 
 /// The hosted page was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoffError {
-    /// There is no such connection, or the code or key is not its latest flow's. Says which to nobody.
+    /// There is no such connection, or the code or key does not belong to its latest flow. The error does not reveal which.
     #[error("this link opens nothing")]
     NotFound,
     /// The code was used before.
     #[error("this link was opened before")]
     Used,
-    /// The flow is over, or was replaced by a later one.
+    /// The flow has ended, or a later one has replaced it.
     #[error("this login is over")]
     Over,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is stored cannot be opened.
+    /// A stored secret cannot be opened.
     #[error(transparent)]
     Seal(#[from] crate::sealing::SealError),
 }
 
-/// What the hosted page shows.
+/// The content of the hosted page.
 #[derive(Clone, Debug)]
 pub struct HostedFlow {
     /// The connection, with its flow.
@@ -44,7 +44,7 @@ pub struct HostedFlow {
     pub flow: Flow,
 }
 
-/// Something random to put into an address or a cookie: 43 characters.
+/// Returns a random text of 43 characters for a URL or a cookie.
 pub(super) fn mint(entropy: &dyn Entropy) -> SecretString {
     URL_SAFE_NO_PAD.encode(entropy.secret_bytes()).into()
 }
@@ -54,7 +54,8 @@ pub(super) fn hash(text: &SecretString) -> [u8; 32] {
 }
 
 impl AuthConnections {
-    /// Whether a code would open the hosted page now: the project of its connection. Uses nothing up: links are also fetched by programs that only look at them.
+    /// Returns the project of the connection if the code would open the hosted page now. The code stays unused, because programs also
+    /// fetch links to preview them.
     ///
     /// # Errors
     /// See [`HandoffError`].
@@ -64,12 +65,12 @@ impl AuthConnections {
         Ok(hosted.connection.project)
     }
 
-    /// Uses the code of a hosted page, which works once: the key that opens the page from now on, as long as its flow goes on.
+    /// Uses the one-time code of a hosted page, and returns the key that opens the page from now on, while its flow is running.
     ///
     /// # Errors
     /// See [`HandoffError`].
     pub async fn open_hosted(&self, id: AuthConnectionId, code: &SecretString) -> Result<PageKey, HandoffError> {
-        // A lost race means that the flow moved; it is looked at again. Its moves are bounded.
+        // A lost race means that the flow changed, so it is read again. The number of its changes is bounded.
         loop {
             let flow = self.handed_off(id, code).await?;
             let key = mint(&*self.deps().entropy);
@@ -81,7 +82,7 @@ impl AuthConnections {
         }
     }
 
-    /// The flow that goes on and whose unused code this is.
+    /// Returns the running flow with this unused code.
     async fn handed_off(&self, id: AuthConnectionId, code: &SecretString) -> Result<Flow, HandoffError> {
         let flow = self.hosted_flow(id).await?.flow;
         self.check_code(&flow, code)?;
@@ -101,27 +102,27 @@ impl AuthConnections {
         if flow.is_running(self.deps().clock.now()) { Ok(()) } else { Err(HandoffError::Over) }
     }
 
-    /// What the holder of a hosted page's key sees: also an ended flow, until a later one takes its place.
+    /// Returns what the holder of a hosted page's key sees: also an ended flow, until a later one replaces it.
     ///
     /// # Errors
     /// [`HandoffError::NotFound`]; the store's failure.
     pub async fn hosted(&self, id: AuthConnectionId, key: &SecretString) -> Result<HostedFlow, HandoffError> {
         let hosted = self.hosted_flow(id).await?;
         match &hosted.flow.page_key {
-            Some(kept) if bool::from(kept.ct_eq(&hash(key))) => Ok(hosted),
+            Some(stored) if bool::from(stored.ct_eq(&hash(key))) => Ok(hosted),
             _ => Err(HandoffError::NotFound),
         }
     }
 
-    /// Submits for the holder of a hosted page's key.
+    /// Submits values for the holder of a hosted page's key.
     ///
     /// # Errors
-    /// See [`AuthConnectionError`]; one that holds no key is told that there is nothing.
+    /// See [`AuthConnectionError`]; a wrong key is answered like a missing connection.
     pub async fn submit_hosted(
         &self,
         id: AuthConnectionId,
         key: &SecretString,
-        input: SubmitInput,
+        input: SubmitRequest,
     ) -> Result<(), AuthConnectionError> {
         let hosted = self.hosted(id, key).await.map_err(|error| match error {
             HandoffError::Store(error) => AuthConnectionError::Store(error),

@@ -1,22 +1,25 @@
-//! What callers ask for, before and after it was checked.
+//! Requests that concern connections, and their checks.
 
 use super::{ConnectionChange, CredentialRef, Settings};
-use crate::credential::domain;
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
+use crate::credential::parse_domain;
+use crate::field::{
+    FieldCode, Fields, InvalidInput, InvalidValue, check_length, check_max_length, check_no_control_characters, within,
+};
 use crate::login_page::{AllowedHosts, HostPattern};
 use crate::name::SlugName;
+use crate::reference::Reference;
 
-/// Hosts that a connection may list.
+/// The maximum number of hosts that a connection may list.
 const MAX_DOMAINS: usize = 50;
-/// Characters of a provider's name, and of the path of an item.
+/// The maximum number of characters of the name of a provider and of the path of an item.
 const MAX_TEXT: usize = 1024;
-/// Characters of a login's address.
+/// The maximum number of characters of the URL of a login.
 const MAX_URL: usize = 2048;
 
-/// A credential as it came in.
+/// The unchecked reference to a credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CredentialInput {
-    /// Of the project.
+pub struct CredentialRequest {
+    /// The name of a credential of the project.
     pub name: Option<String>,
     /// A credential provider.
     pub provider: Option<String>,
@@ -26,21 +29,12 @@ pub struct CredentialInput {
     pub auto: Option<bool>,
 }
 
-/// A proxy as it came in: by exactly one of both; neither clears.
+/// The unchecked fields of a connection, or changes of it. An absent field takes its default, or stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProxyInput {
-    /// Its id.
-    pub id: Option<String>,
-    /// Its name.
-    pub name: Option<String>,
-}
-
-/// A connection, or what is to change of it, as it came in. What is absent takes its default, or stays as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionInput {
-    /// Required of a new one, fixed ever after.
+pub struct ConnectionRequest {
+    /// Required of a new connection; never changed.
     pub domain: Option<String>,
-    /// Required of a new one, fixed ever after.
+    /// Required of a new connection; never changed.
     pub profile_name: Option<String>,
     /// See [`Settings`](super::Settings).
     pub allowed_domains: Option<Vec<String>>,
@@ -55,65 +49,53 @@ pub struct ConnectionInput {
     /// See [`Settings`](super::Settings).
     pub save_credentials: Option<bool>,
     /// `{}` clears.
-    pub credential: Option<CredentialInput>,
+    pub credential: Option<CredentialRequest>,
     /// Empty clears.
     pub login_url: Option<String>,
     /// `{}` clears.
-    pub proxy: Option<ProxyInput>,
+    pub proxy: Option<Reference>,
 }
 
-/// A login as it came in.
+/// The checked fields, before anything is looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoginInput {
-    /// Instead of the connection's.
-    pub proxy: Option<ProxyInput>,
-    /// Instead of the connection's.
-    pub record_session: Option<bool>,
-}
-
-/// Checked as far as it can be without looking anything up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CheckedInput {
-    /// Everything but the proxy.
+pub(super) struct CheckedUpdate {
+    /// All fields except the proxy.
     pub(super) change: ConnectionChange,
-    /// By id or name; it is looked up.
+    /// The id or name of the proxy to look up.
     pub(super) proxy: Option<Option<String>>,
 }
 
-/// A new connection, checked so far.
+/// A new connection, before anything is looked up.
 pub(super) struct NewConnection {
     pub(super) domain: String,
     pub(super) profile: SlugName,
-    pub(super) wish: CheckedInput,
+    pub(super) update: CheckedUpdate,
 }
 
-impl ConnectionInput {
+impl ConnectionRequest {
     pub(super) fn new_connection(self) -> Result<NewConnection, InvalidInput> {
         let mut fields = Fields::new();
-        let domain = fields.take_required("domain", self.domain.as_deref(), domain);
+        let domain = fields.take_required("domain", self.domain.as_deref(), parse_domain);
         let profile = fields.take_required("profile_name", self.profile_name.as_deref(), SlugName::parse);
-        let wish = self.wish(&mut fields, domain.as_deref(), &Settings::default());
-        fields.finish()?;
-        let (Some(domain), Some(profile)) = (domain, profile) else { unreachable!("a refused field is an error") };
-        Ok(NewConnection { domain, profile, wish })
+        let update = self.update(&mut fields, domain.as_deref(), &Settings::default());
+        fields.finish_with(|| Some(NewConnection { domain: domain?, profile: profile?, update }))
     }
 
-    /// Changes of a connection at `domain` that is told this now.
-    pub(super) fn change(self, domain: &str, now: &Settings) -> Result<CheckedInput, InvalidInput> {
+    /// Checks the changes of a connection at `domain` with the present settings.
+    pub(super) fn change(self, domain: &str, now: &Settings) -> Result<CheckedUpdate, InvalidInput> {
         let mut fields = Fields::new();
-        let wish = self.wish(&mut fields, Some(domain), now);
-        fields.finish()?;
-        Ok(wish)
+        let update = self.update(&mut fields, Some(domain), now);
+        fields.finish_with(|| Some(update))
     }
 
-    fn wish(self, fields: &mut Fields, domain: Option<&str>, now: &Settings) -> CheckedInput {
+    fn update(self, fields: &mut Fields, domain: Option<&str>, now: &Settings) -> CheckedUpdate {
         let allowed = fields.take_optional("allowed_domains", self.allowed_domains, patterns);
         let interval = |seconds| within(seconds, 300, 86_400);
         let interval = fields.take_optional("health_check_interval", self.health_check_interval, interval);
-        let credential = fields.take_optional("credential", self.credential, CredentialInput::parse);
+        let credential = fields.take_optional("credential", self.credential, CredentialRequest::parse);
         let listed = || allowed.clone().unwrap_or_else(|| now.allowed_domains.clone());
         let hosts = domain.map(|domain| AllowedHosts::new(domain, listed()));
-        // What stays must fit what changes.
+        // The present URL must fit the new hosts.
         if let (Some(hosts), Some(_), None, Some(stays)) = (&hosts, &allowed, &self.login_url, &now.login_url)
             && hosts.check(stays).is_err()
         {
@@ -124,7 +106,7 @@ impl ConnectionInput {
             fields.refuse("allowed_domains", bad);
         }
         let login_url = fields.take_optional("login_url", self.login_url, |text| login_url(&text, hosts.as_ref()));
-        let proxy = fields.take_optional("proxy", self.proxy, ProxyInput::parse);
+        let proxy = fields.take_optional("proxy", self.proxy.as_ref(), parse_proxy);
         let change = ConnectionChange {
             allowed_domains: allowed,
             auto_reauth: self.auto_reauth,
@@ -137,35 +119,25 @@ impl ConnectionInput {
             login_url,
             proxy: None,
         };
-        CheckedInput { change, proxy }
+        CheckedUpdate { change, proxy }
     }
 }
 
-impl ProxyInput {
-    /// By id or name; `None` for none.
-    pub(super) fn parse(self) -> Result<Option<String>, InvalidValue> {
-        match (self.id, self.name) {
-            (Some(_), Some(_)) => {
-                Err(InvalidValue::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"))
-            }
-            (one, other) => Ok(one.or(other).filter(|text| !text.is_empty())),
-        }
-    }
+/// Returns the id or name of a proxy; `None` for none.
+pub(super) fn parse_proxy(proxy: &Reference) -> Result<Option<String>, InvalidValue> {
+    Ok(proxy.parse_optional()?.filter(|text| !text.is_empty()).map(str::to_owned))
 }
 
-impl CredentialInput {
+impl CredentialRequest {
     fn parse(self) -> Result<Option<CredentialRef>, InvalidValue> {
-        let text = |text: Option<String>, name: &str| match text {
-            Some(text) if text.trim().is_empty() => {
-                Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character").of(name))
-            }
-            Some(text) if text.chars().nth(MAX_TEXT).is_some() => {
-                Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_TEXT} characters")).of(name))
-            }
-            Some(text) if text.chars().any(char::is_control) => {
-                Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters").of(name))
-            }
-            other => Ok(other.map(|text| text.trim().to_owned())),
+        let text = |text: Option<String>, name: &str| {
+            let Some(text) = text else { return Ok(None) };
+            // The limit applies to the text with its blanks, the minimum without.
+            check_length(text.trim(), MAX_TEXT)
+                .and_then(|()| check_max_length(&text, MAX_TEXT))
+                .and_then(|()| check_no_control_characters(&text))
+                .map_err(|bad| bad.of(name))?;
+            Ok(Some(text.trim().to_owned()))
         };
         let (name, provider, path) =
             (text(self.name, "name")?, text(self.provider, "provider")?, text(self.path, "path")?);
@@ -203,9 +175,7 @@ fn login_url(text: &str, hosts: Option<&AllowedHosts>) -> Result<Option<String>,
     if text.is_empty() {
         return Ok(None);
     }
-    if text.chars().nth(MAX_URL).is_some() {
-        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
-    }
+    check_max_length(text, MAX_URL)?;
     let format =
         || InvalidValue::new(FieldCode::InvalidFormat, "must be an http or https address without user and password");
     let url = url::Url::parse(text).map_err(|_| format())?;

@@ -1,7 +1,7 @@
-//! Auth connections: how a profile is kept logged in to a site, and the flows that log it in.
+//! Auth connections: they keep a profile logged in to a site, with flows that log it in.
 //!
-//! A connection is what is wished; a [`Flow`] is one login, one login by itself, or one look whether the login still holds. Each step of a
-//! flow is stored, so that whoever carries it may be killed at any line.
+//! A connection holds the settings; a [`Flow`] is a login, an unattended login, or a health check. Each step of a flow is stored, so that
+//! its node may be killed at any line.
 
 mod awaited;
 mod flow;
@@ -21,7 +21,7 @@ pub use flow::{
     Flow, FlowError, FlowFailure, FlowKind, FlowRequirement, FlowSettings, FlowStatus, FlowStep, TimelineEvent,
 };
 pub use hosted::{HandoffError, HostedFlow, PageKey};
-pub use input::{ConnectionInput, CredentialInput, LoginInput, ProxyInput};
+pub use input::{ConnectionRequest, CredentialRequest};
 pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
 pub use ports::{
     AuthConnectionRepository, CollectedCredential, ConnectionDeleted, ConnectionFilter, ConnectionStored,
@@ -33,8 +33,8 @@ pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowC
 pub use reauth::{Reauth, ReauthReason};
 #[cfg(feature = "mocks")]
 pub use runner::MockFlowPictures;
-pub use runner::{FlowPictures, FlowRunner, Memory, Next, RunnerDeps};
+pub use runner::{FlowPictures, FlowRunner, Next, PageEvent, PageEventRefused, PagePhase, Readings, RunnerDeps};
 pub use service::{AuthConnectionDeps, AuthConnectionError, AuthConnections, StartedLogin};
 pub use settings::Settings;
-pub use submit::{Submission, SubmitInput};
+pub use submit::{Submission, SubmitRequest};
 pub use transitions::{FlowEvent, FlowRefused};

@@ -1,4 +1,4 @@
-//! What a connection is.
+//! The auth connection.
 
 use time::OffsetDateTime;
 
@@ -11,92 +11,92 @@ use crate::login_page::{AllowedHosts, HostPattern};
 words! {
     /// Whether the profile is logged in, as far as is known.
     ConnectionStatus {
-        /// The last flow, or the last look, found it logged in.
+        /// The last login or health check found it logged in.
         Authenticated => "AUTHENTICATED",
-        /// It is not.
+        /// It is not logged in.
         NeedsAuth => "NEEDS_AUTH",
     }
 }
 
-/// What logs in by itself.
+/// A reference to the credential of unattended logins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialRef {
-    /// A credential of the project.
+    /// A credential of the project, by name.
     Named(String),
     /// One item of a credential provider.
     Item {
         /// The provider's name.
         provider: String,
-        /// The item, in the provider's own words.
+        /// The path of the item at the provider.
         path: String,
     },
-    /// The item that a credential provider has for the domain.
+    /// The item of a credential provider for the domain.
     Auto {
         /// The provider's name.
         provider: String,
     },
-    /// The item that the first of the organization's providers has for the domain, in their order.
+    /// The item for the domain of the first of the organization's providers that has one, in their order.
     AutoAny,
 }
 
-/// What keeps a profile logged in to a site.
+/// The login of a profile to a site, kept valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthConnection {
-    /// Which one.
+    /// Its id.
     pub id: AuthConnectionId,
-    /// In which project.
+    /// Its project.
     pub project: ProjectId,
-    /// Whose it is.
+    /// Its organization.
     pub organization: OrganizationId,
     /// The site: a host name, in lower case.
     pub domain: String,
-    /// What is kept logged in.
+    /// The profile that is kept logged in.
     pub profile: ProfileId,
-    /// What that is called now.
+    /// The present name of the profile.
     pub profile_name: String,
-    /// Whether it is logged in.
+    /// Its status.
     pub status: ConnectionStatus,
-    /// What it is told.
+    /// Its settings.
     pub settings: Settings,
-    /// What the last login that succeeded was asked for; `None`: none has yet.
+    /// The requirements of the last login that succeeded; `None` before the first one.
     pub needs: Option<Vec<FlowRequirement>>,
-    /// When it was last looked whether the login holds, whatever was found.
+    /// When the last health check ended, whatever its result.
     pub last_check_at: Option<OffsetDateTime>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: OffsetDateTime,
-    /// When it was last told something else.
+    /// When its settings last changed.
     pub updated_at: OffsetDateTime,
-    /// The credential that it names, if there is one of that name. Not stored with it.
+    /// The named credential, if it exists. Not stored with the connection.
     pub credential: Option<Credential>,
-    /// Its latest login. Not stored with it.
+    /// Its latest login. Not stored with the connection.
     pub flow: Option<Box<Flow>>,
 }
 
 impl AuthConnection {
-    /// Where its logins may go.
+    /// Returns the hosts where its logins may go.
     #[must_use]
     pub fn hosts(&self) -> AllowedHosts {
         AllowedHosts::new(&self.domain, self.settings.allowed_domains.clone())
     }
 
-    /// Which credential providers its logins may ask.
+    /// Returns the credential providers that its logins may ask.
     #[must_use]
     pub fn provider_scope(&self) -> ProviderScope {
         let project = (!self.settings.organization_credential).then_some(self.project);
         ProviderScope { organization: self.organization, project }
     }
 
-    /// Where its logins begin.
+    /// Returns the URL where its logins begin.
     #[must_use]
     pub fn start_url(&self) -> String {
         self.settings.login_url.clone().unwrap_or_else(|| format!("https://{}/", self.domain))
     }
 }
 
-/// What changes of a connection; what is absent stays as it is.
+/// A partial change of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionChange {
-    /// Others in place of those before.
+    /// New hosts in place of the old ones.
     pub allowed_domains: Option<Vec<HostPattern>>,
     /// See [`Settings`].
     pub auto_reauth: Option<bool>,
@@ -108,18 +108,18 @@ pub struct ConnectionChange {
     pub record_session: Option<bool>,
     /// See [`Settings`].
     pub save_credentials: Option<bool>,
-    /// Another, or none.
+    /// A new value, or none.
     pub credential: Option<Option<CredentialRef>>,
     /// See [`Settings`]; goes with `credential`.
     pub organization_credential: Option<bool>,
-    /// Another, or none.
+    /// A new value, or none.
     pub login_url: Option<Option<String>>,
-    /// Another, or none.
+    /// A new value, or none.
     pub proxy: Option<Option<crate::ids::ProxyId>>,
 }
 
 impl ConnectionChange {
-    /// The settings after it.
+    /// Returns the settings after the change.
     #[must_use]
     pub fn apply(&self, before: &Settings) -> Settings {
         let before = before.clone();

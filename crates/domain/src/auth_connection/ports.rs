@@ -1,4 +1,4 @@
-//! What auth connections need from outside.
+//! The ports of auth connections.
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
@@ -12,7 +12,7 @@ use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::store_error::StoreError;
 
-/// What became of a connection that was to be stored.
+/// The outcome of storing a connection.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionStored {
@@ -20,42 +20,42 @@ pub enum ConnectionStored {
     Yes,
     /// The profile has a connection to that domain. Nothing was stored.
     Exists,
-    /// The project has as many as it may have. Nothing was stored.
+    /// The project is at its limit. Nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// The project is gone. Nothing was stored.
+    /// The project was deleted. Nothing was stored.
     ProjectGone,
-    /// What that field names was deleted meanwhile. Nothing was stored.
+    /// What the field refers to was deleted meanwhile. Nothing was stored.
     ReferenceGone(&'static str),
 }
 
-/// What became of a connection that was to be changed.
+/// The outcome of changing a connection.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionUpdated {
-    /// As it is now.
+    /// The changed connection.
     Yes(Box<AuthConnection>),
-    /// What that field names was deleted meanwhile. Nothing was changed.
+    /// What the field refers to was deleted meanwhile. Nothing was changed.
     ReferenceGone(&'static str),
     /// There is no such connection.
     NotFound,
 }
 
-/// What a connection that was deleted leaves.
+/// The remains of a deleted connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionDeleted {
-    /// The sessions of its flows, which are to end. None of them saves its profile any more.
+    /// The sessions of its flows, which have to be ended. None of them saves its profile.
     pub sessions: Vec<SessionId>,
 }
 
-/// What became of a flow that was to begin.
+/// The outcome of storing a new flow.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowBegun {
     /// It is stored.
     Yes,
-    /// One goes on already. Nothing was stored.
+    /// Another one is running. Nothing was stored.
     Running(Box<Flow>),
-    /// The connection is gone.
+    /// The connection was deleted.
     Gone,
 }
 
@@ -63,55 +63,55 @@ pub enum FlowBegun {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileSavePermission {
-    /// It may, or has already.
+    /// It may, or has done so.
     Yes,
-    /// Another flow is saving the profile just now.
+    /// Another flow is saving the profile.
     NotYet,
-    /// The profile has got another version since the session has loaded it.
+    /// The profile has a newer version than the session has loaded.
     Outdated,
-    /// It may not: the flow has ended, or its session.
+    /// It may not: the flow or its session has ended.
     No,
 }
 
-/// What a login that succeeded was given, as it is kept with its end. That it cannot be kept does not undo the login.
+/// The credential that a successful login collected, stored with its end. If it cannot be stored, the login still succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectedCredential {
-    /// As a new credential, if its name is free and the project has fewer than `most`.
+    /// A new credential, if its name is free and the project has fewer than `most`.
     New {
         /// The credential.
         credential: Box<Credential>,
-        /// Sealed.
+        /// The sealed secrets.
         secrets: SealedSecrets,
         /// How many credentials a project may have.
         most: u32,
     },
-    /// In one that is there.
+    /// A change of an existing credential.
     Changed {
-        /// Which.
+        /// Its id.
         id: CredentialId,
-        /// How.
+        /// The change.
         change: CredentialChange,
     },
 }
 
-/// What a flow that ends does to its connection.
+/// The effects of a flow's end on its connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowEnd {
-    /// Whether the profile is logged in, if that is known now.
+    /// The new status, if it is known.
     pub status: Option<ConnectionStatus>,
-    /// What a login that succeeded was asked for.
+    /// The requirements of a successful login.
     pub needs: Option<Vec<FlowRequirement>>,
-    /// What it was given, to be kept.
-    pub kept: Option<CollectedCredential>,
-    /// What the credential that it is kept as is called, for a connection that names none.
+    /// The collected credential.
+    pub collected: Option<CollectedCredential>,
+    /// The name of the collected credential, for a connection without one.
     pub credential: Option<String>,
-    /// When it was looked whether the login holds.
+    /// When a health check ended.
     pub checked_at: Option<OffsetDateTime>,
-    /// The flow that follows on it, unless one goes on already.
+    /// The next flow, unless one is running.
     pub next: Option<Box<Flow>>,
 }
 
-/// A flow that nobody carries, and where it stands.
+/// A flow that no node runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrphanedFlow {
     /// The flow.
@@ -120,32 +120,32 @@ pub struct OrphanedFlow {
     pub connection: AuthConnectionId,
 }
 
-/// Which connections a list shows.
+/// A filter of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionFilter {
-    /// Exactly, in lower case.
+    /// The exact domain, in lower case.
     pub domain: Option<String>,
-    /// Exactly, without case and accents.
+    /// The exact profile name, without regard to case and accents.
     pub profile_name: Option<String>,
-    /// Substring of domain or profile name, without case; or a whole identifier.
+    /// A substring of the domain or profile name, without regard to case; or a whole id.
     pub query: Option<String>,
 }
 
-/// Where connections and their flows are kept. Whoever reads a connection gets it with its latest login and with the credential that it
-/// names. Every change of a flow, and the end of a connection, is told to those who follow: see [`FlowChangeNotifier`].
+/// The stored connections and flows. A connection is read with its latest login and its named credential. Every change of a flow, and the
+/// end of a connection, is notified: see [`FlowChangeNotifier`].
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait AuthConnectionRepository: Send + Sync {
-    /// Stores a new connection, if the project has fewer than `most` and its profile, its proxy and what has its credential are still there.
+    /// Stores a new connection, if the project has fewer than `most` and its profile, proxy and credential still exist.
     async fn create(&self, connection: &AuthConnection, most: u32) -> Result<ConnectionStored, StoreError>;
 
-    /// The project's connection.
+    /// Finds a connection of the project.
     async fn find(&self, project: ProjectId, id: AuthConnectionId) -> Result<Option<AuthConnection>, StoreError>;
 
-    /// The connection, whoever's it is.
+    /// Finds a connection of any project.
     async fn any(&self, id: AuthConnectionId) -> Result<Option<AuthConnection>, StoreError>;
 
-    /// The project's connections, newest first.
+    /// Lists the project's connections, newest first.
     async fn list(
         &self,
         project: ProjectId,
@@ -161,44 +161,44 @@ pub trait AuthConnectionRepository: Send + Sync {
         at: OffsetDateTime,
     ) -> Result<ConnectionUpdated, StoreError>;
 
-    /// Deletes it with its flows, and takes from their sessions, in the same transaction, the right to save a profile; `None` if it was not
-    /// there. Flows that may have a session are cancelled, and stay until that [has ended](Self::closed).
+    /// Deletes a connection with its flows, and in the same transaction takes from their sessions the permission to save a profile; `None` if
+    /// there is none. Flows that may have a session are canceled, and stay until that [has ended](Self::closed).
     async fn delete(&self, id: AuthConnectionId) -> Result<Option<ConnectionDeleted>, StoreError>;
 
-    /// Stores a new flow if none of its sort goes on: a login, or a look. One whose time is over at the new one's beginning is stored
-    /// as expired.
+    /// Stores a new flow if no other one of its kind is running: a login, or a health check. One whose time is over is stored as expired.
     async fn begin(&self, flow: &Flow) -> Result<FlowBegun, StoreError>;
 
-    /// The flow.
+    /// Finds a flow.
     async fn flow(&self, id: AuthFlowId) -> Result<Option<Flow>, StoreError>;
 
-    /// Stores what a flow is now, with its revision counted up, if nobody stored it since `flow` was read; whether it was.
+    /// Stores a flow with the next revision, if it was not stored since `flow` was read; returns whether it was.
     async fn put(&self, flow: &Flow) -> Result<bool, StoreError>;
 
-    /// As [`put`](Self::put), of a flow that ends, with all that its end does, or nothing of both. Nothing if its connection is gone.
+    /// Like [`put`](Self::put), for a flow that ends, with the effects of its end in one transaction. Stores nothing if its connection was
+    /// deleted.
     async fn end(&self, flow: &Flow, end: &FlowEnd) -> Result<bool, StoreError>;
 
-    /// Nothing of the flow's session is left. A flow without a connection is forgotten.
+    /// Stores that the flow's session has ended. A flow without a connection is deleted.
     async fn closed(&self, id: AuthFlowId) -> Result<(), StoreError>;
 
-    /// The flows that go on, or that may have a session, and that nobody else carries. A node that was silent for
-    /// [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER), by the store's own clock, carries none.
+    /// Returns the flows that are running or may have a session, and that no other node runs. A node that was silent for
+    /// [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER), by the store's own clock, runs none.
     async fn to_carry(&self, node: NodeId) -> Result<Vec<OrphanedFlow>, StoreError>;
 
-    /// Takes a flow on that [is to be carried](Self::to_carry).
+    /// Takes over a flow of [`to_carry`](Self::to_carry).
     async fn take(&self, id: AuthFlowId, node: NodeId) -> Result<Option<Flow>, StoreError>;
 
-    /// Lets the session of a flow that goes on save its profile at its end; also `over` a version that it has not loaded.
+    /// Permits the session of a running flow to save its profile at its end; `over`: also over a version that it has not loaded.
     async fn let_save(&self, flow: &Flow, over: bool) -> Result<ProfileSavePermission, StoreError>;
 
-    /// Connections whose login is to be looked at: checked, logged in and not looked at for their interval, and not logging in. Up to
-    /// `most`, each of which is due again only after a minute. Those whose profile a session has loaded are put off.
+    /// Returns up to `most` connections with a due health check: with checks on, logged in, not checked for their interval, and not logging
+    /// in. Each is due again after a minute at the earliest. Those whose profile a session has loaded are postponed.
     async fn due(&self, now: OffsetDateTime, most: u32) -> Result<Vec<AuthConnection>, StoreError>;
 
-    /// Forgets flows that ended before, but the latest of each connection.
+    /// Deletes flows that ended before `before`, except the latest of each connection.
     async fn forget(&self, before: OffsetDateTime) -> Result<(), StoreError>;
 
-    /// What happened, newest first.
+    /// Lists the flows of a connection, newest first.
     async fn timeline(
         &self,
         id: AuthConnectionId,
@@ -207,41 +207,41 @@ pub trait AuthConnectionRepository: Send + Sync {
     ) -> Result<Listed<TimelineEvent>, StoreError>;
 }
 
-/// Tells when something about a connection's flows may have changed.
+/// Notifies that the flows of a connection may have changed.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait FlowChangeNotifier: Send + Sync {
-    /// An item each time to look again. The first may come at once; what was missed is made up for by one.
+    /// Returns an item for each time to read the connection again. The first may come at once, and one stands for all that were missed.
     fn follow(&self, connection: AuthConnectionId) -> BoxStream<'static, ()>;
 }
 
-/// What is wanted of a credential provider.
+/// The item that is wanted of a credential provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExternalWanted<'a> {
-    /// One item, in the provider's own words.
+    /// The item of a path.
     Path(&'a str),
     /// The item for a domain.
     Domain(&'a str),
 }
 
-/// What a provider has for a login. `Debug` shows no value.
+/// The item of a provider for a login. `Debug` shows no value.
 #[derive(Default)]
 pub struct ExternalLogin {
-    /// By name: `username`, `password` …
+    /// The values by name: `username`, `password` …
     pub values: std::collections::BTreeMap<String, SecretString>,
-    /// What codes are made of, if it gives that.
+    /// The secret of one-time codes, if the provider returns it.
     pub totp: Option<TotpSecret>,
-    /// The code that holds now, if it gives that alone.
+    /// The present code, if the provider returns only that.
     pub totp_code: Option<SecretString>,
-    /// Where all of that may be typed.
+    /// The sites at which all of that may be typed.
     pub sites: Sites,
 }
 
-/// Which credential providers may be asked.
+/// The credential providers that may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProviderScope {
-    /// Whose.
+    /// Their organization.
     pub organization: OrganizationId,
-    /// Only those lent to this project, and the others are as if there were none; `None`: all of the organization's.
+    /// Only those shared with this project; `None`: all of the organization's.
     pub project: Option<ProjectId>,
 }
 
@@ -251,17 +251,17 @@ impl std::fmt::Debug for ExternalLogin {
     }
 }
 
-/// Credential providers, as flows ask them.
+/// The credential providers, for flows.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExternalCredentials: Send + Sync {
-    /// Whether there is a provider of that name that is in use; `None`: whether any is.
+    /// Returns whether the provider of a name is in use; `None`: whether any is.
     async fn known<'a>(&self, scope: ProviderScope, provider: Option<&'a str>) -> Result<bool, StoreError>;
 
-    /// What it has, or the first in their order that has something; `None`: nothing that fits.
+    /// Fetches the item of a provider, or of the first in their order that has one; `None`: no item fits.
     ///
     /// # Errors
-    /// Why it cannot be asked, for people, without secrets.
+    /// Why the provider cannot be asked, for people, without secrets.
     async fn fetch<'a>(
         &self,
         scope: ProviderScope,
@@ -270,7 +270,7 @@ pub trait ExternalCredentials: Send + Sync {
     ) -> Result<Option<ExternalLogin>, String>;
 }
 
-/// For an installation without credential providers.
+/// The port of an installation without credential providers.
 pub struct NoExternalCredentials;
 
 #[async_trait]

@@ -1,27 +1,27 @@
-//! Whether a connection could log in by itself, as far as can be known without trying.
+//! Whether an unattended login of a connection can succeed, as far as that is known without trying.
 
 use super::awaited::words;
 use super::{AuthConnection, CredentialRef, FlowRequirement};
 use crate::credential::{Credential, Sites};
 
 words! {
-    /// Why a connection can log in by itself, or why not.
+    /// Why an unattended login is possible, or why not.
     ReauthReason {
-        /// A credential provider is asked.
+        /// A credential provider can be asked.
         ExternalCredential => "external_credential",
-        /// There is a credential, and the last login asked for nothing.
+        /// The credential exists, and the last login asked for nothing.
         NoRequirementsRecorded => "no_requirements_recorded",
         /// The credential holds what the last login asked for.
         RequirementsSatisfiable => "requirements_satisfiable",
-        /// It was never logged in.
+        /// No login has succeeded yet.
         NoPriorSuccessfulLogin => "no_prior_successful_login",
-        /// It names no credential, or one that is not there.
+        /// The connection has no credential, or a missing one.
         NoCredential => "no_credential",
         /// The credential does not hold what the last login asked for.
         NoViablePlans => "no_viable_plans",
-        /// The last login needed somebody.
+        /// The last login needed a person.
         RequiresExternalAction => "requires_external_action",
-        /// The last login needed a code of an app, and there is no secret for it.
+        /// The last login needed a code of an authenticator app, and the credential has no secret for it.
         RequiresTotpWithoutSecret => "requires_totp_without_secret",
         /// The last login needed a code by text message.
         RequiresSmsCode => "requires_sms_code",
@@ -30,12 +30,12 @@ words! {
     }
 }
 
-/// Whether a connection could log in by itself, and why.
+/// Whether an unattended login is possible, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reauth {
-    /// Whether.
+    /// Whether it is possible.
     pub can: bool,
-    /// Why.
+    /// The reason.
     pub reason: ReauthReason,
 }
 
@@ -50,7 +50,7 @@ impl Reauth {
 }
 
 impl AuthConnection {
-    /// Whether it could log in by itself. `external_known`: whether a credential provider that it may ask is there and in use.
+    /// Returns whether an unattended login is possible. `external_known`: whether a credential provider that it may ask is in use.
     #[must_use]
     pub fn reauth(&self, external_known: bool) -> Reauth {
         use ReauthReason as R;
@@ -67,7 +67,7 @@ impl AuthConnection {
         let is_typed = |need: &FlowRequirement| {
             matches!(need, FlowRequirement::Value(_) | FlowRequirement::Totp | FlowRequirement::OtherCode)
         };
-        // Nothing of a credential of a site that no login comes to is ever typed.
+        // The values of a credential are typed at its own site only.
         let at_home = |credential: &Credential| self.hosts().may_reach(&Sites::of_domain(&credential.domain));
         if needs.iter().any(is_typed) && known.is_some_and(|credential| !at_home(credential)) {
             return Reauth::no(R::NoViablePlans);
@@ -83,7 +83,7 @@ impl AuthConnection {
     }
 }
 
-/// What `need` asks for that nobody but a person has. What a provider holds is seen only when it is asked.
+/// Returns why a requirement needs a person. What a provider has is known only when it is asked.
 fn obstacle(need: &FlowRequirement, known: Option<&Credential>) -> Option<ReauthReason> {
     match need {
         FlowRequirement::External => Some(ReauthReason::RequiresExternalAction),

@@ -7,24 +7,24 @@ use futures_core::stream::BoxStream;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::hosted::mint;
-use super::input::{CheckedInput, NewConnection, ProxyInput};
+use super::input::{CheckedUpdate, NewConnection, parse_proxy};
 use super::{
-    AuthConnection, AuthConnectionRepository, ConnectionFilter, ConnectionInput, ConnectionStatus, ConnectionStored,
+    AuthConnection, AuthConnectionRepository, ConnectionFilter, ConnectionRequest, ConnectionStatus, ConnectionStored,
     ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowChangeNotifier, FlowEvent, FlowKind,
-    FlowRefused, FlowSettings, FlowStatus, FlowStep, LoginInput, ProviderScope, Reauth, Settings, Submission,
-    SubmitInput, TimelineEvent,
+    FlowRefused, FlowSettings, FlowStatus, FlowStep, ProviderScope, Reauth, Settings, Submission, SubmitRequest,
+    TimelineEvent,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, Entropy, IdSource};
 use crate::credential::CredentialRepository;
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{AuthConnectionId, AuthFlowId, ProxyId, SessionId};
-use crate::login_page::Progress;
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::profile::{Profile, ProfileError, Profiles};
 use crate::proxy::ProxyRouting;
+use crate::reference::Reference;
 use crate::sealing::{SealError, Sealer};
 use crate::session::{IdOrName, SessionEvent, Sessions};
 use crate::store_error::StoreError;
@@ -134,10 +134,10 @@ impl AuthConnections {
     ///
     /// # Errors
     /// See [`AuthConnectionError`]; then no connection is kept.
-    pub async fn create(&self, scope: &Scope, input: ConnectionInput) -> Result<AuthConnection, AuthConnectionError> {
+    pub async fn create(&self, scope: &Scope, input: ConnectionRequest) -> Result<AuthConnection, AuthConnectionError> {
         scope.writable()?;
-        let NewConnection { domain, profile, mut wish } = input.new_connection()?;
-        self.look_up(scope, &mut wish).await?;
+        let NewConnection { domain, profile, mut update } = input.new_connection()?;
+        self.look_up(scope, &mut update).await?;
         let profile = self.profile(scope, &profile).await?;
         let now = self.deps.clock.now();
         let connection = AuthConnection {
@@ -148,7 +148,7 @@ impl AuthConnections {
             profile: profile.id,
             profile_name: profile.name.as_ref().map(|name| name.as_str().to_owned()).unwrap_or_default(),
             status: ConnectionStatus::NeedsAuth,
-            settings: wish.change.apply(&Settings::default()),
+            settings: update.change.apply(&Settings::default()),
             needs: None,
             last_check_at: None,
             created_at: now,
@@ -201,13 +201,13 @@ impl AuthConnections {
         &self,
         scope: &Scope,
         which: &str,
-        input: ConnectionInput,
+        input: ConnectionRequest,
     ) -> Result<AuthConnection, AuthConnectionError> {
         scope.writable()?;
         let before = self.get(scope, which).await?;
-        let mut wish = input.change(&before.domain, &before.settings)?;
-        self.look_up(scope, &mut wish).await?;
-        match self.deps.connections.update(before.id, &wish.change, self.deps.clock.now()).await? {
+        let mut update = input.change(&before.domain, &before.settings)?;
+        self.look_up(scope, &mut update).await?;
+        match self.deps.connections.update(before.id, &update.change, self.deps.clock.now()).await? {
             ConnectionUpdated::Yes(connection) => Ok(self.as_of_now(*connection)),
             ConnectionUpdated::ReferenceGone(field) => Err(gone(field).into()),
             ConnectionUpdated::NotFound => Err(AuthConnectionError::NotFound(which.to_owned())),
@@ -237,12 +237,13 @@ impl AuthConnections {
         &self,
         scope: &Scope,
         which: &str,
-        input: LoginInput,
+        proxy: Option<Reference>,
+        record_session: Option<bool>,
     ) -> Result<StartedLogin, AuthConnectionError> {
         scope.writable()?;
         let connection = self.get(scope, which).await?;
-        let proxy = input.proxy.map(ProxyInput::parse).transpose();
-        let proxy = proxy.map_err(|bad| InvalidInput::of("proxy", bad))?.flatten();
+        let proxy =
+            proxy.as_ref().map(parse_proxy).transpose().map_err(|bad| InvalidInput::of("proxy", bad))?.flatten();
         let proxy = match proxy {
             Some(asked) => Some(self.proxy(scope, &asked).await?),
             None => connection.settings.proxy,
@@ -251,7 +252,7 @@ impl AuthConnections {
         let kind = if can { FlowKind::Reauth } else { FlowKind::Login };
         let mut flow = self.draft(&connection, kind)?;
         flow.proxy = proxy;
-        flow.record_session = input.record_session.unwrap_or(connection.settings.record_session);
+        flow.record_session = record_session.unwrap_or(connection.settings.record_session);
         let flow = match self.deps.connections.begin(&flow).await? {
             FlowBegun::Yes => flow,
             FlowBegun::Running(running) => *running,
@@ -265,7 +266,7 @@ impl AuthConnections {
     ///
     /// # Errors
     /// See [`AuthConnectionError`]; then nothing is taken.
-    pub async fn submit(&self, scope: &Scope, which: &str, input: SubmitInput) -> Result<(), AuthConnectionError> {
+    pub async fn submit(&self, scope: &Scope, which: &str, input: SubmitRequest) -> Result<(), AuthConnectionError> {
         let connection = self.get(scope, which).await?;
         self.submit_to(connection, input).await
     }
@@ -273,7 +274,7 @@ impl AuthConnections {
     pub(super) async fn submit_to(
         &self,
         connection: AuthConnection,
-        input: SubmitInput,
+        input: SubmitRequest,
     ) -> Result<(), AuthConnectionError> {
         let flow = connection.flow.ok_or(AuthConnectionError::NoFlow)?.as_of(self.deps.clock.now());
         if flow.status != FlowStatus::InProgress || !flow.is_awaiting() {
@@ -363,44 +364,13 @@ impl AuthConnections {
         let id = AuthFlowId::mint(&*self.deps.ids);
         let code = mint(&*self.deps.entropy);
         let sealed = self.deps.sealer.seal(&Flow::handoff_place(id), code.expose_secret().as_bytes())?;
+        let session = SessionId::mint(&*self.deps.ids);
         Ok(Flow {
-            id,
-            connection: connection.id,
-            kind,
             unattended: kind == FlowKind::HealthCheck,
-            status: FlowStatus::InProgress,
-            step: FlowStep::Discovering,
-            revision: 0,
-            node: None,
-            session: SessionId::mint(&*self.deps.ids),
-            session_made: false,
-            open: false,
             proxy: connection.settings.proxy,
-            record_session: false,
             begun_with: Some(Box::new(FlowSettings::of(connection))),
-            replay: None,
-            fields: Vec::new(),
-            choices: Vec::new(),
-            external_action: None,
-            website_error: None,
-            failure: None,
-            post_login_url: None,
-            saving: false,
-            outdated: false,
-            begun_again: 0,
-            submission: None,
-            entered: None,
-            needs: Vec::new(),
-            progress: Progress::default(),
-            acts: 0,
-            refusals: 0,
             handoff: Some(sealed),
-            handoff_used_at: None,
-            page_key: None,
-            found: None,
-            expires_at: now + Flow::LIFE,
-            created_at: now,
-            updated_at: now,
+            ..Flow::new(id, connection.id, kind, session, now)
         })
     }
 
@@ -418,7 +388,7 @@ impl AuthConnections {
     }
 
     /// Finds what a wish names.
-    async fn look_up(&self, scope: &Scope, wish: &mut CheckedInput) -> Result<(), AuthConnectionError> {
+    async fn look_up(&self, scope: &Scope, wish: &mut CheckedUpdate) -> Result<(), AuthConnectionError> {
         if let Some(proxy) = wish.proxy.take() {
             wish.change.proxy = Some(match proxy {
                 Some(asked) => Some(self.proxy(scope, &asked).await?),

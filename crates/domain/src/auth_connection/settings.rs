@@ -1,37 +1,37 @@
-//! What a connection may be told.
+//! The settings of a connection.
 
 use crate::ids::ProxyId;
 use crate::login_page::HostPattern;
 
 use super::CredentialRef;
 
-/// What a connection is told, in force now.
+/// The settings of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Hosts where a login may go beside the domain and those that need no listing.
+    /// The hosts where a login may go, beside the domain and the well-known identity providers.
     pub allowed_domains: Vec<HostPattern>,
-    /// Whether a login that is gone is made anew by itself.
+    /// Whether a lost login is renewed without a person.
     pub auto_reauth: bool,
-    /// Whether it is looked now and then if the login still holds.
+    /// Whether health checks run.
     pub health_checks: bool,
-    /// How often, 300 to 86400 seconds.
+    /// The interval of health checks, 300 to 86400 seconds.
     pub health_check_interval_seconds: u32,
     /// Whether logins are recorded.
     pub record_session: bool,
-    /// Whether what a login was given is kept as a credential.
+    /// Whether entered values are stored as a credential.
     pub save_credentials: bool,
-    /// What logs in by itself.
+    /// The credential of unattended logins.
     pub credential: Option<CredentialRef>,
-    /// Whether that was chosen with a key of the whole organization: then a credential provider need not be lent to the project.
+    /// Whether the credential was set with a key of the whole organization. Then its provider need not be shared with the project.
     pub organization_credential: bool,
-    /// Where a login begins; `None`: at the domain.
+    /// The URL where logins begin; `None`: the domain.
     pub login_url: Option<String>,
-    /// What a login's browser is sent through.
+    /// The proxy of the browser.
     pub proxy: Option<ProxyId>,
 }
 
 impl Settings {
-    /// How often a login is looked at, unless told otherwise, in seconds.
+    /// The default interval of health checks, in seconds.
     pub const DEFAULT_INTERVAL: u32 = 3600;
 }
 

@@ -1,4 +1,4 @@
-//! What somebody submits to a flow that waits, before and after it was checked.
+//! Submissions to a waiting flow, and their checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,19 +9,19 @@ use super::{Flow, RequestedChoice, RequestedField};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::login_page::ChoiceKind;
 
-/// Values in one submission.
+/// The most values of a submission.
 const MAX_VALUES: usize = 50;
-/// Bytes of one value.
-const MAX_VALUE: usize = 8 * 1024;
-/// Characters of a name or choice that are repeated in a refusal.
-const SHOWN: usize = 128;
+/// The most bytes of a value.
+const MAX_VALUE_BYTES: usize = 8 * 1024;
+/// The most characters of a name that an error repeats.
+const MAX_SHOWN_CHARACTERS: usize = 128;
 
-/// Values and a choice as they came in.
+/// Unchecked values and choices.
 #[derive(Default)]
-pub struct SubmitInput {
-    /// By the id of the field.
+pub struct SubmitRequest {
+    /// Values by the id of the field.
     pub field_values: Option<BTreeMap<String, SecretString>>,
-    /// By the name of the field.
+    /// Values by the name of the field.
     pub fields: Option<BTreeMap<String, SecretString>>,
     /// The id of a choice.
     pub selected_choice_id: Option<String>,
@@ -35,15 +35,15 @@ pub struct SubmitInput {
     pub sso_button_selector: Option<String>,
 }
 
-impl fmt::Debug for SubmitInput {
+impl fmt::Debug for SubmitRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubmitInput").field("choice", &self.selected_choice_id).finish_non_exhaustive()
+        f.debug_struct("SubmitRequest").field("choice", &self.selected_choice_id).finish_non_exhaustive()
     }
 }
 
-/// Values and a choice, checked against what is waited for.
+/// Values and a choice, checked against what the flow waits for.
 pub struct Submission {
-    /// By the id of the field.
+    /// Values by the id of the field.
     pub values: BTreeMap<String, SecretString>,
     /// The id of the choice.
     pub choice: Option<String>,
@@ -55,9 +55,9 @@ impl fmt::Debug for Submission {
     }
 }
 
-impl SubmitInput {
+impl SubmitRequest {
     /// # Errors
-    /// What is not waited for, is missing, or excludes another.
+    /// The fields that the flow does not wait for, that are missing, or that exclude each other.
     pub(super) fn parse(self, flow: &Flow) -> Result<Submission, InvalidInput> {
         let mut refused = Fields::new();
         if self.field_values.is_some() && self.fields.is_some() {
@@ -81,9 +81,9 @@ impl SubmitInput {
         Ok(Submission { values, choice })
     }
 
-    /// The choices that are given, each with what it is found by.
-    fn selections(&self) -> impl Iterator<Item = (&'static str, &str, Meant)> {
-        let given: [(_, &Option<String>, Meant); 5] = [
+    /// Returns the selections, each with how it is matched to a choice.
+    fn selections(&self) -> impl Iterator<Item = (&'static str, &str, ChoiceMatcher)> {
+        let given: [(_, &Option<String>, ChoiceMatcher); 5] = [
             ("selected_choice_id", &self.selected_choice_id, |choice, text| choice.id == text),
             ("mfa_option_id", &self.mfa_option_id, |choice, text| choice.mfa.is_some_and(|mfa| mfa.as_str() == text)),
             ("sign_in_option_id", &self.sign_in_option_id, |choice, text| choice.id == text),
@@ -98,7 +98,7 @@ impl SubmitInput {
         given.into_iter().filter_map(|(name, text, meant)| Some((name, text.as_deref()?, meant)))
     }
 
-    /// The one choice that is meant.
+    /// Returns the id of the selected choice.
     fn choice(&self, flow: &Flow, refused: &mut Fields) -> Option<String> {
         let mut found = None;
         for (at, (name, text, meant)) in self.selections().enumerate() {
@@ -118,8 +118,8 @@ impl SubmitInput {
     }
 }
 
-/// Whether a choice is the one that a text means.
-type Meant = fn(&RequestedChoice, &str) -> bool;
+/// Returns whether a choice matches a text.
+type ChoiceMatcher = fn(&RequestedChoice, &str) -> bool;
 
 fn values(
     given: BTreeMap<String, SecretString>,
@@ -134,13 +134,15 @@ fn values(
     let mut values = BTreeMap::new();
     for (key, value) in given {
         let field = flow.fields.iter().find(|field| if by_id { field.id == key } else { field.name == key });
-        let shown: String = key.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
+        let shown: String = key.chars().filter(|c| !c.is_control()).take(MAX_SHOWN_CHARACTERS).collect();
         let Some(field) = field else {
             bad.push(InvalidValue::new(FieldCode::NotAllowed, "is not waited for").of(shown));
             continue;
         };
-        if value.expose_secret().len() > MAX_VALUE {
-            bad.push(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")).of(shown));
+        if value.expose_secret().len() > MAX_VALUE_BYTES {
+            bad.push(
+                InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE_BYTES} bytes")).of(shown),
+            );
         } else if !value.expose_secret().is_empty() && !takes(field, value.expose_secret()) {
             bad.push(InvalidValue::new(FieldCode::NotAllowed, "is none of the options").of(shown));
         } else if !value.expose_secret().is_empty() {
@@ -160,12 +162,12 @@ fn values(
     Ok(values)
 }
 
-/// Whether a field may be given the value.
+/// Returns whether the value is allowed for the field.
 fn takes(field: &RequestedField, value: &str) -> bool {
     field.options.is_empty() || field.options.iter().any(|option| option == value)
 }
 
-/// Under which of `keys` the value for a field of that name is kept: its own, else one that people use for the same.
+/// Returns which of `keys` holds the value of a field: the field's own name, else a synonym.
 pub(super) fn value_key<'k>(keys: &'k [String], name: &str) -> Option<&'k String> {
     const SAME: [&[&str]; 2] = [
         &["username", "email", "identifier", "user", "login", "user_name", "user_id", "phone"],

@@ -1,4 +1,4 @@
-//! How a flow moves from its beginning to its end.
+//! The transitions of a login flow.
 
 use time::OffsetDateTime;
 
@@ -6,40 +6,40 @@ use super::{Flow, FlowFailure, FlowStatus, FlowStep, RequestedChoice, RequestedF
 use crate::ids::{AuthFlowId, SessionId};
 use crate::login_page::Progress;
 
-/// What can happen to a flow.
+/// An event of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowEvent {
     /// The page asks for values or a choice that are not known.
     InputRequested {
-        /// Values.
+        /// The fields.
         fields: Vec<RequestedField>,
-        /// Choices.
+        /// The choices.
         choices: Vec<RequestedChoice>,
     },
-    /// What is known fits, and is being typed.
+    /// Known values fit, and are being typed.
     Filling,
-    /// Something is to be done elsewhere.
+    /// A person has to do something elsewhere.
     Elsewhere {
-        /// What, for people.
+        /// What to do, for people.
         message: String,
-        /// What can be chosen instead.
+        /// The choices instead.
         choices: Vec<RequestedChoice>,
     },
-    /// The page went on without us: somebody acted elsewhere, or in the live view.
+    /// The page changed by itself, or because a person acted elsewhere or in the live view.
     MovedOn,
-    /// It begins again, in that session: its page was lost, or the profile was saved by another meanwhile.
+    /// It begins again in a session, because its page was lost, or another flow saved the profile.
     BegunAgain(SessionId),
-    /// Values or a choice were submitted, sealed.
+    /// Values or a choice were submitted; sealed.
     Submitted(Vec<u8>),
-    /// The browser is logged in, at that address; its profile is yet to be saved.
+    /// The browser is logged in, at a URL. The profile is not saved yet.
     LoggedIn(String),
-    /// The profile is saved, or a look is over.
+    /// The profile is saved, or the health check is over.
     Completed,
-    /// It cannot go on.
+    /// It failed.
     Failed(FlowFailure),
     /// Its time is over.
     Expired,
-    /// Its connection is deleted.
+    /// Its connection was deleted.
     Canceled,
 }
 
@@ -67,18 +67,18 @@ impl FlowEvent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the login flow is {} at {}, so '{event}' is not possible", status.as_str(), step.as_str())]
 pub struct FlowRefused {
-    /// Which flow.
+    /// The flow.
     pub id: AuthFlowId,
-    /// Whether it goes on.
+    /// Its status.
     pub status: FlowStatus,
-    /// Where it stands.
+    /// Its step.
     pub step: FlowStep,
-    /// Which event.
+    /// The event.
     pub event: &'static str,
 }
 
 impl Flow {
-    /// The flow after `event`, at `now`; `self` is unchanged.
+    /// Returns the flow after `event`, at `now`; `self` is unchanged.
     ///
     /// # Errors
     /// [`FlowRefused`] if the event is not possible in its state.
@@ -91,19 +91,19 @@ impl Flow {
             return Err(refused());
         }
         let logged_in = self.post_login_url.is_some();
-        // What was asked is over with every move.
+        // Every transition takes the question away.
         let moved =
             Self { fields: Vec::new(), choices: Vec::new(), external_action: None, updated_at: now, ..self.clone() };
         let ended = |status| Self { status, submission: None, entered: None, ..moved.clone() };
         Ok(match (self.step, event) {
-            // Once logged in, only the saving is left.
+            // After the login, only saving the profile is left.
             (_, E::Completed) if logged_in => {
                 Self { step: FlowStep::Completed, website_error: None, ..ended(FlowStatus::Success) }
             }
             (_, E::Failed(failure)) => Self { failure: Some(failure), ..ended(FlowStatus::Failed) },
             (_, E::Expired) => ended(FlowStatus::Expired),
             (_, E::Canceled) => ended(FlowStatus::Canceled),
-            // What was typed is not forgotten, but typed anew.
+            // The entered values stay, and are typed again.
             (_, E::BegunAgain(session)) if !self.saving => Self {
                 step: Discovering,
                 session,
@@ -135,7 +135,7 @@ impl Flow {
                 Self { step: Discovering, website_error: None, ..moved }
             }
             (AwaitingInput | AwaitingExternalAction, E::Submitted(sealed)) => {
-                // What is being filled in is still needed: the page is found again by it.
+                // The fields and choices stay, because the answer is matched against them.
                 let (fields, choices) = (self.fields.clone(), self.choices.clone());
                 Self { step: Submitting, submission: Some(sealed), website_error: None, fields, choices, ..moved }
             }

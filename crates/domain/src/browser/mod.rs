@@ -1,4 +1,4 @@
-//! The running browser in its sandbox; a session is one lease of it.
+//! Browsers: each runs in a sandbox, and a session is one use of it.
 
 mod model;
 mod policy;

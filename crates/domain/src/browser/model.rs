@@ -1,34 +1,34 @@
-//! What a running browser is.
+//! The running browser.
 
 use time::OffsetDateTime;
 
 use super::{BrowserPolicy, Viewport};
-use crate::field::{FieldCode, InvalidValue};
+use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::profile::LoadedProfile;
 
-/// What a browser is started as; two browsers of one shape can stand for one another.
+/// How a browser is started. Browsers of the same shape are interchangeable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Without a display.
+    /// Whether it has no display.
     pub headless: bool,
-    /// Hides what tells an automated browser from a person's.
+    /// Whether signs of automation are hidden.
     pub stealth: bool,
-    /// The page alone on the display, without the window's frame; headful only.
+    /// Whether the display shows the page only, without the window's frame; headful only.
     pub kiosk_mode: bool,
-    /// Size of the display.
+    /// The size of the display.
     pub viewport: Viewport,
-    /// Chrome policies.
+    /// The Chrome policies.
     pub policy: Option<BrowserPolicy>,
-    /// Kept extensions, in the order they are loaded.
+    /// The stored extensions, in loading order.
     pub extensions: Vec<ExtensionId>,
-    /// What its traffic goes through. Not of the browser itself: any of the same shape can be sent through another.
+    /// The proxy of its traffic. A running browser can be switched to another one.
     pub proxy: Option<ProxyId>,
-    /// The profile that it is started with.
+    /// The profile that is loaded at its start.
     pub profile: Option<LoadedProfile>,
 }
 
-/// An absolute URL that a session opens first; at most 8,192 characters.
+/// An absolute URL that a session opens first, of at most 8,192 characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartUrl(String);
 
@@ -36,46 +36,44 @@ impl StartUrl {
     /// # Errors
     /// `invalid_format` or `too_long`.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        if text.chars().take(8193).count() > 8192 {
-            return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 8192 characters"));
-        }
+        check_max_length(text, 8192)?;
         let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL");
         let (scheme, rest) = text.split_once(':').ok_or_else(bad)?;
         let scheme_is_good = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
         let plain = !text.chars().any(|c| c.is_control() || c.is_whitespace());
-        // A script is not an address, and it would run in whatever page is open.
+        // A script is no address, and would run in the open page.
         if !scheme_is_good || rest.is_empty() || !plain || scheme.eq_ignore_ascii_case("javascript") {
             return Err(bad());
         }
         Ok(Self(text.to_owned()))
     }
 
-    /// The URL.
+    /// Returns the URL.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Where a browser stands.
+/// The state of a browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BrowserState {
     /// It is being started for its pool.
     Warming,
-    /// It is ready, and nobody has it.
+    /// It is ready, without a session.
     Idle,
-    /// A session has it.
+    /// A session uses it.
     Leased,
-    /// Its sandbox is being ended; after that it is gone.
+    /// Its sandbox is ending; its row is deleted afterwards.
     Ending,
 }
 
 impl BrowserState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 4] = [Self::Warming, Self::Idle, Self::Leased, Self::Ending];
 
-    /// As it is stored and shown to operators.
+    /// Returns the word for the store and for operators.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -87,22 +85,22 @@ impl BrowserState {
     }
 }
 
-/// A browser that is somebody's: a pool's, or a session's. Spare ones of a node are not kept in the store.
+/// A browser of a pool or a session. Spare browsers of a node are not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Browser {
-    /// Which one; its sandbox bears the same id.
+    /// Its id, which is also its sandbox's.
     pub id: BrowserId,
-    /// Which node runs it.
+    /// The node that runs it.
     pub node: NodeId,
-    /// Which pool it belongs to; `None`: made for one session.
+    /// The pool that it belongs to; `None`: it was started for one session.
     pub pool: Option<PoolId>,
-    /// What it was started as.
+    /// Its shape.
     pub shape: Shape,
-    /// Where it stands.
+    /// Its state.
     pub state: BrowserState,
-    /// Who has it, while leased.
+    /// The session that uses it, while leased.
     pub session: Option<SessionId>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: OffsetDateTime,
 }
 

@@ -1,17 +1,17 @@
-//! Chrome policies that a caller sets for its browser.
+//! The Chrome policies that a caller sets for a browser.
 
 use serde_json::{Map, Value, json};
 
 use crate::field::{FieldCode, InvalidValue};
 
-/// Chrome policy names and values, at most 5 MiB of JSON, without those that would reach out of the session.
+/// Chrome policies by name, at most 5 MiB of JSON, without those that would weaken the isolation of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrowserPolicy(Map<String, Value>);
 
 impl BrowserPolicy {
-    /// How much JSON a policy may be, in bytes.
+    /// The most bytes of JSON.
     pub const MAX_BYTES: usize = 5 * 1024 * 1024;
-    /// How many values it may hold, members of members included: in memory each costs far more than its text.
+    /// The most values, nested ones included, because each takes far more memory than its text.
     const MAX_VALUES: usize = 20_000;
 
     /// # Errors
@@ -29,9 +29,9 @@ impl BrowserPolicy {
         Ok(policy)
     }
 
-    /// The policies of a browser in which a login goes on. Whoever is given its live view has mouse and keyboard, and the profile's cookies
-    /// and files are not theirs: developer tools, pages of the browser itself, local files, choosers of files, downloads and printing
-    /// are off. `DeveloperToolsAvailability` would also refuse our own connection; that no page of the tools opens is enough.
+    /// Returns the policies of a browser of a login. A person in its live view has mouse and keyboard, but must not reach the cookies and
+    /// files of the profile: developer tools, pages of the browser itself, local files, file choosers, downloads and printing are off.
+    /// `DeveloperToolsAvailability` would also refuse the server's own connection, so only the pages of the tools are blocked.
     #[must_use]
     pub fn of_logins() -> Self {
         Self(members([
@@ -47,10 +47,10 @@ impl BrowserPolicy {
                 ]),
             ),
             ("AllowFileSelectionDialogs", json!(false)),
-            // All of them.
+            // All downloads are blocked.
             ("DownloadRestrictions", json!(3)),
             ("PrintingEnabled", json!(false)),
-            // No windows without cookies, and no other profile.
+            // No incognito windows, and no other profile.
             ("IncognitoModeAvailability", json!(1)),
             ("BrowserAddPersonEnabled", json!(false)),
             ("BrowserGuestModeEnabled", json!(false)),
@@ -59,25 +59,23 @@ impl BrowserPolicy {
         ]))
     }
 
-    /// The text that Chromium reads, for a caller that asked for these policies or for none: what it asked for, and what holds unless
-    /// a caller says otherwise.
+    /// Returns the JSON for Chromium: the policies of the caller over the defaults.
     #[must_use]
-    pub fn in_force(asked: Option<&Self>) -> String {
-        let mut all = unless_asked();
-        all.extend(asked.into_iter().flat_map(|asked| asked.0.clone()));
+    pub fn in_force(requested: Option<&Self>) -> String {
+        let mut all = defaults();
+        all.extend(requested.into_iter().flat_map(|policy| policy.0.clone()));
         Value::Object(all).to_string()
     }
 
-    /// The policies.
+    /// Returns the policies.
     #[must_use]
     pub fn as_map(&self) -> &Map<String, Value> {
         &self.0
     }
 }
 
-/// What holds in every browser unless its caller says otherwise: nothing that is typed is kept, offered or shown again by the browser, and
-/// none of its own questions lies over a page.
-fn unless_asked() -> Map<String, Value> {
+/// Returns the default policies: the browser stores and offers nothing that is typed, and shows no prompts of its own over a page.
+fn defaults() -> Map<String, Value> {
     members([
         ("PasswordManagerEnabled", json!(false)),
         ("PasswordManagerPasskeysEnabled", json!(false)),
@@ -99,7 +97,7 @@ fn members<const N: usize>(policies: [(&str, Value); N]) -> Map<String, Value> {
     policies.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// How many values there are in one, itself included.
+/// Returns the number of values in a value, itself included.
 fn count(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(count).sum(),
@@ -108,8 +106,8 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Extensions are loaded by this service alone, the way out is its egress, the debugging port is its own; no policy names
-/// a program or a directory of Chromium's, and none takes a part of its sandbox away.
+/// Returns whether a policy is blocked. This service alone loads extensions, and sets the egress and the debugging port; no policy may name
+/// a program or a directory, or disable a part of Chromium's sandbox.
 fn is_blocked(name: &str) -> bool {
     const PREFIXES: [&str; 6] =
         ["Extension", "Proxy", "RemoteDebugging", "AlternativeBrowser", "BrowserSwitcher", "NativeMessaging"];
@@ -142,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_typed_is_kept_unless_the_caller_asks_for_it() {
-        let in_force = |asked: Option<&BrowserPolicy>| {
-            serde_json::from_str::<Value>(&BrowserPolicy::in_force(asked)).expect("JSON")
+    fn nothing_that_is_typed_is_stored_unless_the_caller_sets_it() {
+        let in_force = |requested: Option<&BrowserPolicy>| {
+            serde_json::from_str::<Value>(&BrowserPolicy::in_force(requested)).expect("JSON")
         };
         let none = in_force(None);
         for (name, off) in [
@@ -158,25 +156,25 @@ mod tests {
             assert_eq!(none[name], off, "{name}");
             assert_eq!(in_force(Some(&BrowserPolicy::of_logins()))[name], off, "{name} where a login goes on");
         }
-        let asked = Map::from_iter([
+        let requested = Map::from_iter([
             ("PasswordManagerEnabled".to_owned(), json!(true)),
             ("BookmarkBarEnabled".to_owned(), json!(true)),
         ]);
-        let asked = in_force(Some(&BrowserPolicy::parse(asked).expect("good")));
+        let requested = in_force(Some(&BrowserPolicy::parse(requested).expect("good")));
         assert_eq!(
-            [&asked["PasswordManagerEnabled"], &asked["BookmarkBarEnabled"], &asked["BrowserSignin"]],
+            [&requested["PasswordManagerEnabled"], &requested["BookmarkBarEnabled"], &requested["BrowserSignin"]],
             [&json!(true), &json!(true), &json!(0)]
         );
     }
 
     #[test]
-    fn the_policies_of_a_login_are_ones_that_can_be_asked_for() {
+    fn the_policies_of_a_login_can_also_be_set_by_a_caller() {
         let of_logins = BrowserPolicy::of_logins();
         assert_eq!(BrowserPolicy::parse(of_logins.as_map().clone()).expect("it is stored as a caller's is"), of_logins);
     }
 
     #[test]
-    fn b6_policies_that_reach_out_of_the_session_are_blocked() {
+    fn policies_that_reach_out_of_the_session_are_blocked() {
         for name in [
             "ExtensionInstallForcelist",
             "ProxySettings",

@@ -1,4 +1,4 @@
-//! What running browsers need from outside.
+//! The ports of browsers.
 
 use async_trait::async_trait;
 
@@ -11,86 +11,86 @@ use crate::store_error::StoreError;
 pub struct Launch {
     /// Its id.
     pub id: BrowserId,
-    /// As what.
+    /// Its shape.
     pub shape: Shape,
-    /// After how many seconds without a word from a server its sandbox ends itself.
+    /// The seconds without contact to a server after which its sandbox ends itself.
     pub abandoned_after_seconds: u32,
 }
 
-/// What a browser is told when a caller gets it.
+/// The hand-out of a browser to a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandOut {
-    /// What it begins to open.
+    /// The URL to open.
     pub start_url: Option<StartUrl>,
-    /// After how many seconds without a word from a server its sandbox ends itself, from now on.
+    /// The seconds without contact to a server after which its sandbox ends itself, from now on.
     pub abandoned_after_seconds: u32,
 }
 
-/// A browser that answers.
+/// A started browser that answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Started {
-    /// What it says of itself.
+    /// The version that it reports.
     pub version: String,
-    /// How long each stage of the start took, in milliseconds, in order.
+    /// The stages of the start in order, with their durations in milliseconds.
     pub stages: Vec<(String, u32)>,
 }
 
-/// Whose fault it was, and what; the closed list of `inner_error.code` as far as browsers go.
+/// The part that failed; the closed list of `inner_error.code` for browsers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineFault {
     /// Chromium ended.
     BrowserCrashed,
     /// Chromium or its page does not answer.
     BrowserHung,
-    /// The agent beside it does not answer, or answered nonsense.
+    /// The agent does not answer, or its answer is invalid.
     AgentError,
     /// The display failed.
     DisplayError,
-    /// The proxy that its traffic is to go through cannot be used here.
+    /// The proxy of its traffic cannot be used on this node.
     ProxyError,
 }
 
-/// The engine did not do what it was asked.
+/// An error of the engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// This browser is not running here.
+    /// The browser is not running on this node.
     #[error("browser {0} is not running")]
     NotRunning(BrowserId),
-    /// It failed; nothing of what was asked took effect.
+    /// The request failed without effect.
     #[error("{message}")]
     Failed {
-        /// What failed.
+        /// The part that failed.
         fault: EngineFault,
-        /// For people, safe to show.
+        /// The message for people, safe to show.
         message: String,
     },
-    /// It failed in the middle, so what was asked may have taken effect.
+    /// The request failed midway, and may have taken effect.
     #[error("{message}")]
     Lost {
-        /// What failed.
+        /// The part that failed.
         fault: EngineFault,
-        /// For people, safe to show.
+        /// The message for people, safe to show.
         message: String,
     },
-    /// What was asked for lies outside of what this browser can do; nothing of it took effect, and never will.
+    /// The request exceeds what the browser can do. It had no effect.
     #[error("{0}")]
     OutOfRange(String),
-    /// The page waits for somebody to answer its dialog; nothing was done.
+    /// The page waits for an answer to its dialog. The request had no effect.
     #[error("{0}")]
     Waits(String),
-    /// Chromium does not take an extension that the browser was to have, or it is not kept any more.
+    /// Chromium refuses an extension, or the extension was deleted.
     #[error("{0}")]
     Extension(String),
-    /// The profile that the browser was to have is not kept any more, or what is kept of it cannot be used.
+    /// The profile was deleted, or its stored version cannot be used.
     #[error("{0}")]
     Profile(String),
-    /// It took too long.
+    /// The request took too long.
     #[error("the browser took longer than {seconds} s")]
     Timeout {
-        /// The bound.
+        /// The timeout.
         seconds: u32,
     },
-    /// The node has no room for another browser, or lacks something that isolation needs.
+    /// The node has no capacity for another browser, or lacks something that isolation needs.
     #[error("no browser can be started here: {0}")]
     NoRoom(String),
 }
@@ -106,24 +106,23 @@ pub trait BrowserEngine: Send + Sync {
     /// Proves that the page of a warm browser answers now, and begins to open its start URL without waiting for it.
     async fn hand_out(&self, id: BrowserId, to: HandOut) -> Result<(), EngineError>;
 
-    /// Gives the display another size.
+    /// Changes the size of the display.
     ///
     /// # Errors
-    /// [`EngineError::OutOfRange`] if the display cannot become so large while Chromium runs.
+    /// [`EngineError::OutOfRange`] if the display cannot have that size while Chromium runs.
     async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError>;
 
-    /// Starts display and Chromium anew, as large as is wanted, with the same profile and the same pages. What is open into the
-    /// browser ends.
+    /// Restarts display and Chromium in the new size, with the same profile and the same pages. Connections to the browser end.
     ///
     /// # Errors
-    /// [`EngineError::OutOfRange`] if this node has no room for so large a display; nothing was touched then. After any other
-    /// failure the browser may be gone.
+    /// [`EngineError::OutOfRange`] if this node has no memory for a display of that size; then nothing changed. After any other failure the
+    /// browser may have ended.
     async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError>;
 
-    /// Whether a recording of the display runs.
+    /// Returns whether a recording of the display is running.
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError>;
 
-    /// A PNG of the display, which has that size, or a part of it, of exactly its size in pixels.
+    /// Takes a PNG of the display of that size, or of a region, in exactly its size in pixels.
     async fn screenshot(
         &self,
         id: BrowserId,
@@ -131,37 +130,37 @@ pub trait BrowserEngine: Send + Sync {
         region: Option<Region>,
     ) -> Result<Vec<u8>, EngineError>;
 
-    /// Whether the browser runs here, or is being started or ended; of an engine that has let go of its browsers, whether it may run.
+    /// Returns whether the browser is running on this node, or is being started or ended; after the engine has released its browsers, whether
+    /// it may be running.
     fn is_known(&self, id: BrowserId) -> bool;
 
-    /// Ends the browser with everything in its sandbox. Returns once nothing of it is left. Ending one that is not
-    /// there is fine.
+    /// Ends the browser with everything in its sandbox, and returns when nothing of it is left. A browser that does not exist is no error.
     async fn end(&self, id: BrowserId) -> Result<(), EngineError>;
 }
 
-/// Where browsers are kept that belong to pools and sessions. How they come to be and are leased stands with those.
+/// The stored browsers of pools and sessions. The ports of those create and lease them.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait BrowserRepository: Send + Sync {
-    /// The browser.
+    /// Finds a browser.
     async fn find(&self, id: BrowserId) -> Result<Option<Browser>, StoreError>;
 
-    /// All browsers of a node, whatever their state.
+    /// Returns all browsers of a node, in any state.
     async fn of_node(&self, node: NodeId) -> Result<Vec<Browser>, StoreError>;
 
-    /// Marks the browser as ending if it is warming or idle; `false` if it is leased, ending or gone.
+    /// Marks the browser as ending if it is warming or idle; `false` if it is leased, ending or deleted.
     async fn discard(&self, id: BrowserId) -> Result<bool, StoreError>;
 
-    /// Forgets a browser whose sandbox is gone. Forgetting one that is not there is fine.
+    /// Deletes a browser whose sandbox has ended. A browser that does not exist is no error.
     async fn forget(&self, id: BrowserId) -> Result<(), StoreError>;
 }
 
-/// The node's own reserve of warm browsers of the most asked shapes, never a pool's.
+/// The spare browsers of a node, of the most requested shapes.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait SpareBrowsers: Send + Sync {
-    /// A warm browser of that shape, which is the caller's from now on; the reserve is filled up again by itself.
+    /// Takes a spare of a shape, which is then replaced in the background.
     fn take(&self, shape: &Shape) -> Option<BrowserId>;
 
-    /// Gives back a browser that nobody touched.
+    /// Returns a browser that was not used.
     fn put_back(&self, shape: &Shape, id: BrowserId);
 }

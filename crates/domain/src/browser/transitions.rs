@@ -1,18 +1,18 @@
-//! How a browser moves from its start to its end.
+//! The transitions of a browser.
 
 use super::{Browser, BrowserState};
 use crate::ids::{BrowserId, SessionId};
 
-/// What can happen to a browser.
+/// An event of a browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrowserEvent {
     /// Its page answered.
     Ready,
-    /// A session takes it.
+    /// A session leases it.
     Lease(SessionId),
-    /// The lease's answer never reached its caller, so nobody touched it.
+    /// The response of the lease did not reach its caller, so the browser was not used.
     GiveBack,
-    /// Its time is over: released, discarded, dead, or its start failed.
+    /// It was released or discarded, ended by itself, or failed to start.
     End,
 }
 
@@ -33,16 +33,16 @@ impl BrowserEvent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("browser {id} is {}, so '{event}' is not possible", state.as_str())]
 pub struct BrowserRefused {
-    /// Which browser.
+    /// The browser.
     pub id: BrowserId,
-    /// Where it stands.
+    /// Its state.
     pub state: BrowserState,
-    /// Which event.
+    /// The event.
     pub event: &'static str,
 }
 
 impl Browser {
-    /// The browser after `event`; `self` is unchanged.
+    /// Returns the browser after `event`; `self` is unchanged.
     ///
     /// # Errors
     /// [`BrowserRefused`] if the event is not possible in its state.

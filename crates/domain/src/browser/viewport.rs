@@ -1,8 +1,8 @@
-//! The size of a session's display, and a part of it.
+//! The size of a session's display, and a region of it.
 
 use crate::field::{FieldCode, InvalidValue, within};
 
-/// Size of the display in pixels, and how often it may be drawn per second at most in live views and recordings.
+/// The size of the display in pixels, and the maximum frame rate of live views and recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Viewport {
     /// 1 to 16384.
@@ -21,13 +21,13 @@ impl Default for Viewport {
 
 impl Viewport {
     const MAX_SIDE: u32 = 16_384;
-    /// 64 million pixels, 256 MiB of display memory: both sides at their bound together would need a gigabyte.
+    /// 64 million pixels, 256 MiB of display memory. Both sides at their maximum would need a gigabyte.
     const MAX_PIXELS: u64 = 64_000_000;
 
-    /// A viewport as asked for; the refresh rate follows from the area unless given.
+    /// Parses a viewport. The refresh rate defaults to one that depends on the area.
     ///
     /// # Errors
-    /// The member that leaves its bounds.
+    /// The members that are out of range.
     pub fn parse(width: Option<i64>, height: Option<i64>, refresh_rate: Option<i64>) -> Result<Self, InvalidValue> {
         let required = || InvalidValue::new(FieldCode::Required, "is required");
         let side = |value: Option<i64>| value.ok_or_else(required).and_then(|side| within(side, 1, Self::MAX_SIDE));
@@ -54,12 +54,12 @@ impl Viewport {
     }
 }
 
-/// A part of the display, in pixels from its top left corner.
+/// A region of the display, in pixels from its top left corner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Left edge.
+    /// The left edge.
     pub x: u32,
-    /// Upper edge.
+    /// The upper edge.
     pub y: u32,
     /// At least 1.
     pub width: u32,
@@ -68,10 +68,10 @@ pub struct Region {
 }
 
 impl Region {
-    /// A region as asked for, inside `display`.
+    /// Parses a region inside `display`.
     ///
     /// # Errors
-    /// The member that is absent, or the edge that leaves the display.
+    /// The members that are absent, or the edges outside the display.
     pub fn parse(
         display: Viewport,
         x: Option<i64>,
@@ -82,9 +82,9 @@ impl Region {
         let side = |names: [&str; 2], start: Option<i64>, length: Option<i64>, whole: u32| {
             let given = |value: Option<i64>| value.ok_or_else(|| InvalidValue::new(FieldCode::Required, "is required"));
             let start = given(start).and_then(|start| within(start, 0, whole - 1));
-            // How much may follow depends on where it begins; without that, the whole is the bound.
-            let most = start.as_ref().map_or(whole, |start| whole - start);
-            let length = given(length).and_then(|length| within(length, 1, most));
+            // The maximum length depends on the start; without a start it is the whole side.
+            let max = start.as_ref().map_or(whole, |start| whole - start);
+            let length = given(length).and_then(|length| within(length, 1, max));
             match (start, length) {
                 (Ok(start), Ok(length)) => Ok((start, length)),
                 (start, length) => Err(vec![start.err().map(|b| b.of(names[0])), length.err().map(|b| b.of(names[1]))]),

@@ -1,4 +1,4 @@
-//! What callers ask hands to do, before it was checked.
+//! Requests for mouse and keyboard actions, and their checks.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use super::model::{
     Action, Button, Click, ClickKind, Drag, DragMotion, MousePath, Move, Point, Press, Scroll, TypeText,
 };
 use crate::browser::Viewport;
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, required, within};
 
-/// Longest clipboard text that is written, in bytes of UTF-8.
+/// The maximum number of UTF-8 bytes of a clipboard text that is written.
 pub const MAX_CLIPBOARD: usize = 1 << 20;
-/// Longest text typed at once, in bytes of UTF-8.
+/// The maximum number of UTF-8 bytes of a text that is typed at once.
 const MAX_TYPED: usize = 64 << 10;
-/// Keys held meanwhile.
+/// The maximum number of keys that are held during an action.
 const MAX_HELD: usize = 8;
-/// Chords pressed by one call.
+/// The maximum number of chords of one request.
 const MAX_CHORDS: usize = 32;
-/// Points of a path.
+/// The maximum number of points of a path.
 const MAX_PATH: usize = 1_000;
-/// Actions of one batch.
+/// The maximum number of actions of one batch.
 const MAX_ACTIONS: usize = 100;
-/// Longest single pause, in milliseconds.
+/// The maximum of a single pause, in milliseconds.
 const MAX_PAUSE_MS: u32 = 30_000;
-/// The longest that all pauses of one call take together.
-const MAX_WHOLE: Duration = Duration::from_secs(3_600);
+/// The maximum of all pauses of one request together.
+const MAX_TOTAL_PAUSE: Duration = Duration::from_secs(3_600);
 
-/// `click_mouse` as asked for.
+/// The unchecked fields of `click_mouse`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClickRequest {
-    /// Required, from the left.
+    /// Required; pixels from the left edge.
     pub x: Option<i64>,
-    /// Required, from above.
+    /// Required; pixels from the upper edge.
     pub y: Option<i64>,
     /// `left`, `middle`, `right`, `back` or `forward`.
     pub button: Option<String>,
@@ -39,105 +39,91 @@ pub struct ClickRequest {
     pub click_type: Option<String>,
     /// 1 to 10.
     pub num_clicks: Option<i64>,
-    /// Keys held meanwhile.
+    /// The keys that are held during the action.
     pub hold_keys: Option<Vec<String>>,
 }
 
-/// `move_mouse` as asked for.
+/// The unchecked fields of `move_mouse`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MoveRequest {
-    /// Required, from the left.
+    /// Required; pixels from the left edge.
     pub x: Option<i64>,
-    /// Required, from above.
+    /// Required; pixels from the upper edge.
     pub y: Option<i64>,
-    /// Along a curve.
+    /// Whether the mouse moves along a curve.
     pub smooth: Option<bool>,
     /// Only with `smooth`.
     pub duration_ms: Option<i64>,
-    /// Keys held meanwhile.
+    /// The keys that are held during the action.
     pub hold_keys: Option<Vec<String>>,
 }
 
-/// `drag_mouse` as asked for.
+/// The unchecked fields of `drag_mouse`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DragRequest {
     /// Required: at least two points of two numbers each.
     pub path: Option<Vec<Vec<i64>>>,
     /// `left`, `middle` or `right`.
     pub button: Option<String>,
-    /// Before the first move, in milliseconds.
+    /// The pause in milliseconds before the first move.
     pub delay: Option<i64>,
-    /// After each step, in milliseconds.
+    /// The pause in milliseconds after each step.
     pub step_delay_ms: Option<i64>,
-    /// Between two points of the path.
+    /// The number of steps between two points of the path.
     pub steps_per_segment: Option<i64>,
-    /// Along curves.
+    /// Whether the mouse moves along curves.
     pub smooth: Option<bool>,
     /// Only with `smooth`.
     pub duration_ms: Option<i64>,
-    /// Keys held meanwhile.
+    /// The keys that are held during the action.
     pub hold_keys: Option<Vec<String>>,
 }
 
-/// `scroll` as asked for.
+/// The unchecked fields of `scroll`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrollRequest {
-    /// Required, from the left.
+    /// Required; pixels from the left edge.
     pub x: Option<i64>,
-    /// Required, from above.
+    /// Required; pixels from the upper edge.
     pub y: Option<i64>,
     /// Steps of the wheel to the right.
     pub delta_x: Option<i64>,
     /// Steps of the wheel down.
     pub delta_y: Option<i64>,
-    /// Keys held meanwhile.
+    /// The keys that are held during the action.
     pub hold_keys: Option<Vec<String>>,
 }
 
-/// `press_key` as asked for.
+/// The unchecked fields of `press_key`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PressRequest {
     /// Required: chords.
     pub keys: Option<Vec<String>>,
-    /// How long they are held, in milliseconds.
+    /// The time in milliseconds for which the keys are held.
     pub duration: Option<i64>,
-    /// Keys held meanwhile.
+    /// The keys that are held during the action.
     pub hold_keys: Option<Vec<String>>,
 }
 
-/// `type` as asked for.
+/// The unchecked fields of `type_text`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeRequest {
     /// Required.
     pub text: Option<String>,
-    /// After each key, in milliseconds.
+    /// The pause in milliseconds after each key.
     pub delay: Option<i64>,
 }
 
-/// `cursor` as asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CursorRequest {
-    /// Required.
-    pub hidden: Option<bool>,
-}
-
-/// `sleep` as asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SleepRequest {
-    /// Required.
-    pub duration_ms: Option<i64>,
-}
-
-/// One member of a batch as asked for: its type, and the member of that name.
+/// An unchecked item of a batch: its type, and the member of that name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchItem {
     /// Required.
     pub kind: Option<String>,
-    /// Every other member that was given.
+    /// All other members of the item.
     pub members: Vec<ActionRequest>,
 }
 
-/// One thing to do, as asked for.
+/// An unchecked action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActionRequest {
     /// `click_mouse`
@@ -153,12 +139,18 @@ pub enum ActionRequest {
     /// `type_text`
     Type(TypeRequest),
     /// `set_cursor`
-    Cursor(CursorRequest),
+    Cursor {
+        /// Required.
+        hidden: Option<bool>,
+    },
     /// `sleep`
-    Sleep(SleepRequest),
+    Sleep {
+        /// Required.
+        duration_ms: Option<i64>,
+    },
 }
 
-/// The names of a batch's members.
+/// The types of actions.
 const KINDS: [&str; 8] =
     ["click_mouse", "move_mouse", "type_text", "press_key", "scroll", "drag_mouse", "set_cursor", "sleep"];
 
@@ -171,15 +163,15 @@ impl ActionRequest {
             Self::Scroll(_) => "scroll",
             Self::Press(_) => "press_key",
             Self::Type(_) => "type_text",
-            Self::Cursor(_) => "set_cursor",
-            Self::Sleep(_) => "sleep",
+            Self::Cursor { .. } => "set_cursor",
+            Self::Sleep { .. } => "sleep",
         }
     }
 
-    /// The action on a display of that size.
+    /// Returns the action on a display of that size.
     ///
     /// # Errors
-    /// Every field that breaks a rule.
+    /// Returns every field that breaks a rule.
     pub fn parse(self, display: Viewport) -> Result<Action, InvalidInput> {
         let mut reading = FieldReader { fields: Fields::new(), prefix: String::new(), display };
         let action = reading.action(self);
@@ -187,10 +179,10 @@ impl ActionRequest {
     }
 }
 
-/// The actions of a batch, in order.
+/// Returns the actions of a batch, in order.
 ///
 /// # Errors
-/// Every field of every action that breaks a rule.
+/// Returns every field of every action that breaks a rule.
 pub fn parse_batch(items: Option<Vec<BatchItem>>, display: Viewport) -> Result<Vec<Action>, InvalidInput> {
     let mut fields = Fields::new();
     let items = fields.take_required("actions", items, |items| match items.len() {
@@ -212,22 +204,19 @@ pub fn parse_batch(items: Option<Vec<BatchItem>>, display: Viewport) -> Result<V
 fn finish(fields: Fields, actions: Vec<Action>) -> Result<Vec<Action>, InvalidInput> {
     fields.finish()?;
     let whole = actions.iter().map(Action::pauses).fold(Duration::ZERO, Duration::saturating_add);
-    if whole > MAX_WHOLE {
-        let message = format!("all pauses together must not be longer than {} seconds", MAX_WHOLE.as_secs());
+    if whole > MAX_TOTAL_PAUSE {
+        let message = format!("all pauses together must not be longer than {} seconds", MAX_TOTAL_PAUSE.as_secs());
         return Err(InvalidInput::of("body", InvalidValue::new(FieldCode::OutOfRange, message)));
     }
     Ok(actions)
 }
 
-/// Text for the clipboard.
+/// Parses a text for the clipboard.
 ///
 /// # Errors
-/// `required`, `too_long`.
+/// Returns `required` or `too_long`.
 pub fn parse_clipboard(text: Option<String>) -> Result<String, InvalidInput> {
-    let mut fields = Fields::new();
-    let text = fields.take_required("text", text, |text| no_longer(text, MAX_CLIPBOARD));
-    fields.finish()?;
-    Ok(text.unwrap_or_default())
+    required("text", text, |text| no_longer(text, MAX_CLIPBOARD))
 }
 
 fn no_longer(text: String, most: usize) -> Result<String, InvalidValue> {
@@ -237,11 +226,11 @@ fn no_longer(text: String, most: usize) -> Result<String, InvalidValue> {
     Ok(text)
 }
 
-fn required() -> InvalidValue {
+fn absent() -> InvalidValue {
     InvalidValue::new(FieldCode::Required, "is required")
 }
 
-/// One of a closed list of words.
+/// Returns the value of a word of a closed list.
 fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, InvalidValue> {
     words.iter().find(|(word, _)| *word == given).map(|(_, value)| *value).ok_or_else(|| {
         let all = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
@@ -258,10 +247,10 @@ const BUTTONS: [(&str, Button); 5] = [
 ];
 const CLICKS: [(&str, ClickKind); 3] = [("click", ClickKind::Click), ("down", ClickKind::Down), ("up", ClickKind::Up)];
 
-/// Reads the fields of an action; what is refused is noted, and in its place stands something harmless.
+/// A reader of the fields of an action. It collects the refusals and returns harmless defaults for refused fields.
 struct FieldReader {
     fields: Fields,
-    /// Of the fields' names.
+    /// The prefix of the names of the fields.
     prefix: String,
     display: Viewport,
 }
@@ -286,7 +275,7 @@ impl FieldReader {
         Duration::from_millis(u64::from(self.number(name, value, default, 0, high)))
     }
 
-    /// A duration that has a meaning only on a curve; outer `None`: not on one.
+    /// Parses a duration that applies only to curves; the outer `None` means a straight path.
     fn smooth(&mut self, smooth: Option<bool>, duration: Option<i64>) -> Option<Option<Duration>> {
         let smooth = smooth.unwrap_or(false);
         if duration.is_some() && !smooth {
@@ -297,7 +286,7 @@ impl FieldReader {
     }
 
     fn point(&mut self, x: Option<i64>, y: Option<i64>) -> Point {
-        let edge = |value: Option<i64>, whole| value.ok_or_else(required).and_then(|v| within(v, 0, whole - 1));
+        let edge = |value: Option<i64>, whole| value.ok_or_else(absent).and_then(|v| within(v, 0, whole - 1));
         let (across, down) = (edge(x, self.display.width), edge(y, self.display.height));
         Point { x: self.take("x", across), y: self.take("y", down) }
     }
@@ -327,7 +316,7 @@ impl FieldReader {
 
     fn path(&mut self, path: Option<Vec<Vec<i64>>>) -> Vec<Point> {
         let Some(path) = path else {
-            self.refuse("path", required());
+            self.refuse("path", absent());
             return Vec::new();
         };
         if path.len() < 2 {
@@ -346,7 +335,7 @@ impl FieldReader {
             match parsed {
                 Ok(point) => points.push(point),
                 Err(bad) => {
-                    // One is enough: a path that is off is off in many places.
+                    // One refusal is enough: such a path is mostly wrong in many places.
                     self.refuse(&format!("path[{index}]"), bad);
                     return Vec::new();
                 }
@@ -355,41 +344,42 @@ impl FieldReader {
         points
     }
 
-    fn click(&mut self, wish: ClickRequest) -> Click {
-        let at = self.point(wish.x, wish.y);
-        let button = self.take("button", wish.button.map_or(Ok(Button::Left), |text| word(&text, &BUTTONS)));
-        let kind = self.take("click_type", wish.click_type.map_or(Ok(ClickKind::Click), |text| word(&text, &CLICKS)));
-        let times = self.number("num_clicks", wish.num_clicks, 1, 1, 10);
-        Click { at, button, kind, times, hold: self.hold(wish.hold_keys) }
+    fn click(&mut self, request: ClickRequest) -> Click {
+        let at = self.point(request.x, request.y);
+        let button = self.take("button", request.button.map_or(Ok(Button::Left), |text| word(&text, &BUTTONS)));
+        let kind =
+            self.take("click_type", request.click_type.map_or(Ok(ClickKind::Click), |text| word(&text, &CLICKS)));
+        let times = self.number("num_clicks", request.num_clicks, 1, 1, 10);
+        Click { at, button, kind, times, hold: self.hold(request.hold_keys) }
     }
 
-    fn drag(&mut self, wish: DragRequest) -> Drag {
-        let path = self.path(wish.path);
-        let button = self.take("button", wish.button.map_or(Ok(Button::Left), |text| word(&text, &BUTTONS[..3])));
-        let delay = self.pause("delay", wish.delay, 0, 10_000);
-        let step_delay = self.pause("step_delay_ms", wish.step_delay_ms, 50, 10_000);
-        let per_segment = self.number("steps_per_segment", wish.steps_per_segment, 10, 1, 1_000);
-        let motion = match self.smooth(wish.smooth, wish.duration_ms) {
+    fn drag(&mut self, request: DragRequest) -> Drag {
+        let path = self.path(request.path);
+        let button = self.take("button", request.button.map_or(Ok(Button::Left), |text| word(&text, &BUTTONS[..3])));
+        let delay = self.pause("delay", request.delay, 0, 10_000);
+        let step_delay = self.pause("step_delay_ms", request.step_delay_ms, 50, 10_000);
+        let per_segment = self.number("steps_per_segment", request.steps_per_segment, 10, 1, 1_000);
+        let motion = match self.smooth(request.smooth, request.duration_ms) {
             Some(duration) => DragMotion::Smooth(duration),
             None => DragMotion::Steps { per_segment, delay: step_delay },
         };
-        Drag { path, button, delay, motion, hold: self.hold(wish.hold_keys) }
+        Drag { path, button, delay, motion, hold: self.hold(request.hold_keys) }
     }
 
-    fn scroll(&mut self, wish: ScrollRequest) -> Scroll {
-        let at = self.point(wish.x, wish.y);
+    fn scroll(&mut self, request: ScrollRequest) -> Scroll {
+        let at = self.point(request.x, request.y);
         let steps = |value: Option<i64>| {
             let steps = value.map_or(Ok(0), i32::try_from).ok().filter(|steps| (-1_000..=1_000).contains(steps));
             steps.ok_or_else(|| InvalidValue::new(FieldCode::OutOfRange, "must be from -1000 to 1000"))
         };
-        let right = self.take("delta_x", steps(wish.delta_x));
-        let down = self.take("delta_y", steps(wish.delta_y));
-        Scroll { at, right, down, hold: self.hold(wish.hold_keys) }
+        let right = self.take("delta_x", steps(request.delta_x));
+        let down = self.take("delta_y", steps(request.delta_y));
+        Scroll { at, right, down, hold: self.hold(request.hold_keys) }
     }
 
-    fn press(&mut self, wish: PressRequest) -> Press {
-        let chords = match wish.keys {
-            None => Err(required()),
+    fn press(&mut self, request: PressRequest) -> Press {
+        let chords = match request.keys {
+            None => Err(absent()),
             Some(keys) if keys.is_empty() => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 key")),
             Some(keys) if keys.len() > MAX_CHORDS => {
                 Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_CHORDS} keys")))
@@ -397,12 +387,12 @@ impl FieldReader {
             Some(keys) => Ok(self.chords("keys", &keys)),
         };
         let chords = self.take("keys", chords);
-        let duration = self.pause("duration", wish.duration, 0, MAX_PAUSE_MS);
-        Press { chords, duration, hold: self.hold(wish.hold_keys) }
+        let duration = self.pause("duration", request.duration, 0, MAX_PAUSE_MS);
+        Press { chords, duration, hold: self.hold(request.hold_keys) }
     }
 
-    fn typed(&mut self, wish: TypeRequest) -> TypeText {
-        let text = wish.text.ok_or_else(required).and_then(|text| no_longer(text, MAX_TYPED)).and_then(|text| {
+    fn typed(&mut self, request: TypeRequest) -> TypeText {
+        let text = request.text.ok_or_else(absent).and_then(|text| no_longer(text, MAX_TYPED)).and_then(|text| {
             let no_key = |c: &char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
             match text.chars().find(no_key) {
                 Some(c) => {
@@ -416,38 +406,39 @@ impl FieldReader {
             }
         });
         let text = self.take("text", text);
-        TypeText { text, delay: self.pause("delay", wish.delay, 0, 5_000) }
+        TypeText { text, delay: self.pause("delay", request.delay, 0, 5_000) }
     }
 
-    fn action(&mut self, wish: ActionRequest) -> Option<Action> {
-        Some(match wish {
-            ActionRequest::Click(wish) => Action::Click(self.click(wish)),
-            ActionRequest::Move(wish) => {
-                let to = self.point(wish.x, wish.y);
-                let way = self.smooth(wish.smooth, wish.duration_ms).map_or(MousePath::Straight, MousePath::Smooth);
-                Action::Move(Move { to, way, hold: self.hold(wish.hold_keys) })
+    fn action(&mut self, request: ActionRequest) -> Option<Action> {
+        Some(match request {
+            ActionRequest::Click(request) => Action::Click(self.click(request)),
+            ActionRequest::Move(request) => {
+                let to = self.point(request.x, request.y);
+                let way =
+                    self.smooth(request.smooth, request.duration_ms).map_or(MousePath::Straight, MousePath::Smooth);
+                Action::Move(Move { to, way, hold: self.hold(request.hold_keys) })
             }
-            ActionRequest::Drag(wish) => Action::Drag(self.drag(wish)),
-            ActionRequest::Scroll(wish) => Action::Scroll(self.scroll(wish)),
-            ActionRequest::Press(wish) => Action::Press(self.press(wish)),
-            ActionRequest::Type(wish) => Action::Type(self.typed(wish)),
-            ActionRequest::Cursor(wish) => {
-                Action::Cursor { hidden: self.take("hidden", wish.hidden.ok_or_else(required)) }
+            ActionRequest::Drag(request) => Action::Drag(self.drag(request)),
+            ActionRequest::Scroll(request) => Action::Scroll(self.scroll(request)),
+            ActionRequest::Press(request) => Action::Press(self.press(request)),
+            ActionRequest::Type(request) => Action::Type(self.typed(request)),
+            ActionRequest::Cursor { hidden } => {
+                Action::Cursor { hidden: self.take("hidden", hidden.ok_or_else(absent)) }
             }
-            ActionRequest::Sleep(wish) => match wish.duration_ms {
+            ActionRequest::Sleep { duration_ms } => match duration_ms {
                 Some(ms) => Action::Sleep(self.pause("duration_ms", Some(ms), 0, MAX_PAUSE_MS)),
                 None => {
-                    self.refuse("duration_ms", required());
+                    self.refuse("duration_ms", absent());
                     return None;
                 }
             },
         })
     }
 
-    /// An item of a batch: exactly the member that its type names.
+    /// Parses an item of a batch, which has exactly the member that its type names.
     fn item(&mut self, item: BatchItem) -> Option<Action> {
         let Some(kind) = item.kind else {
-            self.refuse("type", required());
+            self.refuse("type", absent());
             return None;
         };
         if !KINDS.contains(&kind.as_str()) {
@@ -457,20 +448,20 @@ impl FieldReader {
             );
             return None;
         }
-        let (named, others): (Vec<_>, Vec<_>) = item.members.into_iter().partition(|wish| wish.name() == kind);
+        let (named, others): (Vec<_>, Vec<_>) = item.members.into_iter().partition(|request| request.name() == kind);
         for other in &others {
             self.refuse(
                 other.name(),
                 InvalidValue::new(FieldCode::NotAllowed, format!("does not belong to type {kind}")),
             );
         }
-        let Some(wish) = named.into_iter().next() else {
-            self.refuse(&kind, required());
+        let Some(request) = named.into_iter().next() else {
+            self.refuse(&kind, absent());
             return None;
         };
         let prefix = self.prefix.clone();
         self.prefix = format!("{prefix}{kind}.");
-        let action = self.action(wish);
+        let action = self.action(request);
         self.prefix = prefix;
         action
     }

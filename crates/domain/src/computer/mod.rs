@@ -7,8 +7,8 @@ mod ports;
 mod service;
 
 pub use input::{
-    ActionRequest, BatchItem, ClickRequest, CursorRequest, DragRequest, MAX_CLIPBOARD, MoveRequest, PressRequest,
-    ScrollRequest, SleepRequest, TypeRequest, parse_batch, parse_clipboard,
+    ActionRequest, BatchItem, ClickRequest, DragRequest, MAX_CLIPBOARD, MoveRequest, PressRequest, ScrollRequest,
+    TypeRequest, parse_batch, parse_clipboard,
 };
 pub use keys::{Chord, KeySym};
 pub use model::{

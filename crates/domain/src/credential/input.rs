@@ -1,39 +1,25 @@
-//! What callers ask for, before and after it was checked.
+//! New credentials and changes of credentials, checked but not yet sealed.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
 
 use super::{MAX_VALUES, TotpSecret};
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
+use crate::field::{
+    FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, check_max_length, check_no_control_characters,
+};
 use crate::name::LabelName;
 
-/// Characters of the name of a value.
+/// The maximum number of characters of the name of a value.
 const MAX_KEY: usize = 128;
-/// Bytes of a value.
+/// The maximum number of bytes of a value.
 const MAX_VALUE: usize = 8 * 1024;
-/// Characters of the name of a provider.
+/// The maximum number of characters of the name of an SSO provider.
 const MAX_PROVIDER: usize = 255;
 
-/// A credential as asked for.
-#[derive(Default)]
-pub struct CreateCredential {
-    /// Required.
-    pub name: Option<String>,
-    /// Required.
-    pub domain: Option<String>,
-    /// Required.
-    pub values: Option<BTreeMap<String, SecretString>>,
-    /// Default: none; empty is none.
-    pub sso_provider: Option<String>,
-    /// Default: none; empty is none.
-    pub totp_secret: Option<SecretString>,
-}
-
-/// A credential as asked for, checked; not yet sealed.
-pub(super) struct NewCredential {
+/// A new credential, checked but not yet sealed.
+pub struct NewCredential {
     pub(super) name: LabelName,
     pub(super) domain: String,
     pub(super) values: BTreeMap<String, SecretString>,
@@ -41,23 +27,8 @@ pub(super) struct NewCredential {
     pub(super) totp: Option<TotpSecret>,
 }
 
-/// Changes of a credential as asked for; what is absent stays as it is.
-#[derive(Default)]
-pub struct UpdateCredential {
-    /// Another name.
-    pub name: Option<String>,
-    /// Empty or null: none.
-    pub sso_provider: Option<Option<String>>,
-    /// Empty: none.
-    pub totp_secret: Option<SecretString>,
-    /// To put in, over those of the same name.
-    pub values: Option<BTreeMap<String, SecretString>>,
-    /// To forget first.
-    pub remove_value_keys: Option<Vec<String>>,
-}
-
-/// Changes as asked for, checked; not yet sealed.
-pub(super) struct Changes {
+/// The changes of a credential, checked but not yet sealed; a field that is `None` stays.
+pub struct CredentialUpdate {
     pub(super) name: Option<LabelName>,
     pub(super) sso_provider: Option<Option<String>>,
     pub(super) totp: Option<Option<TotpSecret>>,
@@ -65,54 +36,56 @@ pub(super) struct Changes {
     pub(super) remove: Vec<String>,
 }
 
-impl fmt::Debug for CreateCredential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CreateCredential").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for UpdateCredential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UpdateCredential").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl CreateCredential {
-    pub(super) fn parse(self) -> Result<NewCredential, InvalidInput> {
+impl NewCredential {
+    /// Checks the fields of a new credential. An empty SSO provider or TOTP secret is none.
+    ///
+    /// # Errors
+    /// Returns every field that breaks a rule.
+    pub fn parse(
+        name: Option<&str>,
+        domain: Option<&str>,
+        values: Option<BTreeMap<String, SecretString>>,
+        sso_provider: Option<&str>,
+        totp_secret: Option<SecretString>,
+    ) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
-        let name = fields.take_required("name", self.name.as_deref(), LabelName::parse_in_path);
-        let domain = fields.take_required("domain", self.domain.as_deref(), domain);
-        let values = fields.take_required("values", self.values, values);
-        let sso_provider = fields.take_optional("sso_provider", self.sso_provider.as_deref(), provider).flatten();
-        let totp = fields.take_optional("totp_secret", self.totp_secret.as_ref(), totp).flatten();
-        fields.finish()?;
-        let (Some(name), Some(domain), Some(values)) = (name, domain, values) else {
-            unreachable!("a refused field is an error")
-        };
-        Ok(NewCredential { name, domain, values, sso_provider, totp })
+        let name = fields.take_required("name", name, LabelName::parse_in_path);
+        let domain = fields.take_required("domain", domain, parse_domain);
+        let values = fields.take_required("values", values, parse_values);
+        let sso_provider = fields.take_optional("sso_provider", sso_provider, parse_provider).flatten();
+        let totp = fields.take_optional("totp_secret", totp_secret, parse_totp).flatten();
+        fields.finish_with(|| Some(Self { name: name?, domain: domain?, values: values?, sso_provider, totp }))
     }
 }
 
-impl UpdateCredential {
-    pub(super) fn parse(self) -> Result<Changes, InvalidInput> {
+impl CredentialUpdate {
+    /// Checks the changes of a credential. An empty or null SSO provider and an empty TOTP secret clear. The values of
+    /// `remove_value_keys` are deleted before `values` are added.
+    ///
+    /// # Errors
+    /// Returns every field that breaks a rule.
+    pub fn parse(
+        name: Option<&str>,
+        sso_provider: Option<Option<String>>,
+        totp_secret: Option<SecretString>,
+        values: Option<BTreeMap<String, SecretString>>,
+        remove_value_keys: Option<Vec<String>>,
+    ) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
-        let name = fields.take_optional("name", self.name.as_deref(), LabelName::parse_in_path);
-        let sso_provider = self.sso_provider.map(Option::unwrap_or_default);
-        let sso_provider = fields.take_optional("sso_provider", sso_provider.as_deref(), provider);
-        let totp = fields.take_optional("totp_secret", self.totp_secret.as_ref(), totp);
-        let values = fields.take_optional("values", self.values, values).unwrap_or_default();
-        let remove = fields.take_optional("remove_value_keys", self.remove_value_keys, keys).unwrap_or_default();
-        fields.finish()?;
-        Ok(Changes { name, sso_provider, totp, values, remove })
+        let name = fields.take_optional("name", name, LabelName::parse_in_path);
+        let sso_provider = sso_provider.map(Option::unwrap_or_default);
+        let sso_provider = fields.take_optional("sso_provider", sso_provider.as_deref(), parse_provider);
+        let totp = fields.take_optional("totp_secret", totp_secret, parse_totp);
+        let values = fields.take_optional("values", values, parse_values).unwrap_or_default();
+        let remove = fields.take_optional("remove_value_keys", remove_value_keys, parse_keys).unwrap_or_default();
+        fields.finish_with(|| Some(Self { name, sso_provider, totp, values, remove }))
     }
 }
 
-/// The host name of a site. An address is none: nobody logs in to one by what is kept for a name.
-pub(crate) fn domain(text: &str) -> Result<String, InvalidValue> {
+/// Parses the host name of a site. An IP address is refused: credentials are stored for names only.
+pub(crate) fn parse_domain(text: &str) -> Result<String, InvalidValue> {
     let text = text.trim();
-    if text.chars().nth(253).is_some() {
-        return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 253 characters"));
-    }
+    check_max_length(text, 253)?;
     match Host::parse(text) {
         Ok(Host::Domain(name)) if is_host_name(&name) => Ok(name),
         _ => Err(InvalidValue::new(FieldCode::InvalidFormat, "must be a host name, as example.com")),
@@ -128,44 +101,40 @@ fn is_host_name(name: &str) -> bool {
     })
 }
 
-fn provider(text: &str) -> Result<Option<String>, InvalidValue> {
+fn parse_provider(text: &str) -> Result<Option<String>, InvalidValue> {
     let text = text.trim();
-    if text.chars().nth(MAX_PROVIDER).is_some() {
-        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_PROVIDER} characters")));
-    }
-    if text.chars().any(char::is_control) {
-        return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"));
-    }
+    check_max_length(text, MAX_PROVIDER)?;
+    check_no_control_characters(text)?;
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
-fn totp(text: &SecretString) -> Result<Option<TotpSecret>, InvalidValue> {
+#[expect(clippy::needless_pass_by_value, reason = "all fields are parsed by value")]
+fn parse_totp(text: SecretString) -> Result<Option<TotpSecret>, InvalidValue> {
     let text = text.expose_secret();
     if text.trim().is_empty() { Ok(None) } else { TotpSecret::parse(text).map(Some) }
 }
 
-fn values(values: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, SecretString>, InvalidValue> {
+fn parse_values(values: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, SecretString>, InvalidValue> {
     if values.len() > MAX_VALUES {
         return Err(too_many());
     }
     InvalidValue::any(values.iter().filter_map(|(name, value)| {
-        let long = value.expose_secret().len() > MAX_VALUE;
-        let long = long.then(|| InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")));
-        // What is no name is not repeated: it may be a secret in the wrong place.
-        key(name).err().or(long.map(|bad| bad.of(name)))
+        let too_long = check_max_bytes(value.expose_secret(), MAX_VALUE).err();
+        // An invalid name is not repeated, because it may be a misplaced secret.
+        check_key(name).err().or(too_long.map(|bad| bad.of(name)))
     }))?;
     Ok(values)
 }
 
-fn keys(names: Vec<String>) -> Result<Vec<String>, InvalidValue> {
+fn parse_keys(names: Vec<String>) -> Result<Vec<String>, InvalidValue> {
     if names.len() > MAX_VALUES {
         return Err(too_many());
     }
-    InvalidValue::any(names.iter().enumerate().filter_map(|(at, name)| key(name).err().map(|bad| bad.of(at))))?;
+    InvalidValue::any(names.iter().enumerate().filter_map(|(at, name)| check_key(name).err().map(|bad| bad.of(at))))?;
     Ok(names)
 }
 
-fn key(name: &str) -> Result<(), InvalidValue> {
+fn check_key(name: &str) -> Result<(), InvalidValue> {
     let bad = |code, text: &str| Err(InvalidValue::new(code, format!("the name of a value {text}")));
     match name.chars().take(MAX_KEY + 1).count() {
         0 => bad(FieldCode::TooShort, "must have at least 1 character"),

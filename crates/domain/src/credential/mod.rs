@@ -7,8 +7,8 @@ mod service;
 mod site;
 mod totp;
 
-pub(crate) use input::domain;
-pub use input::{CreateCredential, UpdateCredential};
+pub(crate) use input::parse_domain;
+pub use input::{CredentialUpdate, NewCredential};
 pub use model::{Credential, CredentialChange, CredentialSecret, MAX_VALUES, PlainSecrets, SealedSecrets};
 #[cfg(feature = "mocks")]
 pub use ports::MockCredentialRepository;

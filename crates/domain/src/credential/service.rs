@@ -7,8 +7,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::input::too_many;
 use super::{
-    CreateCredential, Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret,
-    CredentialStored, CredentialUpdated, PlainSecrets, SealedSecrets, TotpCode, TotpSecret, UpdateCredential,
+    Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret, CredentialStored,
+    CredentialUpdate, CredentialUpdated, NewCredential, PlainSecrets, SealedSecrets, TotpCode, TotpSecret,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::auth_connection::CollectedCredential;
@@ -91,9 +91,9 @@ impl Credentials {
     pub async fn create(
         &self,
         scope: &Scope,
-        wish: CreateCredential,
+        new: NewCredential,
     ) -> Result<(Credential, Option<TotpCode>), CredentialError> {
-        let (credential, secrets, totp) = self.draft(scope, wish)?;
+        let (credential, secrets, totp) = self.draft(scope, new)?;
         match self.deps.credentials.create(&credential, &secrets, self.deps.most).await? {
             CredentialStored::Yes => {
                 let now = credential.created_at;
@@ -109,37 +109,36 @@ impl Credentials {
     fn draft(
         &self,
         scope: &Scope,
-        wish: CreateCredential,
+        new: NewCredential,
     ) -> Result<(Credential, SealedSecrets, Option<TotpSecret>), CredentialError> {
         scope.writable()?;
-        let wish = wish.parse()?;
         let id = CredentialId::mint(self.deps.ids.as_ref());
         let now = self.deps.clock.now();
         let secrets = SealedSecrets {
-            values: self.seal_values(id, &wish.values)?,
-            totp: wish.totp.as_ref().map(|secret| self.seal_totp(id, secret)).transpose()?,
+            values: self.seal_values(id, &new.values)?,
+            totp: new.totp.as_ref().map(|secret| self.seal_totp(id, secret)).transpose()?,
         };
         let credential = Credential {
             id,
             project: scope.project_id(),
-            name: wish.name,
-            domain: wish.domain,
-            sso_provider: wish.sso_provider,
+            name: new.name,
+            domain: new.domain,
+            sso_provider: new.sso_provider,
             value_keys: secrets.values.keys().cloned().collect(),
             has_totp_secret: secrets.totp.is_some(),
             created_at: now,
             updated_at: now,
         };
-        Ok((credential, secrets, wish.totp))
+        Ok((credential, secrets, new.totp))
     }
 
     /// What a login was given, as a new credential that is stored with the login's end.
     pub(crate) fn kept_as_new(
         &self,
         scope: &Scope,
-        wish: CreateCredential,
+        new: NewCredential,
     ) -> Result<CollectedCredential, CredentialError> {
-        let (credential, secrets, _) = self.draft(scope, wish)?;
+        let (credential, secrets, _) = self.draft(scope, new)?;
         Ok(CollectedCredential::New { credential: Box::new(credential), secrets, most: self.deps.most })
     }
 
@@ -151,8 +150,8 @@ impl Credentials {
         values: BTreeMap<String, SecretString>,
     ) -> Result<CollectedCredential, CredentialError> {
         scope.writable()?;
-        let wish = UpdateCredential { values: Some(values), ..UpdateCredential::default() };
-        let values = self.seal_values(id, &wish.parse()?.values)?;
+        let update = CredentialUpdate::parse(None, None, None, Some(values), None)?;
+        let values = self.seal_values(id, &update.values)?;
         Ok(CollectedCredential::Changed { id, change: CredentialChange { values, ..CredentialChange::default() } })
     }
 
@@ -186,23 +185,22 @@ impl Credentials {
         &self,
         scope: &Scope,
         which: &str,
-        wish: UpdateCredential,
+        update: CredentialUpdate,
     ) -> Result<(Credential, Option<TotpCode>), CredentialError> {
         scope.writable()?;
-        let changes = wish.parse()?;
         let Credential { id, .. } = self.get(scope, which).await?;
         let now = self.deps.clock.now();
         let seal = |secret: &TotpSecret| self.seal_totp(id, secret);
         let change = CredentialChange {
-            sso_provider: changes.sso_provider,
-            remove: changes.remove,
-            values: self.seal_values(id, &changes.values)?,
-            totp: changes.totp.as_ref().map(|secret| secret.as_ref().map(seal).transpose()).transpose()?,
-            name: changes.name,
+            sso_provider: update.sso_provider,
+            remove: update.remove,
+            values: self.seal_values(id, &update.values)?,
+            totp: update.totp.as_ref().map(|secret| secret.as_ref().map(seal).transpose()).transpose()?,
+            name: update.name,
         };
         match self.deps.credentials.update(id, &change, now).await? {
             CredentialUpdated::Yes(credential) => {
-                Ok((*credential, changes.totp.flatten().map(|secret| secret.code(now))))
+                Ok((*credential, update.totp.flatten().map(|secret| secret.code(now))))
             }
             CredentialUpdated::NameTaken => {
                 Err(CredentialError::NameTaken(change.name.map(|name| name.as_str().to_owned()).unwrap_or_default()))

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use time::{Duration, OffsetDateTime};
 use totp_rs::{Builder, Secret};
 
-use crate::field::{FieldCode, InvalidValue};
+use crate::field::{FieldCode, InvalidValue, check_max_length};
 
 const STEP: i64 = 30;
 /// Characters of a secret's text, blanks included.
@@ -43,9 +43,7 @@ impl TotpSecret {
     /// # Errors
     /// The rule that the text breaks; the text is not repeated.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        if text.chars().nth(MAX_BYTES).is_some() {
-            return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_BYTES} characters")));
-        }
+        check_max_length(text, MAX_BYTES)?;
         let plain: SecretString = text
             .chars()
             .filter(|c| !c.is_whitespace() && *c != '-')

@@ -1,44 +1,44 @@
-//! What callers ask for, before and after it was checked.
+//! Requests that concern credential providers, and their checks.
 
 use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{CredentialProvider, ProviderPlace, ProviderSettings, ProviderType};
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
+use super::{CredentialProvider, ProviderChange, ProviderPlace, ProviderSettings, ProviderType};
+use crate::field::{
+    FieldCode, Fields, InvalidInput, InvalidValue, check_length, check_max_length, check_no_control_characters, within,
+};
 use crate::ids::ProjectId;
 use crate::name::LabelName;
 
-/// Characters of a token.
+/// The maximum number of characters of a token.
 const MAX_TOKEN: usize = 8192;
-/// Characters of a server's address.
+/// The maximum number of characters of the URL of a server.
 const MAX_URL: usize = 2048;
-/// Seconds: a day.
-const MAX_TTL: u32 = 86_400;
-/// Seconds.
-const DEFAULT_TTL: u32 = 300;
+const MAX_TTL_SECONDS: u32 = 86_400;
+const DEFAULT_TTL_SECONDS: u32 = 300;
 
-/// A provider as asked for.
+/// The unchecked fields of a new provider.
 #[derive(Default)]
-pub struct CreateProvider {
+pub struct ProviderRequest {
     /// Required.
     pub name: Option<String>,
     /// Required.
     pub provider_type: Option<String>,
     /// Required.
     pub token: Option<SecretString>,
-    /// Of a server; default: the configured one.
+    /// The URL of a Connect server. Default: that of the configuration.
     pub server_url: Option<String>,
-    /// Of a file; required there.
+    /// The name of a KeePass database; required there.
     pub vault: Option<String>,
     /// Default: 300.
     pub cache_ttl_seconds: Option<i64>,
-    /// The projects that it is lent to, by id. Default: none.
+    /// The ids of the projects that may use it. Default: none.
     pub project_ids: Option<Vec<String>>,
 }
 
-/// A provider as asked for, checked; not yet sealed.
+/// A new provider, checked but not yet sealed.
 pub(super) struct NewProvider {
     pub(super) name: LabelName,
     pub(super) place: ProviderPlace,
@@ -47,51 +47,40 @@ pub(super) struct NewProvider {
     pub(super) projects: Vec<ProjectId>,
 }
 
-/// Changes of a provider as asked for; what is absent stays as it is.
+/// The unchecked changes of a provider; an absent field stays.
 #[derive(Default)]
-pub struct UpdateProvider {
-    /// Another name.
+pub struct ProviderUpdateRequest {
+    /// The new name.
     pub name: Option<String>,
-    /// Another token.
+    /// The new token.
     pub token: Option<SecretString>,
-    /// Another server; takes its token, too.
+    /// The new URL of the server; requires a token.
     pub server_url: Option<String>,
-    /// Another file.
+    /// The new database.
     pub vault: Option<String>,
-    /// Believed for so long.
+    /// The new lifetime of cached items.
     pub cache_ttl_seconds: Option<i64>,
-    /// Whether it is asked.
+    /// Whether the provider is used.
     pub enabled: Option<bool>,
-    /// When it is asked.
+    /// The new position in the order of use.
     pub priority: Option<i64>,
-    /// Others in place of the projects that it is lent to, by id.
+    /// The ids of the projects that may use it, replacing the present ones.
     pub project_ids: Option<Vec<String>>,
 }
 
-/// Changes as asked for, checked; not yet sealed.
-pub(super) struct Changes {
-    pub(super) name: Option<LabelName>,
-    pub(super) place: Option<ProviderPlace>,
-    pub(super) token: Option<SecretString>,
-    pub(super) cache_ttl_seconds: Option<u32>,
-    pub(super) enabled: Option<bool>,
-    pub(super) priority: Option<u32>,
-    pub(super) projects: Option<Vec<ProjectId>>,
-}
-
-impl fmt::Debug for CreateProvider {
+impl fmt::Debug for ProviderRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CreateProvider").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ProviderRequest").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for UpdateProvider {
+impl fmt::Debug for ProviderUpdateRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UpdateProvider").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ProviderUpdateRequest").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl CreateProvider {
+impl ProviderRequest {
     pub(super) fn parse(self, settings: &ProviderSettings) -> Result<NewProvider, InvalidInput> {
         let mut fields = Fields::new();
         let name = fields.take_required("name", self.name.as_deref(), LabelName::parse);
@@ -115,23 +104,22 @@ impl CreateProvider {
                 Some(ProviderPlace::Keepass(vault))
             }
         });
-        let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, MAX_TTL));
+        let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, MAX_TTL_SECONDS));
         let projects = fields.take_optional("project_ids", self.project_ids, projects);
-        fields.finish()?;
-        let (Some(name), Some(place), Some(token)) = (name, place, token) else {
-            unreachable!("a refused field is an error")
-        };
-        let (cache_ttl_seconds, projects) = (ttl.unwrap_or(DEFAULT_TTL), projects.unwrap_or_default());
-        Ok(NewProvider { name, place, token, cache_ttl_seconds, projects })
+        let (cache_ttl_seconds, projects) = (ttl.unwrap_or(DEFAULT_TTL_SECONDS), projects.unwrap_or_default());
+        fields.finish_with(|| {
+            Some(NewProvider { name: name?, place: place?, token: token?, cache_ttl_seconds, projects })
+        })
     }
 }
 
-impl UpdateProvider {
+impl ProviderUpdateRequest {
+    /// Returns the change, and its token that is not yet sealed.
     pub(super) fn parse(
         self,
         current: &CredentialProvider,
         settings: &ProviderSettings,
-    ) -> Result<Changes, InvalidInput> {
+    ) -> Result<(ProviderChange, Option<SecretString>), InvalidInput> {
         let mut fields = Fields::new();
         let name = fields.take_optional("name", self.name.as_deref(), LabelName::parse);
         let has_token = self.token.is_some();
@@ -142,7 +130,7 @@ impl UpdateProvider {
                 let url = fields.take_optional("server_url", self.server_url.as_deref(), server_url);
                 let moved = url.filter(|url| Some(url) != known.as_ref());
                 if moved.is_some() && !has_token {
-                    // Whoever may change the address could else have the token sent to themselves.
+                    // Otherwise, a caller who may change the URL could have the token sent to a server of their own.
                     fields
                         .refuse("token", InvalidValue::new(FieldCode::Required, "is required with another server_url"));
                 }
@@ -154,12 +142,13 @@ impl UpdateProvider {
                 vault.map(ProviderPlace::Keepass)
             }
         };
-        let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, MAX_TTL));
+        let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, MAX_TTL_SECONDS));
         let last = CredentialProvider::LAST_PRIORITY;
         let priority = fields.take_optional("priority", self.priority, |n| within(n, 0, last));
         let projects = fields.take_optional("project_ids", self.project_ids, projects);
         fields.finish()?;
-        Ok(Changes { name, place, token, cache_ttl_seconds: ttl, enabled: self.enabled, priority, projects })
+        let (cache_ttl_seconds, enabled) = (ttl, self.enabled);
+        Ok((ProviderChange { name, place, token: None, cache_ttl_seconds, enabled, priority, projects }, token))
     }
 }
 
@@ -169,7 +158,7 @@ fn unused(fields: &mut Fields, name: &str, given: bool) {
     }
 }
 
-/// Each of them once. Whether there are such projects is seen when they are stored.
+/// Parses the ids, without duplicates. Whether the projects exist is checked when they are stored.
 fn projects(ids: Vec<String>) -> Result<Vec<ProjectId>, InvalidValue> {
     if ids.len() > CredentialProvider::MAX_PROJECTS {
         return Err(InvalidValue::new(
@@ -193,7 +182,7 @@ fn no_project() -> InvalidValue {
     InvalidValue::new(FieldCode::ReferenceNotFound, "is not among the organization's projects")
 }
 
-/// A project that the organization does not have.
+/// Returns the error of a project that the organization does not have.
 pub(super) fn unknown_project(project: ProjectId) -> InvalidInput {
     let message = format!("{project} is not among the organization's projects");
     InvalidInput::of("project_ids", InvalidValue::new(FieldCode::ReferenceNotFound, message))
@@ -205,22 +194,14 @@ fn kind(text: &str) -> Result<ProviderType, InvalidValue> {
 }
 
 fn token(token: SecretString) -> Result<SecretString, InvalidValue> {
-    let text = token.expose_secret();
-    match text.chars().take(MAX_TOKEN + 1).count() {
-        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
-        n if n > MAX_TOKEN => Err(InvalidValue::new(FieldCode::TooLong, "must have at most 8192 characters")),
-        _ if text.chars().any(char::is_control) => {
-            Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"))
-        }
-        _ => Ok(token),
-    }
+    check_length(token.expose_secret(), MAX_TOKEN)?;
+    check_no_control_characters(token.expose_secret())?;
+    Ok(token)
 }
 
-/// The base address of a server. Who may be asked is not this rule's: the way out decides when it is.
+/// Parses the base URL of a server. Which addresses may be reached is decided by the egress when it connects.
 fn server_url(text: &str) -> Result<Url, InvalidValue> {
-    if text.chars().nth(MAX_URL).is_some() {
-        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
-    }
+    check_max_length(text, MAX_URL)?;
     let bad = |text: &str| InvalidValue::new(FieldCode::InvalidFormat, text);
     let mut url = Url::parse(text.trim()).map_err(|_| bad("must be an http or https URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {

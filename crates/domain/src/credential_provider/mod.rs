@@ -11,7 +11,7 @@ mod one_time;
 mod ports;
 mod service;
 
-pub use input::{CreateProvider, UpdateProvider};
+pub use input::{ProviderRequest, ProviderUpdateRequest};
 pub use lookup::{FindError, FoundLogin, Lookup};
 pub use model::{CredentialProvider, ProviderChange, ProviderItem, ProviderPlace, ProviderType, ProviderVault};
 pub use one_time::OneTimeSecret;

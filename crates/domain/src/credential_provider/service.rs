@@ -9,9 +9,9 @@ use url::Url;
 
 use super::input::unknown_project;
 use super::{
-    CreateProvider, CredentialProvider, CredentialProviderRepository, CredentialStore, OpenProvider, ProviderChange,
-    ProviderDeleted, ProviderFault, ProviderItem, ProviderPlace, ProviderStored, ProviderUpdated, ProviderVault,
-    StorePlace, UpdateProvider,
+    CredentialProvider, CredentialProviderRepository, CredentialStore, OpenProvider, ProviderDeleted, ProviderFault,
+    ProviderItem, ProviderPlace, ProviderRequest, ProviderStored, ProviderUpdateRequest, ProviderUpdated,
+    ProviderVault, StorePlace,
 };
 use crate::clock::{Clock, IdSource};
 use crate::field::InvalidInput;
@@ -108,21 +108,21 @@ impl CredentialProviders {
     pub async fn create(
         &self,
         organization: OrganizationId,
-        wish: CreateProvider,
+        request: ProviderRequest,
     ) -> Result<CredentialProvider, ProviderError> {
-        let wish = wish.parse(&self.deps.settings)?;
+        let new = request.parse(&self.deps.settings)?;
         let id = CredentialProviderId::mint(self.deps.ids.as_ref());
         let now = self.deps.clock.now();
         let mut provider = CredentialProvider {
             id,
             organization,
-            name: wish.name,
-            place: wish.place,
-            token: self.seal(id, &wish.token)?,
-            cache_ttl_seconds: wish.cache_ttl_seconds,
+            name: new.name,
+            place: new.place,
+            token: self.seal(id, &new.token)?,
+            cache_ttl_seconds: new.cache_ttl_seconds,
             enabled: true,
             priority: 0,
-            projects: wish.projects,
+            projects: new.projects,
             created_at: now,
             updated_at: now,
         };
@@ -168,19 +168,11 @@ impl CredentialProviders {
         &self,
         organization: OrganizationId,
         which: &str,
-        wish: UpdateProvider,
+        update: ProviderUpdateRequest,
     ) -> Result<CredentialProvider, ProviderError> {
         let current = self.get(organization, which).await?;
-        let changes = wish.parse(&current, &self.deps.settings)?;
-        let change = ProviderChange {
-            token: changes.token.as_ref().map(|token| self.seal(current.id, token)).transpose()?,
-            name: changes.name,
-            place: changes.place,
-            cache_ttl_seconds: changes.cache_ttl_seconds,
-            enabled: changes.enabled,
-            priority: changes.priority,
-            projects: changes.projects,
-        };
+        let (mut change, token) = update.parse(&current, &self.deps.settings)?;
+        change.token = token.as_ref().map(|token| self.seal(current.id, token)).transpose()?;
         let now = self.deps.clock.now();
         match self.deps.providers.update(organization, current.id, &change, now).await? {
             ProviderUpdated::Yes(provider) => {

@@ -1,4 +1,4 @@
-//! What callers ask for, before and after it was checked.
+//! The checks of requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::CurlRequest;
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, required, within};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const MAX_URL: usize = 16 << 10;
@@ -14,8 +14,8 @@ const MAX_HEADERS: usize = 100;
 const MAX_HEADERS_BYTES: usize = 64 << 10;
 const TIMEOUT_MS: i64 = 30_000;
 const MAX_TIMEOUT_MS: u32 = 300_000;
-/// Headers of the connection, which is the browser's own.
-const OF_THE_CONNECTION: [&str; 12] = [
+/// Headers of the connection, which only the browser sets.
+const CONNECTION_HEADERS: [&str; 12] = [
     "accept-encoding",
     "connection",
     "content-length",
@@ -30,11 +30,12 @@ const OF_THE_CONNECTION: [&str; 12] = [
     "upgrade",
 ];
 
-/// Headers of a raw request that go to the target, besides those that begin with `x-`.
+/// Headers of a raw request that are passed on to the target, besides those that begin with `x-`.
 ///
-/// A raw request is a request to us as well. Whatever stands between its caller and us (a browser, a reverse proxy) adds headers that
-/// hold secrets or addresses of ours, under names that nobody can foresee, so only these are passed on.
-const TO_THE_TARGET: [&str; 33] = [
+/// A raw request is a request to this server as well. A browser or a reverse proxy between the caller and this server
+/// adds headers that hold secrets or addresses of this installation, under unpredictable names. Therefore only these
+/// are passed on.
+const TARGET_HEADERS: [&str; 33] = [
     "accept",
     "accept-charset",
     "accept-datetime",
@@ -69,8 +70,8 @@ const TO_THE_TARGET: [&str; 33] = [
     "soapaction",
     "user-agent",
 ];
-/// Names beginning with `x-` that are ours, or that reverse proxies and single sign-on in front of us write.
-const NOT_TO_THE_TARGET: [&str; 33] = [
+/// Prefixes of `x-` headers of this server, and of those that reverse proxies and single sign-on in front of it add.
+const PRIVATE_HEADERS: [&str; 33] = [
     "x-amz-cf-",
     "x-amzn-",
     "x-appengine-",
@@ -106,94 +107,67 @@ const NOT_TO_THE_TARGET: [&str; 33] = [
     "x-webauth-",
 ];
 
-/// A request as it came in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CurlInput {
-    /// Required; `http` or `https`.
-    pub url: Option<String>,
-    /// Default: `GET`.
-    pub method: Option<String>,
-    /// Default: none but the browser's own.
-    pub headers: Option<BTreeMap<String, String>>,
-    /// Default: none.
-    pub body: Option<String>,
-    /// 1 to 300000; default: 30000.
-    pub timeout_ms: Option<i64>,
-    /// How long the caller itself waits.
-    pub client_timeout: Option<Duration>,
-}
-
-/// A request that is passed on as it came.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RawInput {
-    /// Required; `http` or `https`.
-    pub url: Option<String>,
-    /// Added to the address's own query.
-    pub query: Vec<(String, String)>,
-    /// A token.
-    pub method: String,
-    /// Only what is surely meant for the target is passed on; see [`RawInput::parse`].
-    pub headers: Vec<(String, String)>,
-    /// Empty: none.
-    pub body: Bytes,
-    /// How long the caller itself waits.
-    pub client_timeout: Option<Duration>,
-}
-
-impl CurlInput {
-    /// # Errors
-    /// Every field that breaks a rule.
-    pub fn parse(self) -> Result<CurlRequest, InvalidInput> {
-        let mut fields = Fields::new();
-        let url = fields.take_required("url", self.url, |text| address(&text, &[]));
-        let method = fields.take("method", method(self.method));
-        let headers = fields.take("headers", headers(self.headers.unwrap_or_default()));
-        let timeout = fields.take("timeout_ms", within(self.timeout_ms.unwrap_or(TIMEOUT_MS), 1, MAX_TIMEOUT_MS));
-        fields.finish()?;
-        let (Some(url), Some(method), Some(headers), Some(timeout)) = (url, method, headers, timeout) else {
-            unreachable!("refused fields are errors")
-        };
-        let within = patient(Duration::from_millis(timeout.into()), self.client_timeout);
-        Ok(CurlRequest { url, method, headers, body: self.body.map(Bytes::from), within })
-    }
-}
-
-impl RawInput {
-    /// Passes on the headers that describe the request and its body, and custom ones (`x-…`) but for those of proxies: never a cookie,
-    /// a credential, where the request came from, or what the client library says of itself.
+impl CurlRequest {
+    /// Checks the fields of a request. `client_timeout` is the timeout of the caller.
     ///
     /// # Errors
-    /// An address that is none.
-    pub fn parse(self) -> Result<CurlRequest, InvalidInput> {
+    /// Returns every field that breaks a rule.
+    pub fn parse(
+        url: Option<&str>,
+        method: Option<String>,
+        headers: Option<BTreeMap<String, String>>,
+        body: Option<String>,
+        timeout_ms: Option<i64>,
+        client_timeout: Option<Duration>,
+    ) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
-        let url = fields.take_required("url", self.url, |text| address(&text, &self.query));
-        fields.finish()?;
-        let url = url.unwrap_or_else(|| unreachable!("a refused field is an error"));
-        let headers = self.headers.into_iter().filter(|(name, value)| is_for_the_target(name, value)).collect();
-        let within = patient(Duration::from_millis(MAX_TIMEOUT_MS.into()), self.client_timeout);
-        let body = Some(self.body).filter(|body| !body.is_empty());
-        Ok(CurlRequest { url, method: self.method, headers, body, within })
+        let url = fields.take_required("url", url, |text| parse_url(text, &[]));
+        let method = fields.take("method", parse_method(method));
+        let headers = fields.take("headers", parse_headers(headers.unwrap_or_default()));
+        let timeout = fields.take("timeout_ms", within(timeout_ms.unwrap_or(TIMEOUT_MS), 1, MAX_TIMEOUT_MS));
+        fields.finish_with(|| {
+            let within = shorter(Duration::from_millis(timeout?.into()), client_timeout);
+            Some(Self { url: url?, method: method?, headers: headers?, body: body.map(Bytes::from), within })
+        })
+    }
+
+    /// Creates a request that is passed on unchanged, with `query` added to the query of the URL. The headers that
+    /// describe the request and its body are passed on, and custom ones (`x-…`) except those of proxies: never a
+    /// cookie, a credential, the origin of the request, or the description of the client library.
+    ///
+    /// # Errors
+    /// Returns an invalid URL.
+    pub fn pass_on(
+        url: Option<&str>,
+        query: &[(String, String)],
+        method: String,
+        headers: Vec<(String, String)>,
+        body: Bytes,
+        client_timeout: Option<Duration>,
+    ) -> Result<Self, InvalidInput> {
+        let url = required("url", url, |text| parse_url(text, query))?;
+        let headers = headers.into_iter().filter(|(name, value)| is_for_the_target(name, value)).collect();
+        let within = shorter(Duration::from_millis(MAX_TIMEOUT_MS.into()), client_timeout);
+        Ok(Self { url, method, headers, body: Some(body).filter(|body| !body.is_empty()), within })
     }
 }
 
 fn is_for_the_target(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
     if name == "user-agent" {
-        // The public client library speaks of itself, not of the browser.
+        // The public client library describes itself, not the browser.
         return !["Kernel/", "AsyncKernel/"].iter().any(|library| value.starts_with(library));
     }
-    let custom = name.starts_with("x-") && !NOT_TO_THE_TARGET.iter().any(|begin| name.starts_with(begin));
-    custom || TO_THE_TARGET.contains(&name.as_str())
+    let custom = name.starts_with("x-") && !PRIVATE_HEADERS.iter().any(|begin| name.starts_with(begin));
+    custom || TARGET_HEADERS.contains(&name.as_str())
 }
 
-fn patient(limit: Duration, client_timeout: Option<Duration>) -> Duration {
+fn shorter(limit: Duration, client_timeout: Option<Duration>) -> Duration {
     client_timeout.map_or(limit, |client_timeout| client_timeout.min(limit))
 }
 
-fn address(text: &str, query: &[(String, String)]) -> Result<String, InvalidValue> {
-    if text.len() > MAX_URL {
-        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_URL} bytes")));
-    }
+fn parse_url(text: &str, query: &[(String, String)]) -> Result<String, InvalidValue> {
+    check_max_bytes(text, MAX_URL)?;
     let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL");
     let mut url = url::Url::parse(text).map_err(|_| bad())?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -205,7 +179,7 @@ fn address(text: &str, query: &[(String, String)]) -> Result<String, InvalidValu
     Ok(url.into())
 }
 
-fn method(method: Option<String>) -> Result<String, InvalidValue> {
+fn parse_method(method: Option<String>) -> Result<String, InvalidValue> {
     match method {
         None => Ok("GET".to_owned()),
         Some(method) if METHODS.contains(&method.as_str()) => Ok(method),
@@ -213,7 +187,7 @@ fn method(method: Option<String>) -> Result<String, InvalidValue> {
     }
 }
 
-fn headers(headers: BTreeMap<String, String>) -> Result<Vec<(String, String)>, InvalidValue> {
+fn parse_headers(headers: BTreeMap<String, String>) -> Result<Vec<(String, String)>, InvalidValue> {
     if headers.len() > MAX_HEADERS {
         return Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_HEADERS} members")));
     }
@@ -229,7 +203,7 @@ fn headers(headers: BTreeMap<String, String>) -> Result<Vec<(String, String)>, I
         {
             return Err(InvalidValue::new(FieldCode::InvalidFormat, "a name must be a token of HTTP"));
         }
-        if OF_THE_CONNECTION.contains(&name.to_ascii_lowercase().as_str()) {
+        if CONNECTION_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
             return Err(InvalidValue::new(FieldCode::Blocked, "is the browser's own to set").of(name));
         }
         if value.bytes().any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f) {
@@ -243,13 +217,13 @@ fn headers(headers: BTreeMap<String, String>) -> Result<Vec<(String, String)>, I
 mod tests {
     use super::*;
 
-    fn codes(input: CurlInput) -> Vec<(String, FieldCode)> {
-        let refused = input.parse().expect_err("a refusal");
+    fn codes(request: Result<CurlRequest, InvalidInput>) -> Vec<(String, FieldCode)> {
+        let refused = request.expect_err("a refusal");
         refused.fields().iter().map(|error| (error.field.clone(), error.code)).collect()
     }
 
-    fn to(url: &str) -> CurlInput {
-        CurlInput { url: Some(url.to_owned()), ..CurlInput::default() }
+    fn to(url: &str) -> Result<CurlRequest, InvalidInput> {
+        CurlRequest::parse(Some(url), None, None, None, None, None)
     }
 
     #[test]
@@ -262,7 +236,7 @@ mod tests {
         for url in ["", "a", "//a/b", "http://", "http:// /", "http://a b/"] {
             assert_eq!(codes(to(url)), [("url".to_owned(), FieldCode::InvalidFormat)], "{url}");
         }
-        let request = to("HTTPS://Example.com").parse().expect("a request");
+        let request = to("HTTPS://Example.com").expect("a request");
         assert_eq!((request.url.as_str(), request.method.as_str()), ("https://example.com/", "GET"));
         assert_eq!(request.within, Duration::from_secs(30));
     }
@@ -278,29 +252,29 @@ mod tests {
             ("transfer-encoding", "chunked", FieldCode::Blocked),
         ] {
             let headers = Some([(name.to_owned(), value.to_owned())].into());
-            let refused = codes(CurlInput { headers, ..to("http://a/") });
+            let refused = codes(CurlRequest::parse(Some("http://a/"), None, headers, None, None, None));
             assert_eq!(refused.first().map(|(_, code)| *code), Some(code), "{name:?}: {value:?}");
         }
     }
 
     fn passed_on(headers: &[(&str, &str)]) -> Vec<String> {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let input = RawInput { url: Some("http://a".to_owned()), headers, ..RawInput::default() };
-        input.parse().expect("a request").headers.into_iter().map(|(name, _)| name).collect()
+        let request = CurlRequest::pass_on(Some("http://a"), &[], String::new(), headers, Bytes::new(), None);
+        request.expect("a request").headers.into_iter().map(|(name, _)| name).collect()
     }
 
     #[test]
     fn a_raw_request_keeps_its_address_method_body_and_patience() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let input = RawInput {
-            url: Some("http://a/b?c=d".to_owned()),
-            query: vec![pair("e", "f g")],
-            method: "PROPFIND".to_owned(),
-            headers: vec![pair("x-mine", "1"), pair("content-type", "text/plain")],
-            body: Bytes::from_static(b"abc"),
-            client_timeout: Some(Duration::from_secs(58)),
-        };
-        let request = input.parse().expect("a request");
+        let request = CurlRequest::pass_on(
+            Some("http://a/b?c=d"),
+            &[pair("e", "f g")],
+            "PROPFIND".to_owned(),
+            vec![pair("x-mine", "1"), pair("content-type", "text/plain")],
+            Bytes::from_static(b"abc"),
+            Some(Duration::from_secs(58)),
+        )
+        .expect("a request");
         assert_eq!(request.url, "http://a/b?c=d&e=f+g");
         assert_eq!(request.headers, [pair("x-mine", "1"), pair("content-type", "text/plain")]);
         assert_eq!((request.method.as_str(), request.within.as_secs()), ("PROPFIND", 58));

@@ -5,7 +5,6 @@ mod model;
 mod ports;
 mod service;
 
-pub use input::{CurlInput, RawInput};
 pub use model::{CurlAnswer, CurlRequest};
 pub use ports::CurlMachine;
 #[cfg(feature = "mocks")]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CurlAnswer, CurlInput, CurlMachine, CurlRequest, RawInput};
+use super::{CurlAnswer, CurlMachine, CurlRequest};
 use crate::session::{Activity, Session};
 use crate::session_operation::{OperationError, UpstreamFault, enter};
 
@@ -23,23 +23,11 @@ impl Curl {
         Self { machine, activity }
     }
 
-    /// Sends a request. As long as its answer is read the session is in use.
+    /// Sends a request. The session is in use until its response is read.
     ///
     /// # Errors
-    /// See [`CurlInput::parse`] and [`CurlMachine::send`]; [`OperationError::Upstream`] for an answer with a status below 200.
-    pub async fn send(&self, session: &Session, input: CurlInput) -> Result<CurlAnswer, OperationError> {
-        self.request(session, input.parse()?).await
-    }
-
-    /// Passes a request on.
-    ///
-    /// # Errors
-    /// See [`RawInput::parse`] and [`CurlMachine::send`]; [`OperationError::Upstream`] for an answer with a status below 200.
-    pub async fn pass(&self, session: &Session, input: RawInput) -> Result<CurlAnswer, OperationError> {
-        self.request(session, input.parse()?).await
-    }
-
-    async fn request(&self, session: &Session, request: CurlRequest) -> Result<CurlAnswer, OperationError> {
+    /// See [`CurlMachine::send`]; [`OperationError::Upstream`] for a response with a status below 200.
+    pub async fn send(&self, session: &Session, request: CurlRequest) -> Result<CurlAnswer, OperationError> {
         let entered = enter(session, &self.activity)?;
         let CurlAnswer { status, headers, body } = self.machine.send(entered.browser, request).await?;
         // Such a status would not end our own answer to the caller: what follows it would be taken for another one.

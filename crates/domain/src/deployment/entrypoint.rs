@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::field::{FieldCode, InvalidValue};
+use crate::field::{FieldCode, InvalidValue, check_max_length};
 
 /// Characters of a path within a package.
 const MAX_BYTES: usize = 1024;
@@ -21,9 +21,7 @@ impl PackagePath {
         if text.is_empty() {
             return bad(FieldCode::TooShort, "must name something in the package");
         }
-        if text.chars().nth(MAX_BYTES).is_some() {
-            return bad(FieldCode::TooLong, "must have at most 1024 characters");
-        }
+        check_max_length(text, MAX_BYTES)?;
         if text.chars().any(|c| c.is_control() || c == '\\') {
             return bad(FieldCode::InvalidFormat, "may hold neither control characters nor '\\'");
         }

@@ -1,4 +1,4 @@
-//! What callers ask for, before and after it was checked.
+//! Requests for new deployments, and their checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,34 +7,36 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::{DeploymentSource, Entrypoint, PackagePath};
-use crate::field::{FieldCode, Fields, InvalidValue};
+use crate::field::{
+    FieldCode, Fields, InvalidValue, check_length, check_max_bytes, check_max_length, check_no_control_characters,
+};
 use crate::session::{NotSupported, Refusal};
 
-/// The version of who says none.
+/// The default version.
 const DEFAULT_VERSION: &str = "latest";
-/// Variables of a deployment, bytes of one value, bytes of all.
+/// The maximum numbers of variables of a deployment, of bytes of one value, and of bytes of all values.
 const MAX_VARIABLES: usize = 200;
 const MAX_VALUE: usize = 32 << 10;
 const MAX_VALUES: usize = 256 << 10;
-/// Characters of the name of a variable, of a version, of a ref, of a URL; bytes of a token.
+/// The maximum numbers of characters of the name of a variable, a version, a ref and a URL, and of bytes of a token.
 const MAX_NAME: usize = 128;
 const MAX_VERSION: usize = 255;
 const MAX_REF: usize = 255;
 const MAX_URL: usize = 2048;
 const MAX_TOKEN: usize = 8192;
 
-/// What an installation takes.
+/// The rules of an installation.
 #[derive(Clone, Debug)]
 pub struct DeploymentRules {
-    /// The regions that may be named; the first is the default.
+    /// The accepted regions; the first is the default.
     pub regions: Vec<String>,
-    /// Where repositories may lie.
+    /// The accepted origins of repositories.
     pub origins: Vec<Url>,
 }
 
-/// A deployment as asked for.
+/// The unchecked fields of a new deployment.
 #[derive(Default)]
-pub struct CreateDeployment {
+pub struct DeploymentRequest {
     /// Required with a file.
     pub entrypoint_rel_path: Option<String>,
     /// Default: `latest`.
@@ -45,13 +47,13 @@ pub struct CreateDeployment {
     pub force: Option<bool>,
     /// Default: none.
     pub env_vars: Option<BTreeMap<String, SecretString>>,
-    /// Instead of a file.
+    /// The repository to use instead of a file.
     pub source: Option<SourceRequest>,
-    /// Whether a file comes.
+    /// Whether a file is sent.
     pub file: bool,
 }
 
-/// A repository as asked for.
+/// The unchecked description of a repository.
 #[derive(Default)]
 pub struct SourceRequest {
     /// Required: `github`.
@@ -64,11 +66,11 @@ pub struct SourceRequest {
     pub entrypoint: Option<String>,
     /// Default: the root.
     pub path: Option<String>,
-    /// For a private one.
+    /// The credentials of a private repository.
     pub auth: Option<AuthRequest>,
 }
 
-/// What opens a repository, as given.
+/// The unchecked credentials of a private repository.
 #[derive(Default)]
 pub struct AuthRequest {
     /// Required: `github_token`.
@@ -77,14 +79,14 @@ pub struct AuthRequest {
     pub token: Option<SecretString>,
 }
 
-/// Says nothing of secrets.
-impl fmt::Debug for CreateDeployment {
+/// Omits the secrets.
+impl fmt::Debug for DeploymentRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CreateDeployment").field("version", &self.version).finish_non_exhaustive()
+        f.debug_struct("DeploymentRequest").field("version", &self.version).finish_non_exhaustive()
     }
 }
 
-/// A deployment as asked for, checked; not yet sealed.
+/// A new deployment, checked but not yet sealed.
 pub(super) struct NewDeployment {
     pub(super) entrypoint: Entrypoint,
     pub(super) version: String,
@@ -95,7 +97,7 @@ pub(super) struct NewDeployment {
     pub(super) token: Option<SecretString>,
 }
 
-impl CreateDeployment {
+impl DeploymentRequest {
     pub(super) fn parse(self, rules: &DeploymentRules) -> Result<NewDeployment, Refusal> {
         let mut fields = Fields::new();
         match (self.file, &self.source) {
@@ -156,7 +158,7 @@ impl SourceRequest {
         let url = fields.take_required("source.url", self.url.as_deref(), |text| repository(text, origins));
         let git_ref = fields.take_required("source.ref", self.git_ref.as_deref(), git_ref);
         let entrypoint = fields.take_required("source.entrypoint", self.entrypoint.as_deref(), PackagePath::parse);
-        // The root has no name.
+        // The root of the repository is the default.
         let path = self.path.as_deref().filter(|text| !matches!(*text, "" | "." | "/" | "./"));
         let path = fields.take_optional("source.path", path, PackagePath::parse);
         let token = self.auth.and_then(|auth| {
@@ -177,14 +179,9 @@ impl SourceRequest {
 }
 
 fn version(text: &str) -> Result<String, InvalidValue> {
-    match text.chars().take(MAX_VERSION + 1).count() {
-        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
-        1..=MAX_VERSION if text.chars().any(char::is_control) => {
-            Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"))
-        }
-        1..=MAX_VERSION => Ok(text.to_owned()),
-        _ => Err(InvalidValue::new(FieldCode::TooLong, "must have at most 255 characters")),
-    }
+    check_length(text, MAX_VERSION)?;
+    check_no_control_characters(text)?;
+    Ok(text.to_owned())
 }
 
 fn region(text: &str, known: &[String]) -> Result<String, InvalidValue> {
@@ -221,13 +218,11 @@ fn variable(name: &str, value: &str) -> Result<(), InvalidValue> {
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && (1..=MAX_NAME).contains(&name.len());
     if !plain {
-        // What is no name is not repeated: it may be a secret in the wrong place.
+        // An invalid name is not repeated, because it may be a misplaced secret.
         let message = "the name of a variable must have 1 to 128 letters, digits and '_', and begin with no digit";
         return Err(InvalidValue::new(FieldCode::InvalidFormat, message));
     }
-    if value.len() > MAX_VALUE {
-        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")).of(name));
-    }
+    check_max_bytes(value, MAX_VALUE).map_err(|bad| bad.of(name))?;
     if value.contains('\0') {
         return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold a NUL").of(name));
     }
@@ -235,9 +230,7 @@ fn variable(name: &str, value: &str) -> Result<(), InvalidValue> {
 }
 
 fn repository(text: &str, origins: &[Url]) -> Result<Url, InvalidValue> {
-    if text.chars().nth(MAX_URL).is_some() {
-        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
-    }
+    check_max_length(text, MAX_URL)?;
     let bad = |text: &str| InvalidValue::new(FieldCode::InvalidFormat, text);
     let url = Url::parse(text).map_err(|_| bad("must be an absolute URL"))?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -263,15 +256,11 @@ fn repository(text: &str, origins: &[Url]) -> Result<Url, InvalidValue> {
 
 fn git_ref(text: &str) -> Result<String, InvalidValue> {
     let bad = |text: &str| Err(InvalidValue::new(FieldCode::InvalidFormat, text));
-    match text.chars().take(MAX_REF + 1).count() {
-        0 => return Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 character")),
-        1..=MAX_REF => {}
-        _ => return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 255 characters")),
-    }
+    check_length(text, MAX_REF)?;
     if text.starts_with('-') {
         return bad("may not begin with '-'");
     }
-    // As git-check-ref-format(1) has it.
+    // The rules of git-check-ref-format(1).
     let odd = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
     let parts_are_plain =
         text.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock"));

@@ -14,7 +14,7 @@ mod transitions;
 pub use builds::{BuildEnd, Builds, LeasedBuild};
 pub use entrypoint::{Entrypoint, NoRuntime, PackagePath, Runtime};
 pub use follow::{FollowDeps, Followed, Follower};
-pub use input::{AuthRequest, CreateDeployment, DeploymentRules, SourceRequest};
+pub use input::{AuthRequest, DeploymentRequest, DeploymentRules, SourceRequest};
 pub use lines::keep;
 pub use model::{
     AppVersion, BuildLease, Deployment, DeploymentSecret, DeploymentSource, DeploymentStatus, SealedDeployment,

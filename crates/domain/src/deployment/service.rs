@@ -8,12 +8,12 @@ use time::OffsetDateTime;
 
 use super::input::NewDeployment;
 use super::{
-    AppFilter, ChangeNotifier, CreateDeployment, Deployment, DeploymentEvent, DeploymentFilter, DeploymentRefused,
-    DeploymentRepository, DeploymentRules, DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored,
+    AppFilter, ChangeNotifier, Deployment, DeploymentEvent, DeploymentFilter, DeploymentRefused, DeploymentRepository,
+    DeploymentRequest, DeploymentRules, DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored,
     FollowDeps, Follower, LineStore, ListedApp, PackageArchives, SealedDeployment, Subject,
 };
 use crate::access::{ProjectArchived, Scope};
-use crate::api_key::{ApiKeys, CreateKey, CreatedKey};
+use crate::api_key::{ApiKeys, CreatedKey, KeyRequest};
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::{Clock, IdSource};
 use crate::field::InvalidInput;
@@ -150,7 +150,7 @@ impl Deployments {
         &self,
         scope: &Scope,
         user: UserId,
-        wish: CreateDeployment,
+        wish: DeploymentRequest,
         archive: Option<ByteStream>,
     ) -> Result<Deployment, DeploymentError> {
         scope.writable()?;
@@ -180,7 +180,7 @@ impl Deployments {
         new: NewDeployment,
         checksum: Option<String>,
     ) -> Result<Deployment, DeploymentError> {
-        let wish = CreateKey {
+        let wish = KeyRequest {
             name: Some(format!("deployment {id}")),
             days_to_expire: None,
             project: Some(scope.project_id()),

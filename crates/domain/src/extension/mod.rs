@@ -5,7 +5,7 @@ mod ports;
 mod service;
 mod web_store;
 
-pub use model::{Extension, ExtensionRef, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, references};
+pub use model::{Extension, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, references};
 pub use ports::{
     ExtensionArchives, ExtensionDeleted, ExtensionFilter, ExtensionMachine, ExtensionRepository, ExtensionSource,
     ExtensionStored, InspectedArchive, NoExtensions, WebStore,

@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::ids::{ExtensionId, ProjectId};
 use crate::name::SlugName;
+use crate::reference::Reference;
 
 /// The longest archive of an extension, in bytes.
 pub const MAX_EXTENSION_BYTES: u64 = 50 << 20;
@@ -41,37 +42,13 @@ impl Extension {
     pub(super) const BLOBS: &str = "extensions/";
 }
 
-/// An extension of the project, as a session or pool names it: by exactly one of both.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExtensionRef {
-    /// Its id.
-    pub id: Option<String>,
-    /// Its name.
-    pub name: Option<String>,
-}
-
-impl ExtensionRef {
-    /// What it names, if it names one thing.
-    pub(super) fn text(&self) -> Option<&str> {
-        match (&self.id, &self.name) {
-            (Some(text), None) | (None, Some(text)) => Some(text),
-            _ => None,
-        }
-    }
-}
-
-/// Refuses, in `fields`, what extensions cannot be named like.
-pub fn references(asked: &[ExtensionRef], fields: &mut Fields) {
-    if asked.len() > MAX_LOADED_AT_ONCE {
+/// Checks the references to the extensions of a session or pool.
+pub fn references(requested: &[Reference], fields: &mut Fields) {
+    if requested.len() > MAX_LOADED_AT_ONCE {
         let message = format!("must have at most {MAX_LOADED_AT_ONCE}");
         return fields.refuse("extensions", InvalidValue::new(FieldCode::TooMany, message));
     }
-    for (n, one) in asked.iter().enumerate() {
-        let bad = match (&one.id, &one.name) {
-            (Some(_), None) | (None, Some(_)) => continue,
-            (None, None) => InvalidValue::new(FieldCode::Required, "needs an id or a name"),
-            (Some(_), Some(_)) => InvalidValue::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"),
-        };
-        fields.refuse(&format!("extensions[{n}]"), bad);
+    for (n, one) in requested.iter().enumerate() {
+        fields.take(&format!("extensions[{n}]"), one.parse());
     }
 }

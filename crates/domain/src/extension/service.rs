@@ -6,9 +6,8 @@ use async_trait::async_trait;
 use time::Duration;
 
 use super::{
-    Extension, ExtensionArchives, ExtensionDeleted, ExtensionFilter, ExtensionMachine, ExtensionRef,
-    ExtensionRepository, ExtensionSource, ExtensionStored, InspectedArchive, MAX_LOADED_AT_ONCE, Platform, StoreItem,
-    WebStore,
+    Extension, ExtensionArchives, ExtensionDeleted, ExtensionFilter, ExtensionMachine, ExtensionRepository,
+    ExtensionSource, ExtensionStored, InspectedArchive, MAX_LOADED_AT_ONCE, Platform, StoreItem, WebStore,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::blob::{BlobError, BlobStore};
@@ -18,6 +17,7 @@ use crate::ids::{ExtensionId, ProjectId};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
+use crate::reference::Reference;
 use crate::session::{Activity, Connections, IdOrName, Session};
 use crate::session_operation::{ByteStream, OperationError, enter};
 use crate::store_error::StoreError;
@@ -257,8 +257,7 @@ impl Extensions {
         let mut fields = Fields::new();
         let item = fields.take_required("url", url, StoreItem::parse);
         let platform = fields.take_optional("os", os, Platform::parse).unwrap_or_default();
-        fields.finish()?;
-        let Some(item) = item else { unreachable!("a refused field is an error") };
+        let item = fields.finish_with(|| item)?;
         Ok(self.deps.web_store.fetch(&item, platform).await?)
     }
 
@@ -319,7 +318,7 @@ fn load_names(names: &[String]) -> Result<(), InvalidInput> {
 pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
     extensions: &dyn ExtensionRepository,
     project: ProjectId,
-    asked: &[ExtensionRef],
+    asked: &[Reference],
 ) -> Result<Vec<ExtensionId>, E> {
     let mut fields = Fields::new();
     let mut found = Vec::new();
@@ -338,7 +337,7 @@ pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
             Some(extension) if found.contains(&extension.id) => {}
             Some(extension) => found.push(extension.id),
             None => {
-                let shown: String = one.text().unwrap_or_default().chars().take(255).collect();
+                let shown: String = one.parse().unwrap_or_default().chars().take(255).collect();
                 let message = format!("there is no extension {shown}");
                 fields.refuse(&format!("extensions[{n}]"), InvalidValue::new(FieldCode::ReferenceNotFound, message));
             }

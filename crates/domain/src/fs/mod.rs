@@ -5,8 +5,8 @@ mod ports;
 mod service;
 
 pub use model::{
-    AbsolutePath, Change, ChangeKind, Entry, FileMode, MAX_PATH_BYTES, MakeDirectory, Move, NewDirectory, NewMove,
-    NewPermissions, NewWatch, Permissions, Upload, WatchId, WatchRequest, WriteFile,
+    AbsolutePath, Change, ChangeKind, Entry, FileMode, MAX_PATH_BYTES, NewDirectory, NewMove, NewPermissions, NewWatch,
+    Upload, WatchId,
 };
 #[cfg(feature = "mocks")]
 pub use ports::MockFileMachine;

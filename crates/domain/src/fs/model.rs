@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use time::OffsetDateTime;
 
-use crate::field::{FieldCode, Fields, InvalidValue};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, required};
 use crate::session_operation::OperationError;
 
 /// The longest path, in bytes.
@@ -23,9 +23,7 @@ impl AbsolutePath {
     /// Not absolute, with a NUL, or longer than [`MAX_PATH_BYTES`].
     #[expect(clippy::needless_pass_by_value, reason = "as all fields are parsed")]
     pub fn parse(text: String) -> Result<Self, InvalidValue> {
-        if text.len() > MAX_PATH_BYTES {
-            return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_PATH_BYTES} bytes")));
-        }
+        check_max_bytes(&text, MAX_PATH_BYTES)?;
         if !text.starts_with('/') {
             return Err(InvalidValue::new(FieldCode::InvalidFormat, "must be absolute: it must begin with /"));
         }
@@ -232,23 +230,17 @@ impl ChangeKind {
     }
 }
 
-/// One path, which must be given.
-pub(super) fn path(text: Option<String>) -> Result<AbsolutePath, OperationError> {
-    let mut fields = Fields::new();
-    let path = fields.take_required("path", text, AbsolutePath::parse);
-    fields.finish()?;
-    Ok(path.unwrap_or_else(|| unreachable!("it was refused")))
+/// Parses the required path of a request.
+pub(super) fn path_of(text: Option<String>) -> Result<AbsolutePath, InvalidInput> {
+    required("path", text, AbsolutePath::parse)
 }
 
-/// One path, not that of the root.
-pub(super) fn deletable(text: Option<String>) -> Result<AbsolutePath, OperationError> {
-    let mut fields = Fields::new();
-    let path = fields.take_required("path", text, |text| {
+/// Parses a path that is not the root.
+pub(super) fn deletable(text: Option<String>) -> Result<AbsolutePath, InvalidInput> {
+    required("path", text, |text| {
         let path = AbsolutePath::parse(text)?;
         if path.is_root() { Err(InvalidValue::new(FieldCode::Blocked, "may not be /")) } else { Ok(path) }
-    });
-    fields.finish()?;
-    Ok(path.unwrap_or_else(|| unreachable!("it was refused")))
+    })
 }
 
 /// The name or the number of a user or a group.
@@ -261,32 +253,12 @@ fn principal(text: String) -> Result<String, InvalidValue> {
     }
 }
 
-macro_rules! parsed {
-    ($fields:ident, $made:expr) => {{
-        $fields.finish()?;
-        $made.unwrap_or_else(|| unreachable!("a field was refused"))
-    }};
-}
-
-/// Permissions to set, as asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Permissions {
-    /// Of what; a link is followed.
-    pub path: Option<String>,
-    /// Octal digits.
-    pub mode: Option<String>,
-    /// A name or a number.
-    pub owner: Option<String>,
-    /// A name or a number.
-    pub group: Option<String>,
-}
-
 /// Permissions to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPermissions {
-    /// Of what; a link is followed.
+    /// The path of the file or directory; a link is followed.
     pub path: AbsolutePath,
-    /// Which.
+    /// The new mode.
     pub mode: FileMode,
     /// A name or a number.
     pub owner: Option<String>,
@@ -294,116 +266,91 @@ pub struct NewPermissions {
     pub group: Option<String>,
 }
 
-impl Permissions {
-    pub(super) fn parse(self) -> Result<NewPermissions, OperationError> {
+impl NewPermissions {
+    /// Checks the permissions to set: `mode` is octal digits, `owner` and `group` are names or numbers.
+    ///
+    /// # Errors
+    /// Returns every field that breaks a rule.
+    pub fn parse(
+        path: Option<String>,
+        mode: Option<String>,
+        owner: Option<String>,
+        group: Option<String>,
+    ) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
-        let path = fields.take_required("path", self.path, AbsolutePath::parse);
-        let mode = fields.take_required("mode", self.mode, FileMode::parse);
-        let owner = fields.take_optional("owner", self.owner, principal);
-        let group = fields.take_optional("group", self.group, principal);
-        let made = path.zip(mode).map(|(path, mode)| NewPermissions { path, mode, owner, group });
-        Ok(parsed!(fields, made))
+        let path = fields.take_required("path", path, AbsolutePath::parse);
+        let mode = fields.take_required("mode", mode, FileMode::parse);
+        let owner = fields.take_optional("owner", owner, principal);
+        let group = fields.take_optional("group", group, principal);
+        fields.finish_with(|| Some(Self { path: path?, mode: mode?, owner, group }))
     }
 }
 
-/// A directory to make, as asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MakeDirectory {
-    /// Where.
-    pub path: Option<String>,
-    /// Octal digits. Default: 755.
-    pub mode: Option<String>,
-}
-
-/// A directory to make, with those above it.
+/// A directory to create, with its parents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDirectory {
-    /// Where.
+    /// The path.
     pub path: AbsolutePath,
-    /// Its permissions, if it is made.
+    /// The mode of a directory that is created.
     pub mode: FileMode,
 }
 
-impl MakeDirectory {
-    pub(super) fn parse(self) -> Result<NewDirectory, OperationError> {
-        let mut fields = Fields::new();
-        let path = fields.take_required("path", self.path, AbsolutePath::parse);
-        let mode = fields.take_optional("mode", self.mode, FileMode::parse).unwrap_or(FileMode::DIRECTORY);
-        Ok(parsed!(fields, path.map(|path| NewDirectory { path, mode })))
+impl NewDirectory {
+    /// Checks a directory to create; the mode is octal digits, default 755.
+    ///
+    /// # Errors
+    /// Returns every field that breaks a rule.
+    pub fn parse(path: Option<String>, mode: Option<String>) -> Result<Self, InvalidInput> {
+        let (path, mode) = path_and_mode(path, mode, FileMode::DIRECTORY)?;
+        Ok(Self { path, mode })
     }
 }
 
-/// A file to write, as asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WriteFile {
-    /// Where.
-    pub path: Option<String>,
-    /// Octal digits. Default: 644.
-    pub mode: Option<String>,
+/// Parses a path and its mode, octal digits.
+pub(super) fn path_and_mode(
+    path: Option<String>,
+    mode: Option<String>,
+    default: FileMode,
+) -> Result<(AbsolutePath, FileMode), InvalidInput> {
+    let mut fields = Fields::new();
+    let path = fields.take_required("path", path, AbsolutePath::parse);
+    let mode = fields.take_optional("mode", mode, FileMode::parse).unwrap_or(default);
+    fields.finish_with(|| Some((path?, mode)))
 }
 
-impl WriteFile {
-    pub(super) fn parse(self) -> Result<(AbsolutePath, FileMode), OperationError> {
-        let mut fields = Fields::new();
-        let path = fields.take_required("path", self.path, AbsolutePath::parse);
-        let mode = fields.take_optional("mode", self.mode, FileMode::parse).unwrap_or(FileMode::FILE);
-        Ok(parsed!(fields, path.map(|path| (path, mode))))
-    }
-}
-
-/// Something to move, as asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Move {
-    /// What.
-    pub src_path: Option<String>,
-    /// Where nothing may be yet.
-    pub dest_path: Option<String>,
-}
-
-/// Something to move.
+/// A file or directory to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMove {
-    /// What.
+    /// The present path.
     pub source: AbsolutePath,
-    /// Where nothing may be yet.
+    /// The new path, at which nothing may exist.
     pub destination: AbsolutePath,
 }
 
-impl Move {
-    pub(super) fn parse(self) -> Result<NewMove, OperationError> {
+impl NewMove {
+    /// Checks a move.
+    ///
+    /// # Errors
+    /// Returns every path that breaks a rule.
+    pub fn parse(src_path: Option<String>, dest_path: Option<String>) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
-        let source = fields.take_required("src_path", self.src_path, AbsolutePath::parse);
-        let destination = fields.take_required("dest_path", self.dest_path, AbsolutePath::parse);
-        Ok(parsed!(fields, source.zip(destination).map(|(source, destination)| NewMove { source, destination })))
+        let source = fields.take_required("src_path", src_path, AbsolutePath::parse);
+        let destination = fields.take_required("dest_path", dest_path, AbsolutePath::parse);
+        fields.finish_with(|| Some(Self { source: source?, destination: destination? }))
     }
-}
-
-/// A directory to watch, as asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WatchRequest {
-    /// Which.
-    pub path: Option<String>,
-    /// With those below it. Default: false.
-    pub recursive: Option<bool>,
 }
 
 /// A directory to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewWatch {
-    /// Which.
+    /// The path.
     pub path: AbsolutePath,
-    /// With those below it, also those that are made later.
+    /// Whether the directories below it are watched too, also those that are created later.
     pub recursive: bool,
 }
 
-impl WatchRequest {
-    pub(super) fn parse(self) -> Result<NewWatch, OperationError> {
-        Ok(NewWatch { path: path(self.path)?, recursive: self.recursive.unwrap_or(false) })
-    }
-}
-
-/// The paths of an upload and how many files come with it.
-pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, OperationError> {
+/// Parses the paths of an upload, one of each file.
+pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, InvalidInput> {
     const MAX_COUNT: usize = 100;
     let mut fields = Fields::new();
     let parsed = fields.take(
@@ -424,12 +371,12 @@ pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, Operatio
     Ok(parsed)
 }
 
-/// The directory that an archive is unpacked into.
-pub(super) fn unpacked(text: Option<String>, has_archive: bool) -> Result<AbsolutePath, OperationError> {
+/// Parses the directory into which an archive is unpacked.
+pub(super) fn unpacked(text: Option<String>, has_archive: bool) -> Result<AbsolutePath, InvalidInput> {
     let mut fields = Fields::new();
     let path = fields.take_required("dest_path", text, AbsolutePath::parse);
     fields.take_required("zip_file", has_archive.then_some(()), Ok);
-    Ok(parsed!(fields, path))
+    fields.finish_with(|| path)
 }
 
 #[cfg(test)]
@@ -497,15 +444,11 @@ mod tests {
 
     #[test]
     fn every_refused_field_is_named() {
-        let refused = |error: OperationError| match error {
-            OperationError::Invalid(invalid) => {
-                invalid.fields().iter().map(|field| field.field.clone()).collect::<Vec<_>>()
-            }
-            other => panic!("{other}"),
-        };
-        let wish = Permissions { mode: Some("x".into()), owner: Some("a b".into()), ..Default::default() };
-        assert_eq!(refused(wish.parse().expect_err("refused")), ["path", "mode", "owner"]);
-        assert_eq!(refused(Move::default().parse().expect_err("refused")), ["src_path", "dest_path"]);
+        let refused =
+            |invalid: InvalidInput| invalid.fields().iter().map(|field| field.field.clone()).collect::<Vec<_>>();
+        let permissions = NewPermissions::parse(None, Some("x".into()), Some("a b".into()), None);
+        assert_eq!(refused(permissions.expect_err("refused")), ["path", "mode", "owner"]);
+        assert_eq!(refused(NewMove::parse(None, None).expect_err("refused")), ["src_path", "dest_path"]);
         assert_eq!(refused(unpacked(None, false).expect_err("refused")), ["dest_path", "zip_file"]);
         assert_eq!(refused(uploaded(vec![]).expect_err("refused")), ["files"]);
         assert_eq!(refused(uploaded(vec!["/a".into(); 101]).expect_err("refused")), ["files"]);

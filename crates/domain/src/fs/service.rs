@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::model::{deletable, path, unpacked, uploaded};
+use super::model::{deletable, path_and_mode, path_of, unpacked, uploaded};
 use super::{
-    AbsolutePath, Changes, Entries, Entry, FileContent, FileMachine, MakeDirectory, Move, Permissions, Uploads,
-    WatchId, WatchRequest, WriteFile,
+    AbsolutePath, Changes, Entries, Entry, FileContent, FileMachine, FileMode, NewDirectory, NewMove, NewPermissions,
+    NewWatch, Uploads, WatchId,
 };
 use crate::session::{Activity, ActivityGuard, Session};
 use crate::session_operation::{ByteStream, OperationError, enter};
@@ -50,8 +50,8 @@ impl Files {
     ///
     /// # Errors
     /// See [`AbsolutePath::parse`] and [`FileMachine::list`]; the same holds for all that follow.
-    pub async fn list(&self, session: &Session, wish: Option<String>) -> Result<Directory, OperationError> {
-        let path = path(wish)?;
+    pub async fn list(&self, session: &Session, path: Option<String>) -> Result<Directory, OperationError> {
+        let path = path_of(path)?;
         let entered = enter(session, &self.activity)?;
         let entries = self.machine.list(entered.browser, path.clone()).await?;
         Ok(Directory { path, entries, guard: entered.guard })
@@ -61,8 +61,8 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn info(&self, session: &Session, wish: Option<String>) -> Result<(AbsolutePath, Entry), OperationError> {
-        let path = path(wish)?;
+    pub async fn info(&self, session: &Session, path: Option<String>) -> Result<(AbsolutePath, Entry), OperationError> {
+        let path = path_of(path)?;
         let entered = enter(session, &self.activity)?;
         let entry = self.machine.info(entered.browser, path.clone()).await?;
         Ok((path, entry))
@@ -72,8 +72,8 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn read(&self, session: &Session, wish: Option<String>) -> Result<Archive, OperationError> {
-        let path = path(wish)?;
+    pub async fn read(&self, session: &Session, path: Option<String>) -> Result<Archive, OperationError> {
+        let path = path_of(path)?;
         let entered = enter(session, &self.activity)?;
         let FileContent { length, bytes } = self.machine.read(entered.browser, path.clone()).await?;
         Ok(Archive { path, length, bytes, guard: entered.guard })
@@ -83,19 +83,25 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn archive(&self, session: &Session, wish: Option<String>) -> Result<Archive, OperationError> {
-        let path = path(wish)?;
+    pub async fn archive(&self, session: &Session, path: Option<String>) -> Result<Archive, OperationError> {
+        let path = path_of(path)?;
         let entered = enter(session, &self.activity)?;
         let bytes = self.machine.archive(entered.browser, path.clone()).await?;
         Ok(Archive { path, length: None, bytes, guard: entered.guard })
     }
 
-    /// Writes a file.
+    /// Writes a file; the mode is octal digits, default 644.
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn write(&self, session: &Session, wish: WriteFile, content: ByteStream) -> Result<(), OperationError> {
-        let (path, mode) = wish.parse()?;
+    pub async fn write(
+        &self,
+        session: &Session,
+        path: Option<String>,
+        mode: Option<String>,
+        content: ByteStream,
+    ) -> Result<(), OperationError> {
+        let (path, mode) = path_and_mode(path, mode, FileMode::FILE)?;
         let entered = enter(session, &self.activity)?;
         self.machine.write(entered.browser, path, mode, content).await
     }
@@ -105,7 +111,7 @@ impl Files {
     /// # Errors
     /// All that are refused.
     pub fn upload_paths(paths: Vec<String>) -> Result<Vec<AbsolutePath>, OperationError> {
-        uploaded(paths)
+        Ok(uploaded(paths)?)
     }
 
     /// Writes several files.
@@ -122,7 +128,7 @@ impl Files {
     /// # Errors
     /// What is refused or absent, the archive too.
     pub fn unpack_path(path: Option<String>, has_archive: bool) -> Result<AbsolutePath, OperationError> {
-        unpacked(path, has_archive)
+        Ok(unpacked(path, has_archive)?)
     }
 
     /// Unpacks an archive.
@@ -143,8 +149,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn make_directory(&self, session: &Session, wish: MakeDirectory) -> Result<(), OperationError> {
-        let new = wish.parse()?;
+    pub async fn make_directory(&self, session: &Session, new: NewDirectory) -> Result<(), OperationError> {
         let entered = enter(session, &self.activity)?;
         self.machine.make_directory(entered.browser, new).await
     }
@@ -153,8 +158,8 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn delete_directory(&self, session: &Session, wish: Option<String>) -> Result<(), OperationError> {
-        let path = deletable(wish)?;
+    pub async fn delete_directory(&self, session: &Session, path: Option<String>) -> Result<(), OperationError> {
+        let path = deletable(path)?;
         let entered = enter(session, &self.activity)?;
         self.machine.delete_directory(entered.browser, path).await
     }
@@ -163,8 +168,8 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn delete_file(&self, session: &Session, wish: Option<String>) -> Result<(), OperationError> {
-        let path = path(wish)?;
+    pub async fn delete_file(&self, session: &Session, path: Option<String>) -> Result<(), OperationError> {
+        let path = path_of(path)?;
         let entered = enter(session, &self.activity)?;
         self.machine.delete_file(entered.browser, path).await
     }
@@ -173,8 +178,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn relocate(&self, session: &Session, wish: Move) -> Result<(), OperationError> {
-        let new = wish.parse()?;
+    pub async fn relocate(&self, session: &Session, new: NewMove) -> Result<(), OperationError> {
         let entered = enter(session, &self.activity)?;
         self.machine.relocate(entered.browser, new).await
     }
@@ -183,8 +187,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn set_permissions(&self, session: &Session, wish: Permissions) -> Result<(), OperationError> {
-        let new = wish.parse()?;
+    pub async fn set_permissions(&self, session: &Session, new: NewPermissions) -> Result<(), OperationError> {
         let entered = enter(session, &self.activity)?;
         self.machine.set_permissions(entered.browser, new).await
     }
@@ -193,10 +196,15 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn watch(&self, session: &Session, wish: WatchRequest) -> Result<WatchId, OperationError> {
-        let new = wish.parse()?;
+    pub async fn watch(
+        &self,
+        session: &Session,
+        path: Option<String>,
+        recursive: bool,
+    ) -> Result<WatchId, OperationError> {
+        let path = path_of(path)?;
         let entered = enter(session, &self.activity)?;
-        self.machine.watch(entered.browser, new).await
+        self.machine.watch(entered.browser, NewWatch { path, recursive }).await
     }
 
     /// What happens in a watched directory. The guard is to be held while it is read.

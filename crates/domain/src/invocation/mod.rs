@@ -8,7 +8,7 @@ mod runs;
 mod service;
 mod transitions;
 
-pub use input::{Invoke, MAX_JSON, UpdateInvocation};
+pub use input::{InvocationRequest, MAX_JSON};
 pub use model::{Invocation, InvocationStatus};
 #[cfg(feature = "mocks")]
 pub use ports::MockRunner;

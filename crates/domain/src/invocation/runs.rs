@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use time::Duration;
 
-use super::input::json;
+use super::input::parse_json;
 use super::{
     Call, CallLimits, FailedDeployment, Invocation, InvocationEvent, InvocationRepository, RunFailure, RunFault,
     Runnable, end_all,
@@ -175,7 +175,7 @@ impl Runs {
         let Some(current) = self.invocations.get(id).await? else { return Ok(()) };
         let event = match end {
             Ok(None) => InvocationEvent::Returned(None),
-            Ok(Some(text)) => match json(text.replace('\0', "\u{fffd}")) {
+            Ok(Some(text)) => match parse_json(text.replace('\0', "\u{fffd}")) {
                 Ok(text) => InvocationEvent::Returned(Some(text)),
                 Err(bad) => InvocationEvent::Broke(format!("the result {bad}")),
             },

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use time::{Duration, OffsetDateTime};
 
+use super::input::parse_end;
 use super::{
-    Invocation, InvocationEvent, InvocationFilter, InvocationRefused, InvocationRepository, InvocationStatus,
-    InvocationStored, Invoke, UpdateInvocation,
+    Invocation, InvocationEvent, InvocationFilter, InvocationRefused, InvocationRepository, InvocationRequest,
+    InvocationStatus, InvocationStored,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
@@ -111,9 +112,8 @@ impl Invocations {
     ///
     /// # Errors
     /// See [`InvocationError`]; then nothing is stored.
-    pub async fn accept(&self, scope: &Scope, wish: Invoke) -> Result<AcceptedInvocation, InvocationError> {
+    pub async fn accept(&self, scope: &Scope, new: InvocationRequest) -> Result<AcceptedInvocation, InvocationError> {
         scope.writable()?;
-        let new = wish.parse()?;
         let found = self.deps.deployments.find_app(scope.project_id(), &new.app, &new.version).await?;
         let missing = |what: String| InvocationError::NotFound(format!("{what} not found"));
         let (app, status) = found.ok_or_else(|| missing(format!("app {} {}", new.app, new.version)))?;
@@ -200,8 +200,8 @@ impl Invocations {
         self.deps.invocations.list(scope.project_id(), filter, page).await
     }
 
-    /// Moves an invocation to its end, on behalf of a caller. One that fails so is cancelled: its browsers end, too. Its process ends
-    /// when the news of it reaches its node.
+    /// Ends an invocation on behalf of a caller: `status` is `succeeded` or `failed`, `output` is JSON text. An invocation
+    /// that fails so is cancelled: its browsers end too, and its process ends when its node is notified.
     ///
     /// # Errors
     /// See [`InvocationError`].
@@ -209,16 +209,13 @@ impl Invocations {
         &self,
         scope: &Scope,
         which: &str,
-        wish: UpdateInvocation,
+        status: Option<&str>,
+        output: Option<String>,
     ) -> Result<Invocation, InvocationError> {
-        // First, so that of an invocation of others nothing is told.
+        // The lookup comes first, so that nothing is revealed of the invocations of other projects.
         let mut current = self.get(scope, which).await?;
-        let wish = wish.parse()?;
-        let event = match wish.succeeded {
-            true => InvocationEvent::Finish(wish.output),
-            false => InvocationEvent::Cancel(wish.output),
-        };
-        // Ends: a race is lost only to a step forward, and from the last step `on` refuses.
+        let event = parse_end(status, output)?;
+        // The loop ends: a race is lost only to a step forward, and `on` refuses to leave the last step.
         let next = loop {
             let next = current.on(&event, self.deps.clock.now())?;
             if self.deps.invocations.replace(&current, &next).await? == Replaced::Yes {
@@ -226,8 +223,8 @@ impl Invocations {
             }
             current = self.get(scope, which).await?;
         };
-        if !wish.succeeded {
-            // It is stored as cancelled: what fails here, `clear_canceled` does.
+        if matches!(event, InvocationEvent::Cancel(_)) {
+            // The invocation is stored as cancelled: `clear_canceled` retries after an error.
             let _ = self.deps.sessions.end_of_invocation(next.id).await;
         }
         Ok(next)

@@ -1,10 +1,10 @@
-//! Where a login may go.
+//! The hosts where a login may go.
 
 use url::{Host, Url};
 
 use crate::credential::Sites;
 
-/// Hosts of identity providers where a login may go without anybody listing them.
+/// Hosts of identity providers, where a login may always go.
 pub const WITHOUT_LISTING: &[&str] = &[
     "accounts.google.com",
     "login.microsoftonline.com",
@@ -25,26 +25,26 @@ pub const WITHOUT_LISTING: &[&str] = &[
     "*.pingidentity.com",
 ];
 
-/// The characters that a host name may have at most.
-const MAX_HOST: usize = 253;
+/// The most characters of a host name.
+const MAX_HOST_CHARACTERS: usize = 253;
 
-/// Hosts, as `login.example.com`, `*.example.com` (one label more) or `**.example.com` (one or more).
+/// A pattern of hosts: `login.example.com`, `*.example.com` (one label more) or `**.example.com` (one or more).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPattern(Vec<String>);
 
-/// Not a host, nor a pattern of hosts.
+/// The text is neither a host nor a pattern of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be a host name; a label may be `*` (any one) or `**` (one or more)")]
 pub struct BadPattern;
 
 impl HostPattern {
-    /// Reads a pattern; upper and lower case are the same. At least the last label is a name.
+    /// Parses a pattern without regard to case. At least the last label must be a name.
     ///
     /// # Errors
     /// [`BadPattern`].
     pub fn parse(text: &str) -> Result<Self, BadPattern> {
         let lower = text.to_ascii_lowercase();
-        if lower.is_empty() || lower.len() > MAX_HOST {
+        if lower.is_empty() || lower.len() > MAX_HOST_CHARACTERS {
             return Err(BadPattern);
         }
         let labels: Vec<String> = lower.split('.').map(str::to_owned).collect();
@@ -57,16 +57,16 @@ impl HostPattern {
         if good { Ok(Self(labels)) } else { Err(BadPattern) }
     }
 
-    /// The labels behind its last wildcard, and whether there is a wildcard.
+    /// Returns the labels behind the last wildcard, and whether there is a wildcard.
     fn tail(&self) -> (String, bool) {
         let wild = self.0.iter().rposition(|label| label.starts_with('*'));
         (self.0.get(wild.map_or(0, |at| at + 1)..).unwrap_or_default().join("."), wild.is_some())
     }
 
-    /// Whether it is meant.
+    /// Returns whether the pattern matches a host.
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
-        if host.len() > MAX_HOST {
+        if host.len() > MAX_HOST_CHARACTERS {
             return false;
         }
         let host: Vec<&str> = host.split('.').collect();
@@ -80,9 +80,9 @@ impl std::fmt::Display for HostPattern {
     }
 }
 
-/// Whether the labels of a host are those of a pattern: one pass over the host for each label of the pattern, whatever either says.
+/// Returns whether the labels of a host match those of a pattern, in one pass over the host for each label of the pattern.
 fn fits(pattern: &[String], host: &[&str]) -> bool {
-    // Which beginnings of the host, by their number of labels, the pattern's labels so far can stand for.
+    // Whether the pattern's labels so far match the first n labels of the host, for each n.
     let mut before = vec![false; host.len() + 1];
     if let Some(nothing) = before.first_mut() {
         *nothing = true;
@@ -103,7 +103,7 @@ fn fits(pattern: &[String], host: &[&str]) -> bool {
     before.last() == Some(&true)
 }
 
-/// Where one login may go: its own domain and what lies below, what was listed for it, and [`WITHOUT_LISTING`].
+/// The hosts where one login may go: its own domain and the hosts below it, the hosts listed for it, and [`WITHOUT_LISTING`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedHosts {
     domain: String,
@@ -111,14 +111,14 @@ pub struct AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// Of a login at `domain`, with the hosts listed for it.
+    /// Creates the hosts of a login at `domain`, with those listed for it.
     #[must_use]
     pub fn new(domain: &str, listed: Vec<HostPattern>) -> Self {
         let domain = domain.to_ascii_lowercase();
         Self { domain: domain.strip_prefix("www.").unwrap_or(&domain).to_owned(), listed }
     }
 
-    /// Whether a login may go to that host.
+    /// Returns whether the login may go to a host.
     #[must_use]
     pub fn allow(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
@@ -128,15 +128,15 @@ impl AllowedHosts {
             || WITHOUT_LISTING.iter().any(|text| HostPattern::parse(text).is_ok_and(|pattern| pattern.matches(host)))
     }
 
-    /// Whether a host is the login's own: its domain or below it.
+    /// Returns whether a host is the login's own domain, or below it.
     #[must_use]
     pub fn own(&self, host: &str) -> bool {
-        // Below an address there is nothing.
+        // No host is below an IP address.
         let below = || host.strip_suffix(&self.domain).is_some_and(|before| before.ends_with('.'));
         host == self.domain || (Host::parse(&self.domain).is_ok_and(|host| matches!(host, Host::Domain(_))) && below())
     }
 
-    /// Whether a login may come to a page of one of these sites.
+    /// Returns whether the login may come to a page of one of the sites.
     #[must_use]
     pub fn may_reach(&self, sites: &Sites) -> bool {
         let reaches = |pattern: &HostPattern| {
@@ -148,10 +148,10 @@ impl AllowedHosts {
             || WITHOUT_LISTING.iter().any(|text| HostPattern::parse(text).is_ok_and(|pattern| reaches(&pattern)))
     }
 
-    /// The host of an address where a login may go, or else why it may not.
+    /// Returns the host of a URL where the login may go.
     ///
     /// # Errors
-    /// The host, or the scheme where that is neither `http` nor `https`.
+    /// The host where it may not go, or the scheme if that is neither `http` nor `https`.
     pub fn check(&self, url: &str) -> Result<String, String> {
         let Ok(url) = Url::parse(url) else { return Err(super::clean(url, 100)) };
         match (url.scheme(), url.host_str()) {

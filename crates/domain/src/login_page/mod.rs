@@ -1,7 +1,7 @@
-//! Login pages: how one is read, understood and filled in. No page, product or site is known here; only words, and the marks that
-//! pages put on their forms for browsers and screen readers.
+//! Login pages: how one is read, understood and filled in. The rules know no product or site, only words and the marks that forms have for
+//! browsers and screen readers.
 //!
-//! [`LoginPages`] reads what a browser shows as a [`Reading`] and does [`Act`]s; [`understand`] is the pure function between them.
+//! [`LoginPages`] reads a page as a [`Reading`] and performs [`Act`]s; [`understand`] is the pure function between them.
 
 mod hosts;
 mod model;

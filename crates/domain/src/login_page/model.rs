@@ -1,62 +1,62 @@
-//! What is read off a page, and what can be done to it.
+//! The reading of a page, and the actions on it.
 
 use secrecy::SecretString;
 
-/// Frames of one page that are read.
+/// The most frames of a page that are read.
 pub const MAX_FRAMES: usize = 30;
-/// Inputs of one page.
+/// The most inputs of a page.
 pub const MAX_INPUTS: usize = 80;
-/// Buttons and links of one page.
+/// The most buttons and links of a page.
 pub const MAX_BUTTONS: usize = 200;
-/// Dialogs and bars of one page.
+/// The most dialogs and bars of a page.
 pub const MAX_LAYERS: usize = 20;
-/// Texts of one page.
+/// The most texts of a page.
 pub const MAX_TEXTS: usize = 120;
-/// Options of one list.
+/// The most options of a list.
 pub const MAX_OPTIONS: usize = 60;
-/// Characters of a label.
+/// The most characters of a label.
 pub const MAX_LABEL: usize = 160;
-/// Characters of a text.
+/// The most characters of a text.
 pub const MAX_TEXT: usize = 400;
-/// Characters of an address.
+/// The most characters of a URL.
 pub const MAX_URL: usize = 2000;
 
-/// Names an element of a page for as long as its document is there and it stands in it. Opaque.
+/// An opaque name of an element, valid while the element is in its document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub String);
 
-/// Tells two readings apart that show something different. Opaque.
+/// An opaque mark of what a page shows. Two readings that differ have different marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark(pub String);
 
-/// What a page shows now. Everything in it is the page's word: bounded and without control characters, but not to be believed.
+/// The content of a page. All texts come from the page: they are bounded and free of control characters, but not trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The page's address.
+    /// The URL of the page.
     pub url: String,
     /// Its title.
     pub title: String,
-    /// The language it says it is in: `de`, `en-GB`.
+    /// The language that the page declares: `de`, `en-GB`.
     pub language: String,
-    /// With which status the server answered, if that is known.
+    /// The HTTP status of the page, if it is known.
     pub status: Option<u16>,
-    /// The page itself, which is the first, and the frames in it that are seen.
+    /// The page itself first, then its visible frames.
     pub frames: Vec<Frame>,
-    /// Inputs, in the order in which they stand.
+    /// The inputs in document order.
     pub inputs: Vec<Input>,
-    /// Buttons, links and what else can be pressed, in the order in which they stand.
+    /// Buttons, links and everything else that can be pressed, in document order.
     pub buttons: Vec<Button>,
-    /// Texts, in the order in which they stand.
+    /// The texts in document order.
     pub texts: Vec<Text>,
-    /// Dialogs and bars that lie over the page.
+    /// The dialogs and bars over the page.
     pub layers: Vec<Layer>,
-    /// Captchas that are seen.
+    /// The visible captchas.
     pub captchas: Vec<Captcha>,
-    /// Whether the page had come to rest. One that never does is read all the same.
+    /// Whether the page had come to rest. A page that never does is read too.
     pub settled: bool,
-    /// Whether there was more than is read.
+    /// Whether the page has more than was read.
     pub cut: bool,
-    /// What it shows, in short.
+    /// The mark of what the page shows.
     pub mark: Mark,
 }
 
@@ -65,206 +65,206 @@ pub struct Reading {
 pub struct Frame {
     /// Scheme, host and port: `https://login.example.com`. `null` for one that has none.
     pub origin: String,
-    /// Its address.
+    /// Its URL.
     pub url: String,
 }
 
-/// A dialog or a bar that lies over the page.
+/// A dialog or a bar over the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
-    /// What its label, `id` and `class` say, in short.
+    /// The words of its label, `id` and `class`.
     pub marks: String,
-    /// Whether it says that it takes all attention (`<dialog>`, `role=dialog`, `aria-modal`).
+    /// Whether it is marked as a dialog (`<dialog>`, `role=dialog`, `aria-modal`).
     pub dialog: bool,
 }
 
-/// Something that takes a value.
+/// An input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Input {
-    /// Where it stands among all that was read: what comes later has a larger number.
+    /// Its place in the document: later elements have larger numbers.
     pub place: usize,
-    /// How to act on it.
-    pub handle: Handle,
-    /// In which of [`Reading::frames`].
+    /// The index of its frame in [`Reading::frames`].
     pub frame: usize,
-    /// Which form it belongs to, counted in the reading; `None` for one outside of any.
+    /// The number of its form in the reading; `None` outside of any form.
     pub form: Option<usize>,
+    /// The index of its layer in [`Reading::layers`]; `None` in the page itself.
+    pub layer: Option<usize>,
+    /// Whether it is visible.
+    pub visible: bool,
+    /// Whether something lies over it.
+    pub covered: bool,
+    /// Whether it is disabled.
+    pub disabled: bool,
+    /// The handle for actions.
+    pub handle: Handle,
+    /// Its CSS selector, for people.
+    pub selector: String,
     /// `text`, `email`, `password`, `tel`, `number`, `url`, `checkbox`, `radio`, `select`, `hidden` …, in lower case.
     pub kind: String,
     /// Its `name`.
     pub name: String,
     /// Its `id`.
     pub id: String,
-    /// What its labels say, `aria-labelledby` and `aria-label` among them.
+    /// The text of its labels, `aria-labelledby` and `aria-label` included.
     pub label: String,
-    /// What stands in it while it is empty.
+    /// Its `placeholder`.
     pub placeholder: String,
-    /// The text that describes it (`aria-describedby`).
+    /// Its description (`aria-describedby`).
     pub hint: String,
     /// Its `autocomplete`, in lower case.
     pub autocomplete: String,
     /// Its `inputmode`, in lower case.
     pub mode: String,
-    /// How many characters it takes.
+    /// The most characters that it takes.
     pub max_length: Option<u32>,
-    /// Whether it must have a value.
+    /// The options of a list.
+    pub options: Vec<String>,
+    /// Whether it is required.
     pub required: bool,
     /// Whether the page marks its value as wrong (`aria-invalid`).
     pub invalid: bool,
     /// Whether it has a value, and whether a box is ticked.
     pub filled: bool,
-    /// Whether nothing can be typed into it now.
-    pub disabled: bool,
-    /// Whether a person sees it.
-    pub visible: bool,
-    /// In which of [`Reading::layers`], if it does not stand in the page itself.
-    pub layer: Option<usize>,
-    /// Whether it can be reached, or something lies over it.
-    pub covered: bool,
-    /// What a list offers.
-    pub options: Vec<String>,
-    /// How to find it by hand: CSS.
-    pub selector: String,
 }
 
-/// Something that can be pressed.
+/// A button, a link or another element that can be pressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Button {
-    /// Where it stands among all that was read: what comes later has a larger number.
+    /// Its place in the document: later elements have larger numbers.
     pub place: usize,
-    /// How to act on it.
+    /// The handle for actions.
     pub handle: Handle,
-    /// In which of [`Reading::frames`].
+    /// The index of its frame in [`Reading::frames`].
     pub frame: usize,
-    /// Which form it belongs to, counted in the reading.
+    /// The number of its form in the reading.
     pub form: Option<usize>,
-    /// What kind it is.
+    /// Its kind.
     pub kind: ButtonKind,
-    /// What it says.
+    /// Its label.
     pub label: String,
-    /// What stands beside it in the same row, without what it says itself.
+    /// The text beside it in the same row, without its label.
     pub description: String,
-    /// What its `name`, `id`, `class`, `data-*` attributes and picture say, in short.
+    /// The words of its `name`, `id`, `class`, `data-*` attributes and picture.
     pub marks: String,
-    /// Where a link leads.
+    /// The target of a link.
     pub href: String,
-    /// Whether it cannot be pressed now.
+    /// Whether it is disabled.
     pub disabled: bool,
-    /// In which of [`Reading::layers`], if it does not stand in the page itself.
+    /// The index of its layer in [`Reading::layers`]; `None` in the page itself.
     pub layer: Option<usize>,
     /// Whether something lies over it.
     pub covered: bool,
-    /// How to find it by hand: CSS.
+    /// Its CSS selector, for people.
     pub selector: String,
-    /// How to find it by hand: XPath.
+    /// Its XPath, for people.
     pub xpath: String,
 }
 
-/// What kind of thing can be pressed.
+/// The kind of a button.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ButtonKind {
     /// Sends a form.
     Submit,
-    /// Any other button, whatever it is made of.
+    /// Any other button, of any element.
     #[default]
     Button,
     /// A link.
     Link,
-    /// A row of a list that can be pressed: an account, a method.
+    /// A row of a list: an account, a method.
     Item,
-    /// One of several buttons of which one is on.
+    /// A radio button.
     Radio,
 }
 
-/// Something to read.
+/// A text of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text {
-    /// Where it stands among all that was read: what comes later has a larger number.
+    /// Its place in the document: later elements have larger numbers.
     pub place: usize,
-    /// In which of [`Reading::frames`].
+    /// The index of its frame in [`Reading::frames`].
     pub frame: usize,
-    /// What kind it is.
+    /// Its kind.
     pub kind: TextKind,
-    /// What it says.
+    /// The text.
     pub text: String,
-    /// In which of [`Reading::layers`], if it does not stand in the page itself.
+    /// The index of its layer in [`Reading::layers`]; `None` in the page itself.
     pub layer: Option<usize>,
 }
 
-/// What kind of text it is.
+/// The kind of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextKind {
     /// A heading.
     Heading,
-    /// What the page marks as important news: `role=alert`, a live region that speaks, the message of a field.
+    /// A text marked as important: `role=alert`, an assertive live region, the message of a field.
     Alert,
-    /// What looks like an error by its name or its colour.
+    /// A text that looks like an error by its name or color.
     Error,
-    /// Any other.
+    /// Any other text.
     #[default]
     Plain,
 }
 
-/// A captcha that is seen.
+/// A visible captcha.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captcha {
-    /// `recaptcha`, `hcaptcha`, `turnstile` …; `picture` for one of the page's own.
+    /// `recaptcha`, `hcaptcha`, `turnstile` …; `picture` for a captcha of the page's own.
     pub kind: String,
-    /// Whether it lies over the page or takes all of it, so that nothing goes on without it.
+    /// Whether it covers the page, so that it must be solved first.
     pub blocking: bool,
     /// Whether it has been solved.
     pub solved: bool,
 }
 
-/// Something to do to a page. `Debug` shows no value.
+/// An action on a page. `Debug` shows no value.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Types `text` in the place of what is there.
+    /// Replaces the value of an input.
     Fill {
-        /// Into what.
+        /// The input.
         into: Handle,
-        /// What.
+        /// The new value.
         text: SecretString,
-        /// The origin of the frame it is meant for. Typed nowhere else, whatever the page has become meanwhile.
+        /// The origin of the frame that the value is for. It is typed into no other one, even if the page has changed meanwhile.
         origin: String,
     },
-    /// Types a code, either into one box or one character into each of several.
+    /// Types a code, either into one box or one character into each box.
     FillCode {
-        /// Into what; one, or as many as there are characters.
+        /// One box, or one for each character.
         into: Vec<Handle>,
-        /// What.
+        /// The code.
         code: SecretString,
         /// As in [`Act::Fill`].
         origin: String,
     },
-    /// Sets whether a box is ticked.
+    /// Ticks or unticks a checkbox.
     Check {
-        /// Which.
+        /// The checkbox.
         what: Handle,
-        /// Whether it is to be.
+        /// Whether it is to be ticked.
         on: bool,
     },
     /// Chooses an option of a list.
     Choose {
-        /// Which list.
+        /// The list.
         from: Handle,
-        /// What the option says.
+        /// The text of the option.
         option: String,
         /// As in [`Act::Fill`].
         origin: String,
     },
-    /// Presses something with the mouse.
+    /// Clicks an element.
     Click {
-        /// What.
+        /// The element.
         what: Handle,
-        /// Whether a window that it opens is a part of the login. Any other is closed.
+        /// Whether a window that it opens belongs to the login. Any other window is closed.
         window: bool,
     },
     /// Presses a key.
     Press {
-        /// With the focus on what; `None`: where it is.
+        /// The element to focus first; `None`: the focus stays.
         on: Option<Handle>,
-        /// Which.
+        /// The key.
         key: Key,
     },
 }
@@ -278,23 +278,23 @@ pub enum Key {
     Escape,
 }
 
-/// What the flow knows beside the page, for [`understand`](super::understand).
+/// The knowledge of a flow beside the page, for [`understand`](super::understand).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// What has been done so far.
+    /// The progress so far.
     pub progress: super::Progress,
-    /// Whose button is to be pressed first, at a site that has it: `google`.
+    /// The SSO provider whose button is pressed first, if the site has one: `google`.
     pub sso_provider: Option<String>,
 }
 
-/// `text` without control characters and markers of direction, in one line, of at most `most` characters.
+/// Returns `text` in one line, without control characters and direction marks, cut to `max` characters.
 #[must_use]
-pub fn clean(text: &str, most: usize) -> String {
+pub fn clean(text: &str, max: usize) -> String {
     let hidden = |c: char| matches!(c, '\u{00AD}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}');
     let mut cleaned = String::new();
     let (mut count, mut gap) = (0, false);
-    // What is hidden does not count, so it is bounded for itself.
-    for c in text.chars().take(most.saturating_mul(8)) {
+    // Hidden characters do not count, so they have a bound of their own.
+    for c in text.chars().take(max.saturating_mul(8)) {
         if c.is_whitespace() || c.is_control() {
             gap = !cleaned.is_empty();
             continue;
@@ -302,7 +302,7 @@ pub fn clean(text: &str, most: usize) -> String {
         if hidden(c) {
             continue;
         }
-        if count + usize::from(gap) >= most {
+        if count + usize::from(gap) >= max {
             break;
         }
         if std::mem::take(&mut gap) {

@@ -1,4 +1,4 @@
-//! What login pages need from outside.
+//! The ports of login pages.
 
 use std::time::Duration;
 
@@ -8,73 +8,73 @@ use super::{Act, Handle, Mark, Reading};
 use crate::browser::EngineError;
 use crate::ids::BrowserId;
 
-/// For how long a reading waits, and for what.
+/// The condition that a reading waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadCondition {
-    /// Until the page shows something else than it did in the reading of this mark; `None`: until it has come to rest.
+    /// Wait until the page differs from the reading of this mark; `None`: until it has come to rest.
     pub differs_from: Option<Mark>,
-    /// At most so long; the page is read then as it is. At most 60 s.
+    /// The longest wait, up to 60 s. Then the page is read as it is.
     pub within: Duration,
 }
 
-/// Something was not done to a page.
+/// An error of a login page.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginPageError {
-    /// The page could not be loaded: no such host, refused, a private address, not secure, too slow. The browser's word for it.
+    /// The page could not be loaded: no such host, refused, a private address, not secure, too slow.
     #[error("the page could not be loaded: {reason}")]
     NavigationFailed {
-        /// `net::ERR_NAME_NOT_RESOLVED`.
+        /// The browser's name of the error: `net::ERR_NAME_NOT_RESOLVED`.
         reason: String,
     },
-    /// What a handle names is not there any more: read again.
+    /// The element of a handle no longer exists; the page must be read again.
     #[error("the page has changed since it was read")]
     Stale(Handle),
-    /// The frame is of another origin than the value is meant for. Nothing was typed.
+    /// The frame has another origin than the value is for. Nothing was typed.
     #[error("the value is for {wanted}, and the frame is of {found}: nothing was typed")]
     WrongOrigin {
-        /// Meant.
+        /// The origin of the value.
         wanted: String,
-        /// Found.
+        /// The origin of the frame.
         found: String,
     },
-    /// What a handle names cannot be acted on: hidden, switched off, or something lies over it.
+    /// The element cannot be acted on: it is hidden, disabled or covered.
     #[error("the element cannot be used: {0}")]
     NotUsable(String),
     /// The page did not answer.
     #[error("the page did not answer within {seconds} s")]
     Hangs {
-        /// The bound.
+        /// The timeout.
         seconds: u32,
     },
-    /// The browser or the agent beside it failed, or is gone.
+    /// The browser or its agent failed or has ended.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// Reads and fills in the login page that a browser shows: the page that was opened, or the window that it opened for a part of the
-/// login. One caller at a time per browser.
+/// Reads and fills in the login page of a browser: the page that was opened, or the window that it opened for a part of the login. One
+/// caller at a time per browser.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait LoginPages: Send + Sync {
-    /// Opens `url` and waits until its document has begun to come. Any login page of before is forgotten.
+    /// Opens `url` in place of any login page before, and waits until its document begins to load.
     ///
     /// # Errors
     /// [`LoginPageError::NavigationFailed`].
     async fn open(&self, browser: BrowserId, url: &str) -> Result<(), LoginPageError>;
 
-    /// What the page shows, once `wait` is over.
+    /// Reads the page once `wait` is over.
     ///
     /// # Errors
-    /// [`LoginPageError::NavigationFailed`] when what it shows is the browser's own page of an error.
+    /// [`LoginPageError::NavigationFailed`] if the page is the browser's own error page.
     async fn read(&self, browser: BrowserId, wait: ReadCondition) -> Result<Reading, LoginPageError>;
 
-    /// Does `acts` in order, with events as of a person, and stops at the first that fails. The values go to the browser's agent, which
-    /// keeps none.
+    /// Performs `acts` in order, with the events that a person causes, and stops at the first that fails. The values go to the browser's
+    /// agent, which stores none.
     ///
     /// # Errors
     /// [`LoginPageError::Stale`], [`LoginPageError::WrongOrigin`], [`LoginPageError::NotUsable`].
     async fn act(&self, browser: BrowserId, acts: Vec<Act>) -> Result<(), LoginPageError>;
 
-    /// A PNG of the page, to be kept for the operator. What stands in fields is made unreadable first.
+    /// Takes a PNG of the page for the operator. The values of fields are made unreadable first.
     async fn screenshot(&self, browser: BrowserId) -> Result<Vec<u8>, LoginPageError>;
 }

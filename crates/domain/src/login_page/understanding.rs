@@ -1,4 +1,4 @@
-//! What a page wants of whoever logs in.
+//! The meaning of a page in a login.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use secrecy::SecretString;
 
 use super::{Act, AllowedHosts, Handle, Key, Known, Reading, rules};
 
-/// What has been done so far in one login. A page that lacks a password field means something else before than after.
+/// The progress of one login. A page without a password field means something else before the password was sent than after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// A user name was sent.
@@ -15,7 +15,7 @@ pub struct Progress {
     pub password: bool,
     /// A code was sent.
     pub code: bool,
-    /// A choice was made: another site's button, an account, a method.
+    /// A choice was made: an SSO provider, an account, a method.
     pub choice: bool,
     /// A step elsewhere was waited for.
     pub external: bool,
@@ -24,13 +24,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Whether anything was done.
+    /// Returns whether anything was done.
     #[must_use]
     pub const fn any(self) -> bool {
         self.identifier || self.password || self.code || self.choice || self.external
     }
 
-    /// What is so once these fields have been sent.
+    /// Returns the progress after these fields were sent.
     #[must_use]
     pub fn sent(mut self, fields: &[Field]) -> Self {
         for field in fields {
@@ -45,186 +45,186 @@ impl Progress {
     }
 }
 
-/// What a page wants.
+/// The meaning of a page: what it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Understanding {
-    /// Values, and perhaps it offers other ways beside.
+    /// Values; it may offer choices beside.
     Fields(PageQuestion),
     /// A choice, and no value.
     Choices(PageQuestion),
-    /// Something that only a person can do elsewhere, and it goes on by itself afterwards.
+    /// A step that only a person can do elsewhere. Afterwards the page goes on by itself.
     External(External),
-    /// Nothing any more: whoever it is, is logged in.
+    /// Nothing: the user is logged in.
     LoggedIn {
-        /// Where.
+        /// The URL of the page.
         url: String,
     },
-    /// That a captcha be solved, and nothing goes on before.
+    /// A solved captcha, before anything else.
     Captcha {
-        /// Which.
+        /// The kind of the captcha.
         kind: String,
     },
-    /// Nothing: it says no, and offers no way on.
+    /// Nothing: it refuses, and offers no way on.
     Refused(Refusal),
-    /// Something that has nothing to do with who logs in and needs nobody: do it and read again.
+    /// A step that needs no person.
     Step(Step),
-    /// Patience.
+    /// Time: it is loading.
     Busy,
-    /// The login has come to where it may not go; nothing there is filled in.
+    /// Nothing may be filled in, because the host is not allowed.
     NotAllowed {
         /// The host, or `file:`.
         host: String,
     },
-    /// It cannot be told.
+    /// It is unknown.
     NotUnderstood,
 }
 
-/// What is asked for.
+/// The question of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageQuestion {
-    /// In the order in which they are to be filled in.
+    /// The fields, in the order in which they are filled in.
     pub fields: Vec<Field>,
-    /// Other ways, or what there is to choose from.
+    /// The choices, or the ways instead of the fields.
     pub choices: Vec<Choice>,
-    /// What the page says was wrong with what it got.
+    /// The error that the page shows.
     pub refusal: Option<Refusal>,
-    /// Boxes to tick before anything is sent: "remember me", the terms of use.
+    /// The boxes to tick before sending: "remember me", the terms of use.
     pub ticks: Vec<Handle>,
-    /// What sends it; without one it is sent with the key.
+    /// The button that sends; without one, the Enter key sends.
     pub submit: Option<Handle>,
-    /// A captcha that stands beside and has not been solved: nothing that is sent will be taken before.
+    /// An unsolved captcha beside the fields, without which nothing is accepted.
     pub captcha: Option<String>,
 }
 
-/// A value that is asked for.
+/// A field that a page asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Names it within a login: the same field has the same key in each reading. `password`, `code`, `text-company`.
+    /// The key of the field, the same in each reading of a login: `password`, `code`, `text-company`.
     pub key: String,
-    /// Under which name its value is kept: `username`, `email`, `phone`, `password`, `code`, or its own.
+    /// The name under which its value is stored: `username`, `email`, `phone`, `password`, `code`, or its own.
     pub reference: String,
-    /// What it is for.
+    /// Its purpose.
     pub kind: FieldKind,
-    /// What it looks like.
+    /// Its type of input.
     pub input: InputKind,
-    /// What the page calls it, or a plain word of our own where it has no name.
+    /// Its label on the page, or a default label.
     pub label: String,
-    /// What stands in it while it is empty.
+    /// Its placeholder.
     pub placeholder: Option<String>,
-    /// What the page says about it: where a code was sent.
+    /// Its description on the page, such as where a code was sent.
     pub hint: Option<String>,
-    /// How to find it by hand: CSS.
+    /// Its CSS selector, for people.
     pub selector: String,
-    /// Whether it must have a value.
+    /// Whether it is required.
     pub required: bool,
-    /// How a code comes.
+    /// How a code is sent.
     pub mfa: Option<MfaKind>,
-    /// Where it goes: one box, or one for each character.
+    /// One box, or one for each character.
     pub boxes: Vec<Handle>,
-    /// Whether it is a list, with these options.
+    /// The options of a list; empty for any other field.
     pub options: Vec<String>,
-    /// The origin of the frame it stands in.
+    /// The origin of its frame.
     pub origin: String,
 }
 
-/// What a field is for.
+/// The purpose of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldKind {
-    /// Who: a user name, an address of mail, a number of a telephone.
+    /// A user name, an e-mail address, a phone number.
     Identifier,
     /// The password.
     Password,
-    /// A code that was sent to somebody.
+    /// A code that was sent to a person.
     Code,
-    /// A code that somebody's authenticator shows.
+    /// A code of an authenticator app.
     TotpCode,
-    /// What such codes are made of.
+    /// The secret of an authenticator app.
     TotpSecret,
-    /// Anything else: a company, a tenant, a date.
+    /// Any other value: a company, a tenant, a date.
     Text,
 }
 
-/// What a field looks like.
+/// The type of input of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
-    /// A line.
+    /// A line of text.
     Text,
-    /// An address of mail.
+    /// An e-mail address.
     Email,
     /// A password.
     Password,
-    /// A number of a telephone.
+    /// A phone number.
     Tel,
     /// A number.
     Number,
-    /// An address of the web.
+    /// A URL.
     Url,
     /// A code.
     Code,
-    /// A code of an authenticator.
+    /// A code of an authenticator app.
     Totp,
 }
 
-/// Something to choose.
+/// A choice that a page offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Names it within a login: the same choice has the same key in each reading.
+    /// The key of the choice, the same in each reading of a login.
     pub key: String,
-    /// What the page calls it.
+    /// Its label on the page.
     pub label: String,
-    /// What the page says about it.
+    /// Its description on the page.
     pub description: Option<String>,
-    /// What there is to choose between.
+    /// Its kind.
     pub kind: ChoiceKind,
-    /// Of a second factor: which.
+    /// The kind of a second factor.
     pub mfa: Option<MfaKind>,
-    /// Of a second factor: where it goes, as far as the page shows: `••• 42`.
+    /// The target of a second factor, as far as the page shows it: `••• 42`.
     pub target: Option<String>,
-    /// Of another site's button: whose. `google`.
+    /// The name of an SSO provider: `google`.
     pub provider: Option<String>,
-    /// Of an account: the origin of the frame it stands in.
+    /// The origin of the frame of an account.
     pub origin: String,
-    /// How to press it.
+    /// The handle to press.
     pub handle: Handle,
-    /// What to press afterwards, where choosing alone does nothing.
+    /// The button to press afterwards, if choosing alone does nothing.
     pub confirm: Option<Handle>,
-    /// How to find it by hand: CSS.
+    /// Its CSS selector, for people.
     pub selector: String,
-    /// How to find it by hand: XPath.
+    /// Its XPath, for people.
     pub xpath: String,
 }
 
-/// What there is to choose between.
+/// The kind of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChoiceKind {
     /// Second factors.
     MfaMethod,
-    /// Other sites that vouch.
+    /// SSO providers.
     SsoProvider,
     /// Ways to sign in.
     SignInMethod,
-    /// Ways to prove who it is.
+    /// Ways to prove an identity.
     AuthMethod,
     /// Kinds of identifiers.
     IdentifierMethod,
     /// Accounts.
     Account,
-    /// Something else.
+    /// Any other choice.
     Other,
 }
 
-/// How a second factor comes.
+/// How a second factor is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MfaKind {
-    /// In a short message.
+    /// By text message.
     Sms,
-    /// By telephone.
+    /// By phone call.
     Call,
-    /// By mail.
+    /// By e-mail.
     Email,
-    /// From an authenticator.
+    /// By an authenticator app.
     Totp,
-    /// As a question on another device.
+    /// As a prompt on another device.
     Push,
     /// The password, instead.
     Password,
@@ -232,49 +232,49 @@ pub enum MfaKind {
     Switch,
 }
 
-/// A step elsewhere.
+/// A step that a person does elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
-    /// What the page says, a number to compare among it.
+    /// The text of the page, with a number to compare.
     pub message: String,
-    /// How it comes.
+    /// How it is sent.
     pub mfa: Option<MfaKind>,
-    /// Other ways.
+    /// The ways instead of it.
     pub choices: Vec<Choice>,
 }
 
-/// The page says no.
+/// The refusal of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// In its own words.
+    /// The error in the page's own words.
     pub website_error: String,
-    /// What it means.
+    /// Its meaning.
     pub kind: RefusalKind,
 }
 
-/// What a no means.
+/// The meaning of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// The values are wrong.
     Rejected,
-    /// The code is wrong or too old.
+    /// The code is wrong or has expired.
     CodeRejected,
-    /// The account is locked or switched off.
+    /// The account is locked or disabled.
     Locked,
-    /// Too often; later it may work.
+    /// Too many attempts; a later one may succeed.
     RateLimited,
-    /// The site itself has failed.
+    /// The site itself failed.
     SiteFailed,
     /// Another reason.
     Other,
 }
 
-/// Something to do that needs nobody.
+/// A step that needs no person.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What.
+    /// Its kind.
     pub kind: StepKind,
-    /// How.
+    /// The actions.
     pub acts: Vec<Act>,
 }
 
@@ -287,24 +287,24 @@ impl PartialEq for Step {
 
 impl Eq for Step {}
 
-/// What a step does.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepKind {
-    /// Dismisses a question about cookies, with as little agreement as is offered.
+    /// Dismisses a cookie banner with the least consent that is offered.
     CookieBanner,
-    /// Dismisses a dialog that asks for something else.
+    /// Dismisses another dialog.
     Dialog,
-    /// Goes from a page that anybody sees to the one where one logs in.
+    /// Opens the login from a public page.
     OpenLogin,
     /// Answers "stay signed in?".
     StaySignedIn,
-    /// Declines an offer between login and site: a passkey, a number for recovery.
+    /// Declines an offer between login and site: a passkey, a recovery number.
     Decline,
     /// Presses the only button of a page that asks for nothing.
     Continue,
 }
 
-/// A value is not there that a page must have.
+/// A required value is missing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no value for {key}")]
 pub struct Missing {
@@ -313,16 +313,16 @@ pub struct Missing {
 }
 
 impl PageQuestion {
-    /// The field of that key.
+    /// Returns the field of a key.
     #[must_use]
     pub fn field(&self, key: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.key == key)
     }
 
-    /// What to do to answer with these values, by key, and send them.
+    /// Returns the actions that fill in the values, by key, and send them.
     ///
     /// # Errors
-    /// [`Missing`] for the first field that must have a value and has none.
+    /// [`Missing`] for the first required field without a value.
     pub fn answer(&self, values: &BTreeMap<String, SecretString>) -> Result<Vec<Act>, Missing> {
         let mut acts = Vec::new();
         let mut last = None;
@@ -344,7 +344,7 @@ impl PageQuestion {
         Ok(acts)
     }
 
-    /// What to do to choose that; `None` if there is no such choice.
+    /// Returns the actions that take a choice; `None` if there is none of that key.
     #[must_use]
     pub fn choose(&self, key: &str) -> Option<Vec<Act>> {
         self.choices.iter().find(|choice| choice.key == key).map(Choice::choose)
@@ -368,7 +368,7 @@ impl Field {
 }
 
 impl Choice {
-    /// What to do to choose it.
+    /// Returns the actions that take the choice.
     #[must_use]
     pub fn choose(&self) -> Vec<Act> {
         let window = self.kind == ChoiceKind::SsoProvider;
@@ -377,7 +377,7 @@ impl Choice {
     }
 }
 
-/// What the page wants of whoever logs in at a site with these hosts. Pure: the same reading is understood in the same way.
+/// Returns what the page wants in a login at a site with these hosts. A pure function.
 #[must_use]
 pub fn understand(reading: &Reading, known: &Known, hosts: &AllowedHosts) -> Understanding {
     rules::understand(reading, known, hosts)

@@ -1,4 +1,4 @@
-//! The node: one running server with its data directory. Every session names the node that runs it.
+//! Nodes: running servers with a data directory each. Every session names the node that runs it.
 
 mod model;
 mod ports;

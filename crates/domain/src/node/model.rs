@@ -7,19 +7,19 @@ use crate::ids::NodeId;
 /// A running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Which one; kept in its data directory, so it outlives the process.
+    /// Its id, which its data directory stores, so it outlives the process.
     pub id: NodeId,
-    /// The host's name, for people.
+    /// The host name, for people.
     pub host: String,
-    /// Where its API listens.
+    /// The address of its API.
     pub address: String,
-    /// When this life of it began.
+    /// When this run of the server began.
     pub started_at: OffsetDateTime,
 }
 
 impl Node {
-    /// How often a node says that it lives.
+    /// The interval of heartbeats.
     pub const HEARTBEAT: Duration = Duration::seconds(5);
-    /// After how long a silence its sessions are ended as lost.
+    /// The time without a heartbeat after which the sessions of a node are ended as lost.
     pub const LOST_AFTER: Duration = Duration::seconds(45);
 }

@@ -1,4 +1,4 @@
-//! Finds lost nodes.
+//! The detection of lost nodes.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use crate::clock::{FirstSeen, MonotonicClock};
 use crate::ids::NodeId;
 use crate::store_error::StoreError;
 
-/// Finds the nodes that have said nothing for too long. What counts is how long this process has read the same last word of a node: the
-/// clocks of the nodes, and the store's, may be set at any moment, and need not agree.
+/// Finds the nodes without a recent heartbeat. The measure is how long this process has read the same heartbeat of a node: the clocks of
+/// the nodes, and the store's, may be set at any moment, and need not agree.
 pub struct NodeWatch {
     own: NodeId,
     nodes: Arc<dyn NodeRepository>,
     monotonic: Arc<dyn MonotonicClock>,
-    heard: Mutex<FirstSeen<(NodeId, OffsetDateTime)>>,
+    heartbeats: Mutex<FirstSeen<(NodeId, OffsetDateTime)>>,
 }
 
 impl NodeWatch {
-    /// For this node, on these ports.
+    /// Creates the watch of the node `own`.
     #[must_use]
     pub fn new(own: NodeId, nodes: Arc<dyn NodeRepository>, monotonic: Arc<dyn MonotonicClock>) -> Self {
-        Self { own, nodes, monotonic, heard: Mutex::default() }
+        Self { own, nodes, monotonic, heartbeats: Mutex::default() }
     }
 
-    /// The other nodes that have something and were silent for [`Node::LOST_AFTER`]. To be asked every few seconds.
+    /// Returns the other nodes with sessions, browsers or waiters that were silent for [`Node::LOST_AFTER`]. Called every few seconds.
     ///
     /// # Errors
     /// Returns the error of the store.
     pub async fn lost(&self) -> Result<Vec<NodeId>, StoreError> {
         let mut nodes = self.nodes.with_remains().await?;
         nodes.retain(|(id, _)| *id != self.own);
-        let mut heard = self.heard.lock();
-        let silent = heard.seen_for(nodes, Node::LOST_AFTER, self.monotonic.monotonic_now());
+        let mut heartbeats = self.heartbeats.lock();
+        let silent = heartbeats.seen_for(nodes, Node::LOST_AFTER, self.monotonic.monotonic_now());
         let mut lost: Vec<NodeId> = silent.into_iter().map(|(id, _)| id).collect();
         lost.sort_unstable();
         Ok(lost)
@@ -50,17 +50,17 @@ mod tests {
     use crate::testing::{FixedClock, NOON, node_id};
 
     #[tokio::test]
-    async fn a_node_is_lost_when_its_last_word_stays_the_same_whatever_anybodys_clock_says() {
+    async fn a_node_is_lost_when_its_heartbeat_stays_the_same_whatever_the_clocks_say() {
         let (other, clock) = (NodeId::from_ulid(ulid::Ulid(7)), Arc::new(FixedClock::default()));
         let mut nodes = MockNodeRepository::new();
-        let mut words = vec![NOON + Duration::HOUR, NOON - Duration::DAY, NOON - Duration::DAY, NOON].into_iter();
+        let mut heartbeats = vec![NOON + Duration::HOUR, NOON - Duration::DAY, NOON - Duration::DAY, NOON].into_iter();
         nodes
             .expect_with_remains()
-            .returning(move || Ok(vec![(node_id(), NOON), (other, words.next().expect("asked four times"))]));
+            .returning(move || Ok(vec![(node_id(), NOON), (other, heartbeats.next().expect("four calls"))]));
         let watch = NodeWatch::new(node_id(), Arc::new(nodes), clock.clone());
         for lost in [vec![], vec![], vec![other], vec![]] {
             clock.step(Duration::hours(-5));
-            assert_eq!(watch.lost().await.expect("asked"), lost);
+            assert_eq!(watch.lost().await.expect("an answer"), lost);
             clock.advance(Node::LOST_AFTER);
         }
     }

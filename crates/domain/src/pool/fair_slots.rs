@@ -21,7 +21,6 @@ pub struct FairSlot<O: Ord> {
 }
 
 fn lock<O>(taken: &Mutex<BTreeMap<O, usize>>) -> MutexGuard<'_, BTreeMap<O, usize>> {
-    // A poisoned lock is safe to use: every change is one call, so the state is never partial.
     taken.lock()
 }
 

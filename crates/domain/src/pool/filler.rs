@@ -93,12 +93,10 @@ impl PoolFiller {
     }
 
     fn statuses(&self) -> MutexGuard<'_, HashMap<PoolId, FillStatus>> {
-        // A poisoned lock is safe to use: entries are replaced as a whole.
         self.status.lock()
     }
 
     fn starting(&self) -> MutexGuard<'_, HashSet<BrowserId>> {
-        // A poisoned lock is safe to use: every change is one call, so the state is never partial.
         self.starting.lock()
     }
 
@@ -146,7 +144,6 @@ impl PoolFiller {
     }
 
     fn growth_clocks(&self) -> MutexGuard<'_, HashMap<PoolId, GrowthClock>> {
-        // A poisoned lock is safe to use: entries are replaced as a whole.
         self.growth_clocks.lock()
     }
 

@@ -4,16 +4,16 @@ use serde_json::{Map, Value};
 
 use super::PoolConfig;
 use crate::browser::{BrowserPolicy, StartUrl, Viewport};
-use crate::extension::{ExtensionRef, references};
+use crate::extension::references;
 use crate::field::{FieldCode, Fields, InvalidValue, within};
 use crate::name::SlugName;
-use crate::profile::ProfileRef;
-use crate::session::{ViewportInput, shape, timeout_seconds};
+use crate::reference::Reference;
+use crate::session::{ViewportRequest, shape, timeout_seconds};
 use crate::telemetry;
 
 /// The unchecked fields of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PoolInput {
+pub struct PoolRequest {
     /// Required on create.
     pub size: Option<i64>,
     /// Default: 25.
@@ -29,7 +29,7 @@ pub struct PoolInput {
     /// Default: false.
     pub kiosk_mode: Option<bool>,
     /// Default: 1920 × 1080.
-    pub viewport: Option<ViewportInput>,
+    pub viewport: Option<ViewportRequest>,
     /// Default: none; empty clears.
     pub browser_policy: Option<Map<String, Value>>,
     /// Default: none; empty clears.
@@ -39,36 +39,34 @@ pub struct PoolInput {
     /// Whether idle browsers should follow the profile.
     pub refresh_on_profile_update: Option<bool>,
     /// A profile of the project. An empty id clears.
-    pub profile: Option<ProfileRef>,
+    pub profile: Option<Reference>,
     /// A proxy of the project, by id or name. Empty clears.
     pub proxy: Option<String>,
     /// Extensions of the project, in the order they are loaded; empty clears.
-    pub extensions: Option<Vec<ExtensionRef>>,
+    pub extensions: Option<Vec<Reference>>,
 }
 
 /// The requested changes of a pool; a field that is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct UpdatePool {
+pub struct PoolUpdateRequest {
     /// The fields of create.
-    pub input: PoolInput,
+    pub input: PoolRequest,
     /// Whether idle browsers of the old configuration are destroyed at once.
     pub discard_all_idle: bool,
 }
 
 use crate::session::Refusal;
 
-impl PoolInput {
+impl PoolRequest {
     /// Returns the profile to load; `None` if none is named or the present one is cleared.
-    pub(super) fn asked_profile(&self) -> Option<&ProfileRef> {
+    pub(super) fn requested_profile(&self) -> Option<&Reference> {
         self.profile.as_ref().filter(|profile| profile.id.as_deref() != Some(""))
     }
 
     fn common(&self, fields: &mut Fields) -> Option<SlugName> {
         let name = self.name.as_deref().filter(|text| !text.is_empty());
         let name = fields.take_optional("name", name, SlugName::parse);
-        if let Some(profile) = self.asked_profile() {
-            profile.check(fields);
-        }
+        fields.take_optional("profile", self.requested_profile(), Reference::parse);
         references(self.extensions.as_deref().unwrap_or_default(), fields);
         name
     }
@@ -81,7 +79,7 @@ impl PoolInput {
         let mut fields = Fields::new();
         let name = self.common(&mut fields);
         let telemetry = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
-        let has_profile = self.asked_profile().is_some();
+        let has_profile = self.requested_profile().is_some();
         let refresh =
             fields.take("refresh_on_profile_update", refresh(self.refresh_on_profile_update, has_profile)).flatten();
         let size = fields.take_required("size", self.size, size);
@@ -122,7 +120,7 @@ impl PoolInput {
         set(&mut new.telemetry, fields.take("telemetry", telemetry));
         // A new profile is followed by default; without a profile there is nothing to follow.
         let has_profile = match &self.profile {
-            Some(_) => self.asked_profile().is_some(),
+            Some(_) => self.requested_profile().is_some(),
             None => old.shape.profile.is_some(),
         };
         let follows = if self.profile.is_some() { has_profile } else { old.refresh_on_profile_update };

@@ -8,7 +8,7 @@ use std::task::Poll;
 use time::Duration;
 
 use super::next_browser::{NextBrowser, NextBrowserCache};
-use super::uncertain_writes::{self, UncertainWrite, UncertainWrites};
+use super::uncertain_writes::{UncertainWrite, UncertainWrites};
 use super::{
     ImmediateLease, LeaseFrom, LeaseRequest, Pool, PoolDeps, QueueEntered, QueueEntry, TicketOutcome, Waiter,
     WaiterEvent,
@@ -26,7 +26,7 @@ use crate::telemetry;
 
 /// The unchecked request for a lease.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AcquireInput {
+pub struct AcquireRequest {
     /// The wait in seconds, 0 to 3600; default: the time in which the pool fills from empty.
     pub acquire_timeout_seconds: Option<i64>,
     /// Applies to this lease only.
@@ -41,7 +41,7 @@ pub struct AcquireInput {
     pub client_timeout: Option<Duration>,
 }
 
-impl AcquireInput {
+impl AcquireRequest {
     /// The longest wait of an acquire, in seconds.
     pub const MAX_WAIT_SECONDS: u32 = 3600;
 
@@ -137,10 +137,10 @@ pub struct WaitingCaller {
 /// The use cases.
 #[derive(Clone)]
 pub struct Leases {
-    deps: PoolDeps,
-    sessions: Sessions,
+    pub(super) deps: PoolDeps,
+    pub(super) sessions: Sessions,
     next_browsers: NextBrowserCache,
-    uncertain: UncertainWrites,
+    pub(super) uncertain: UncertainWrites,
 }
 
 /// The lifetime of a ticket beyond its wait, so that the waiter and not the clock removes it from the queue.
@@ -170,7 +170,7 @@ impl Leases {
     ///
     /// # Errors
     /// See [`AcquireError`].
-    pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, AcquireError> {
+    pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireRequest) -> Result<Acquired, AcquireError> {
         self.acquire_recorded(scope, which, input, None).await
     }
 
@@ -183,7 +183,7 @@ impl Leases {
         &self,
         scope: &Scope,
         which: &str,
-        input: AcquireInput,
+        input: AcquireRequest,
         record: Option<&PreparedRecord>,
     ) -> Result<Acquired, AcquireError> {
         scope.writable()?;
@@ -262,7 +262,7 @@ impl Leases {
         &self,
         seen: NextBrowser,
         lease: &mut LeaseRequest,
-        input: &AcquireInput,
+        input: &AcquireRequest,
         record: Option<&PreparedRecord>,
     ) -> Result<Option<Session>, AcquireError> {
         let NextBrowser { pool, next } = seen;
@@ -298,7 +298,7 @@ impl Leases {
     }
 
     /// Returns the lease and the wait in seconds, if the caller sets one.
-    fn parse(&self, input: &AcquireInput) -> Result<(LeaseRequest, Option<u32>), AcquireError> {
+    fn parse(&self, input: &AcquireRequest) -> Result<(LeaseRequest, Option<u32>), AcquireError> {
         let CheckedRequest { seconds, name, start_url, tags } = input.parse()?;
         let session = SessionId::mint(self.deps.ids.as_ref());
         Ok((LeaseRequest { session, name, start_url, tags, telemetry: None }, seconds))
@@ -409,92 +409,6 @@ impl Leases {
         }
     }
 
-    /// Removes the ticket of a disconnected caller. If it was granted just then, the browser goes to the next waiter.
-    ///
-    /// # Errors
-    /// Returns the error of the store; [`reconcile`](Self::reconcile) tries again.
-    pub async fn abandon(&self, ticket: TicketId) -> Result<(), StoreError> {
-        match self
-            .deps
-            .line
-            .leave(ticket)
-            .await
-            .inspect_err(|_| self.uncertain_write(UncertainWrite::Ticket(ticket)))?
-        {
-            TicketOutcome::Granted(session) => self.undelivered(&session).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns the browser of an undelivered session to the pool, unless the session was found and used meanwhile.
-    ///
-    /// # Errors
-    /// Returns the error of the store; [`reconcile`](Self::reconcile) tries again.
-    pub async fn undelivered(&self, session: &Session) -> Result<(), StoreError> {
-        let untouched = self.sessions.activity().take_back(session);
-        let event = if untouched { SessionEvent::Undelivered } else { SessionEvent::StartFailed };
-        self.end_session(session.id, event)
-            .await
-            .inspect_err(|_| self.uncertain_write(UncertainWrite::Lease(session.id)))?;
-        // Also if another call had ended it.
-        self.sessions.activity().forget(session.id);
-        Ok(())
-    }
-
-    /// Ends a session. Returns `false` if there is none.
-    async fn end_session(&self, session: SessionId, by: SessionEvent) -> Result<bool, StoreError> {
-        match self.sessions.end(session, by).await {
-            Err(EndSessionError::Store(error)) => Err(error),
-            Err(EndSessionError::NotFound(_)) => Ok(false),
-            Ok(_) | Err(_) => Ok(true),
-        }
-    }
-
-    fn uncertain_write(&self, what: UncertainWrite) {
-        self.uncertain.note(what, self.deps.monotonic.monotonic_now());
-    }
-
-    /// Reconciles uncertain writes of callers that received an error: their tickets leave the queue, and their leases
-    /// end with the browser, since the session could be found and used meanwhile.
-    ///
-    /// # Errors
-    /// Returns the error of the store; the next call does the rest.
-    pub async fn reconcile(&self) -> Result<(), StoreError> {
-        let mut open = self.uncertain.take();
-        let (mut kept, mut done) = (Vec::new(), Ok(()));
-        while let Some((uncertain_write, since)) = open.pop() {
-            match self.settle_one(uncertain_write).await {
-                Ok(found) if found || uncertain_writes::is_over(since, self.deps.monotonic.monotonic_now()) => {}
-                Ok(_) => kept.push((uncertain_write, since)),
-                // The store will refuse again, so the write is given up.
-                Err(StoreError::Broken { .. })
-                    if uncertain_writes::is_over(since, self.deps.monotonic.monotonic_now()) => {}
-                Err(error) => {
-                    kept.push((uncertain_write, since));
-                    done = Err(error);
-                    break;
-                }
-            }
-        }
-        kept.append(&mut open);
-        self.uncertain.put_back(kept);
-        done
-    }
-
-    /// Returns whether the write was found in the store.
-    async fn settle_one(&self, uncertain_write: UncertainWrite) -> Result<bool, StoreError> {
-        match uncertain_write {
-            UncertainWrite::Lease(session) => self.end_session(session, SessionEvent::StartFailed).await,
-            UncertainWrite::Ticket(ticket) => match self.deps.line.leave(ticket).await? {
-                TicketOutcome::Granted(session) => {
-                    self.uncertain_write(UncertainWrite::Lease(session.id));
-                    Ok(true)
-                }
-                outcome => Ok(outcome != TicketOutcome::Gone),
-            },
-        }
-    }
-
     /// Probes the browser of a new lease and hands it out. The probe comes after the lease, because an earlier answer
     /// says nothing about a browser that died since.
     async fn hand_out(&self, session: Session) -> Option<Session> {
@@ -555,7 +469,7 @@ async fn run_until<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Futu
     .await
 }
 
-fn merged_capture(input: &AcquireInput, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
+fn merged_capture(input: &AcquireRequest, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
     telemetry::on_change(input.telemetry.as_ref(), pool.config.telemetry.as_ref())
         .map_err(|bad| InvalidInput::of("telemetry", bad))
 }

@@ -5,6 +5,7 @@ mod fair_slots;
 mod filler;
 mod input;
 mod lease;
+mod lease_cleanup;
 mod model;
 mod next_browser;
 mod plan;
@@ -15,8 +16,8 @@ mod uncertain_writes;
 pub use fair_queue::FairQueue;
 pub use fair_slots::{FairSlot, FairSlots};
 pub use filler::{FillRound, FillStatus, PoolFiller, WarmError};
-pub use input::{PoolInput, UpdatePool};
-pub use lease::{AcquireError, AcquireInput, Acquired, Leases, ReleaseError, WaitingCaller};
+pub use input::{PoolRequest, PoolUpdateRequest};
+pub use lease::{AcquireError, AcquireRequest, Acquired, Leases, ReleaseError, WaitingCaller};
 pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use super::AcquireInput;
+use super::AcquireRequest;
 use crate::browser::{Shape, StartUrl};
 use crate::ids::{PoolId, ProjectId};
 use crate::name::SlugName;
@@ -32,7 +32,7 @@ impl PoolConfig {
     /// acquire.
     #[must_use]
     pub fn time_to_fill_seconds(&self) -> u32 {
-        (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(AcquireInput::MAX_WAIT_SECONDS)
+        (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(AcquireRequest::MAX_WAIT_SECONDS)
     }
 }
 

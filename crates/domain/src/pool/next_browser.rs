@@ -28,7 +28,6 @@ pub(super) struct NextBrowserCache(Arc<Mutex<HashMap<(ProjectId, String), NextBr
 
 impl NextBrowserCache {
     fn all(&self) -> MutexGuard<'_, HashMap<(ProjectId, String), NextBrowser>> {
-        // A poisoned lock is safe to use: every change is one call, so the state is never partial.
         self.0.lock()
     }
 

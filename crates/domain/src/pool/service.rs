@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use super::{
-    Generation, Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolInput, PoolRepository, PoolStored,
-    TicketNotifier, UpdatePool, WaitQueue,
+    Generation, Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolRequest, PoolStored,
+    PoolUpdateRequest, TicketNotifier, WaitQueue,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::browser::BrowserEngine;
 use crate::clock::{Clock, IdSource, MonotonicClock};
-use crate::extension::{ExtensionRef, ExtensionRepository, resolve};
+use crate::extension::{ExtensionRepository, resolve};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
-use crate::profile::{LoadedProfile, ProfileRef, SessionProfiles};
+use crate::profile::{LoadedProfile, SessionProfiles};
 use crate::proxy::ProxyRouting;
+use crate::reference::Reference;
 use crate::session::{
     EndSessionError, IdOrName, NotSupported, PoolWake, Refusal, SessionEvent, SessionRepository, Sessions,
 };
@@ -150,11 +151,11 @@ impl Pools {
     ///
     /// # Errors
     /// See [`CreatePoolError`].
-    pub async fn create(&self, scope: &Scope, input: PoolInput) -> Result<(Pool, PoolCounts), CreatePoolError> {
+    pub async fn create(&self, scope: &Scope, input: PoolRequest) -> Result<(Pool, PoolCounts), CreatePoolError> {
         scope.writable()?;
         let asked = input.extensions.clone().unwrap_or_default();
         let proxy = input.proxy.clone();
-        let profile = input.asked_profile().cloned();
+        let profile = input.requested_profile().cloned();
         let (name, mut config) = input.parse()?;
         config.shape.extensions = self.extensions(scope, &asked).await?;
         config.shape.proxy = self.proxy(scope, proxy.as_deref().unwrap_or_default()).await?;
@@ -176,7 +177,7 @@ impl Pools {
         Ok((pool, PoolCounts::default()))
     }
 
-    async fn extensions(&self, scope: &Scope, asked: &[ExtensionRef]) -> Result<Vec<ExtensionId>, CreatePoolError> {
+    async fn extensions(&self, scope: &Scope, asked: &[Reference]) -> Result<Vec<ExtensionId>, CreatePoolError> {
         resolve(&*self.deps.extensions, scope.project_id(), asked).await
     }
 
@@ -190,7 +191,7 @@ impl Pools {
     async fn profile(
         &self,
         scope: &Scope,
-        asked: Option<&ProfileRef>,
+        asked: Option<&Reference>,
     ) -> Result<Option<LoadedProfile>, CreatePoolError> {
         let Some(asked) = asked else { return Ok(None) };
         let found = self.deps.profiles.resolve::<CreatePoolError>(scope, asked).await?;
@@ -254,7 +255,7 @@ impl Pools {
         &self,
         scope: &Scope,
         which: &str,
-        update: UpdatePool,
+        update: PoolUpdateRequest,
     ) -> Result<(Pool, PoolCounts), UpdatePoolError> {
         scope.writable().map_err(CreatePoolError::from)?;
         // This loop ends: each lost race means that another change succeeded.
@@ -269,7 +270,7 @@ impl Pools {
                 config.shape.proxy = self.proxy(scope, asked).await?;
             }
             if update.input.profile.is_some() {
-                config.shape.profile = self.profile(scope, update.input.asked_profile()).await?;
+                config.shape.profile = self.profile(scope, update.input.requested_profile()).await?;
             }
             let now = self.deps.clock.now();
             let growth = Growth {

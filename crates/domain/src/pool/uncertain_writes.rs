@@ -26,7 +26,6 @@ pub(super) struct UncertainWrites(Arc<Mutex<Vec<(UncertainWrite, MonotonicTime)>
 
 impl UncertainWrites {
     fn all(&self) -> MutexGuard<'_, Vec<(UncertainWrite, MonotonicTime)>> {
-        // A poisoned lock is safe to use: every change is one call, so the state is never partial.
         self.0.lock()
     }
 

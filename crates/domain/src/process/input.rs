@@ -1,10 +1,8 @@
-//! The inputs of callers, unchecked, and their checks.
+//! Requests of callers that concern programs, and their checks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
 use super::{Exec, Program, Signal, Spawn, TerminalSize};
@@ -12,9 +10,9 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::ProcessId;
 use crate::session_operation::OperationError;
 
-/// The kernel takes no longer word than this, its end included.
+/// The kernel accepts no longer argument than this, including its end.
 const MAX_WORD: usize = 128 << 10;
-/// All words together; the kernel takes a little more.
+/// The maximum of all arguments together; the kernel accepts slightly more.
 const MAX_WORDS: usize = 1 << 20;
 const MAX_ARGS: usize = 1000;
 const MAX_ENV: usize = 500;
@@ -26,74 +24,25 @@ const COLS: i64 = 80;
 const ROWS: i64 = 24;
 const MAX_SIDE: u32 = 1000;
 
-/// A program as it came in.
+/// The unchecked description of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProgramInput {
+pub struct ProgramRequest {
     /// Required.
     pub command: Option<String>,
-    /// Default: the command is a line for a shell.
+    /// Default: the command is a command line for a shell.
     pub args: Option<Vec<String>>,
-    /// Absolute. Default: the home of the sandbox's user.
+    /// An absolute path. Default: the home directory of the sandbox's user.
     pub cwd: Option<String>,
     /// Default: none.
     pub env: Option<BTreeMap<String, String>>,
-    /// There is no root in a sandbox.
+    /// Sandboxes have no root user.
     pub as_root: Option<bool>,
-    /// There is one user in a sandbox.
+    /// Sandboxes have a single user.
     pub as_user: Option<String>,
 }
 
-/// A program to wait for, as it came in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExecInput {
-    /// What to run.
-    pub program: ProgramInput,
-    /// 1 to 3600; default: 60.
-    pub timeout_sec: Option<i64>,
-    /// How long the caller itself waits.
-    pub client_timeout: Option<Duration>,
-}
-
-/// A program to start, as it came in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SpawnInput {
-    /// What to run.
-    pub program: ProgramInput,
-    /// 1 to 3600; default: never.
-    pub timeout_sec: Option<i64>,
-    /// Default: false.
-    pub allocate_tty: Option<bool>,
-    /// 1 to 1000; default: 80.
-    pub cols: Option<i64>,
-    /// 1 to 1000; default: 24.
-    pub rows: Option<i64>,
-}
-
-/// Bytes for a program, as they came in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StdinInput {
-    /// Required; in base64, at most 1 MiB of bytes.
-    pub data_b64: Option<String>,
-}
-
-/// A signal, as it came in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KillInput {
-    /// Required: `TERM`, `KILL`, `INT` or `HUP`.
-    pub signal: Option<String>,
-}
-
-/// A size, as it came in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResizeInput {
-    /// Required; 1 to 1000.
-    pub cols: Option<i64>,
-    /// Required; 1 to 1000.
-    pub rows: Option<i64>,
-}
-
-impl ProgramInput {
-    /// The name of the one user of a sandbox.
+impl ProgramRequest {
+    /// The name of the only user of a sandbox.
     const USER: &'static str = "casement";
 
     fn parse(self, fields: &mut Fields) -> Option<Program> {
@@ -124,7 +73,7 @@ impl ProgramInput {
         Some(program)
     }
 
-    fn user(&self) -> Result<(), OperationError> {
+    fn check_user(&self) -> Result<(), OperationError> {
         if self.as_root == Some(true) {
             return Err(OperationError::NotSupported("as_root: there is no root in a session".to_owned()));
         }
@@ -137,87 +86,93 @@ impl ProgramInput {
     }
 }
 
-impl ExecInput {
-    /// # Errors
-    /// Every field that breaks a rule, or another user.
-    pub fn parse(self) -> Result<Exec, OperationError> {
-        let user = self.program.user();
-        let mut fields = Fields::new();
-        let program = self.program.parse(&mut fields);
-        let seconds = fields.take("timeout_sec", within(self.timeout_sec.unwrap_or(EXEC_SECONDS), 1, MAX_SECONDS));
-        fields.finish()?;
-        user?;
-        let (Some(program), Some(seconds)) = (program, seconds) else { unreachable!("refused fields are errors") };
-        let limit = Duration::from_secs(seconds.into());
-        // A caller that gives up first would run it again.
-        Ok(Exec { program, within: self.client_timeout.map_or(limit, |client_timeout| client_timeout.min(limit)) })
-    }
-}
-
-impl SpawnInput {
-    /// The program to start, under a new id.
+impl Exec {
+    /// Checks a request to run a program. The timeout is 1 to 3600 seconds, default 60, and not longer than that of the
+    /// caller.
     ///
     /// # Errors
-    /// Every field that breaks a rule, or another user.
-    pub fn parse(self, id: ProcessId) -> Result<Spawn, OperationError> {
-        let user = self.program.user();
+    /// Returns every field that breaks a rule, or the error of another user.
+    pub fn parse(
+        program: ProgramRequest,
+        timeout_sec: Option<i64>,
+        client_timeout: Option<Duration>,
+    ) -> Result<Self, OperationError> {
+        let user = program.check_user();
         let mut fields = Fields::new();
-        let program = self.program.parse(&mut fields);
-        let seconds = fields.take_optional("timeout_sec", self.timeout_sec, |seconds| within(seconds, 1, MAX_SECONDS));
-        let size = size(&mut fields, Some(self.cols.unwrap_or(COLS)), Some(self.rows.unwrap_or(ROWS)));
-        fields.finish()?;
-        user?;
-        let Some(program) = program else { unreachable!("refused fields are errors") };
-        let terminal = size.filter(|_| self.allocate_tty == Some(true));
-        Ok(Spawn { id, program, terminal, within: seconds.map(|seconds| Duration::from_secs(seconds.into())) })
+        let program = program.parse(&mut fields);
+        let seconds = fields.take("timeout_sec", within(timeout_sec.unwrap_or(EXEC_SECONDS), 1, MAX_SECONDS));
+        let exec = fields.finish_with(|| {
+            let limit = Duration::from_secs(seconds?.into());
+            // A caller whose own timeout is shorter would run the program again.
+            let within = client_timeout.map_or(limit, |client_timeout| client_timeout.min(limit));
+            Some(Self { program: program?, within })
+        })?;
+        user.map(|()| exec)
     }
 }
 
-impl StdinInput {
+impl Spawn {
+    /// Checks a request to start a program. The timeout is 1 to 3600 seconds, default none; the size of the terminal is 1
+    /// to 1000, default 80 by 24.
+    ///
     /// # Errors
-    /// No base64, or too much.
-    pub fn parse(self) -> Result<Bytes, InvalidInput> {
+    /// Returns every field that breaks a rule, or the error of another user.
+    pub(super) fn parse(
+        id: ProcessId,
+        program: ProgramRequest,
+        timeout_sec: Option<i64>,
+        allocate_tty: bool,
+        cols: Option<i64>,
+        rows: Option<i64>,
+    ) -> Result<Self, OperationError> {
+        let user = program.check_user();
         let mut fields = Fields::new();
-        let data = fields.take_required("data_b64", self.data_b64, |text| {
-            let bad = |_| InvalidValue::new(FieldCode::InvalidFormat, "must be base64");
-            let data = STANDARD.decode(text).map_err(bad)?;
-            match data.len() {
-                length if length > MAX_STDIN => {
-                    Err(InvalidValue::new(FieldCode::TooLong, format!("must hold at most {MAX_STDIN} bytes")))
-                }
-                _ => Ok(data),
-            }
-        });
-        fields.finish()?;
-        Ok(data.unwrap_or_default().into())
+        let program = program.parse(&mut fields);
+        let seconds = fields.take_optional("timeout_sec", timeout_sec, |seconds| within(seconds, 1, MAX_SECONDS));
+        let size = size(&mut fields, Some(cols.unwrap_or(COLS)), Some(rows.unwrap_or(ROWS)));
+        let within = seconds.map(|seconds| Duration::from_secs(seconds.into()));
+        let terminal = size.filter(|_| allocate_tty);
+        let spawn = fields.finish_with(|| Some(Self { id, program: program?, terminal, within }))?;
+        user.map(|()| spawn)
     }
 }
 
-impl KillInput {
+/// Checks the input of a program: at most 1 MiB.
+///
+/// # Errors
+/// Returns `too_long`.
+pub fn parse_stdin(data: Vec<u8>) -> Result<Bytes, InvalidValue> {
+    if data.len() > MAX_STDIN {
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must hold at most {MAX_STDIN} bytes")));
+    }
+    Ok(data.into())
+}
+
+impl Signal {
+    /// Parses the name of a signal.
+    ///
     /// # Errors
-    /// No signal, or another.
-    pub fn parse(self) -> Result<Signal, InvalidInput> {
-        let mut fields = Fields::new();
-        let signal = fields.take_required("signal", self.signal, |signal| match signal.as_str() {
-            "TERM" => Ok(Signal::Term),
-            "KILL" => Ok(Signal::Kill),
-            "INT" => Ok(Signal::Int),
-            "HUP" => Ok(Signal::Hup),
+    /// Returns `not_allowed`.
+    pub fn parse(name: &str) -> Result<Self, InvalidValue> {
+        match name {
+            "TERM" => Ok(Self::Term),
+            "KILL" => Ok(Self::Kill),
+            "INT" => Ok(Self::Int),
+            "HUP" => Ok(Self::Hup),
             _ => Err(InvalidValue::new(FieldCode::NotAllowed, "must be TERM, KILL, INT or HUP")),
-        });
-        fields.finish()?;
-        Ok(signal.unwrap_or_else(|| unreachable!("a refused field is an error")))
+        }
     }
 }
 
-impl ResizeInput {
+impl TerminalSize {
+    /// Checks a size; both sides are required.
+    ///
     /// # Errors
-    /// A side that is missing or leaves its bounds.
-    pub fn parse(self) -> Result<TerminalSize, InvalidInput> {
+    /// Returns the sides that are absent or out of bounds.
+    pub fn parse(cols: Option<i64>, rows: Option<i64>) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
-        let size = size(&mut fields, self.cols, self.rows);
-        fields.finish()?;
-        Ok(size.unwrap_or_else(|| unreachable!("a refused field is an error")))
+        let size = size(&mut fields, cols, rows);
+        fields.finish_with(|| size)
     }
 }
 
@@ -228,7 +183,7 @@ fn size(fields: &mut Fields, cols: Option<i64>, rows: Option<i64>) -> Option<Ter
     Some(TerminalSize { cols: cols?, rows: rows? })
 }
 
-/// A word that the kernel takes.
+/// Checks an argument by the rules of the kernel.
 fn word(text: String) -> Result<String, InvalidValue> {
     if text.contains('\0') {
         return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold NUL"));
@@ -265,7 +220,7 @@ fn environment(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>
             return Err(InvalidValue::new(FieldCode::InvalidFormat, "a name must not be empty nor hold = or NUL"));
         }
         let shown: String = name.chars().take(100).collect();
-        // The kernel's bound holds for both together.
+        // The limit of the kernel applies to both together.
         if name.len() + value.len() + 2 > MAX_WORD {
             return Err(
                 InvalidValue::new(FieldCode::TooLong, format!("must have less than {MAX_WORD} bytes")).of(shown)
@@ -282,8 +237,8 @@ fn environment(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>
 mod tests {
     use super::*;
 
-    fn program(command: &str) -> ProgramInput {
-        ProgramInput { command: Some(command.to_owned()), ..ProgramInput::default() }
+    fn program(command: &str) -> ProgramRequest {
+        ProgramRequest { command: Some(command.to_owned()), ..ProgramRequest::default() }
     }
 
     fn refused<T>(result: Result<T, OperationError>) -> Vec<(String, FieldCode)> {
@@ -299,12 +254,8 @@ mod tests {
     #[test]
     fn a_command_runs_for_a_minute_or_as_long_as_its_caller_waits() {
         let exec = |timeout_sec, client_timeout: Option<u64>| {
-            let input = ExecInput {
-                program: program("true"),
-                timeout_sec,
-                client_timeout: client_timeout.map(Duration::from_secs),
-            };
-            input.parse().expect("a command").within.as_secs()
+            let exec = Exec::parse(program("true"), timeout_sec, client_timeout.map(Duration::from_secs));
+            exec.expect("a command").within.as_secs()
         };
         assert_eq!(exec(None, None), 60);
         assert_eq!(exec(Some(3600), Some(58)), 58);
@@ -313,16 +264,12 @@ mod tests {
 
     #[test]
     fn every_field_that_breaks_a_rule_is_named() {
-        let input = ExecInput {
-            program: ProgramInput {
-                command: Some("a\0b".to_owned()),
-                args: Some(vec!["ok".to_owned(), "x".repeat(MAX_WORD)]),
-                cwd: Some("here".to_owned()),
-                env: Some([("A=B".to_owned(), String::new())].into()),
-                ..ProgramInput::default()
-            },
-            timeout_sec: Some(3601),
-            client_timeout: None,
+        let bad = ProgramRequest {
+            command: Some("a\0b".to_owned()),
+            args: Some(vec!["ok".to_owned(), "x".repeat(MAX_WORD)]),
+            cwd: Some("here".to_owned()),
+            env: Some([("A=B".to_owned(), String::new())].into()),
+            ..ProgramRequest::default()
         };
         let expected = [
             ("command", FieldCode::InvalidFormat),
@@ -331,18 +278,13 @@ mod tests {
             ("env", FieldCode::InvalidFormat),
             ("timeout_sec", FieldCode::OutOfRange),
         ];
-        assert_eq!(refused(input.parse()), expected.map(|(field, code)| (field.to_owned(), code)));
-        assert_eq!(refused(ExecInput::default().parse()), [("command".to_owned(), FieldCode::Required)]);
-        let many = ExecInput {
-            program: ProgramInput { args: Some(vec![String::new(); 1001]), ..program("x") },
-            ..ExecInput::default()
-        };
-        assert_eq!(refused(many.parse()), [("args".to_owned(), FieldCode::TooMany)]);
-        let long = ExecInput {
-            program: ProgramInput { args: Some(vec!["x".repeat(100_000); 11]), ..program("x") },
-            ..ExecInput::default()
-        };
-        assert_eq!(refused(long.parse()), [("args".to_owned(), FieldCode::TooLong)]);
+        assert_eq!(refused(Exec::parse(bad, Some(3601), None)), expected.map(|(field, code)| (field.to_owned(), code)));
+        let exec = |program| refused(Exec::parse(program, None, None));
+        assert_eq!(exec(ProgramRequest::default()), [("command".to_owned(), FieldCode::Required)]);
+        let many = ProgramRequest { args: Some(vec![String::new(); 1001]), ..program("x") };
+        assert_eq!(exec(many), [("args".to_owned(), FieldCode::TooMany)]);
+        let long = ProgramRequest { args: Some(vec!["x".repeat(100_000); 11]), ..program("x") };
+        assert_eq!(exec(long), [("args".to_owned(), FieldCode::TooLong)]);
     }
 
     #[test]
@@ -353,8 +295,8 @@ mod tests {
             (Some(true), None, false),
             (None, Some("root"), false),
         ] {
-            let program = ProgramInput { as_root, as_user: as_user.map(str::to_owned), ..program("id") };
-            let parsed = ExecInput { program, ..ExecInput::default() }.parse();
+            let program = ProgramRequest { as_root, as_user: as_user.map(str::to_owned), ..program("id") };
+            let parsed = Exec::parse(program, None, None);
             assert_eq!(parsed.is_ok(), fine, "{as_root:?} {as_user:?}");
             assert!(fine || matches!(parsed, Err(OperationError::NotSupported(_))));
         }
@@ -362,16 +304,13 @@ mod tests {
 
     #[test]
     fn signals_sizes_and_input_have_their_bounds() {
-        let kill = |signal: &str| KillInput { signal: Some(signal.to_owned()) }.parse();
-        assert_eq!(kill("HUP"), Ok(Signal::Hup));
-        assert!(kill("STOP").is_err() && kill("term").is_err() && KillInput::default().parse().is_err());
-        assert!(ResizeInput { cols: Some(1000), rows: Some(1) }.parse().is_ok());
+        assert_eq!(Signal::parse("HUP"), Ok(Signal::Hup));
+        assert!(Signal::parse("STOP").is_err() && Signal::parse("term").is_err() && Signal::parse("").is_err());
+        assert!(TerminalSize::parse(Some(1000), Some(1)).is_ok());
         for (cols, rows) in [(Some(0), Some(1)), (Some(1001), Some(1)), (Some(1), None)] {
-            assert!(ResizeInput { cols, rows }.parse().is_err());
+            assert!(TerminalSize::parse(cols, rows).is_err());
         }
-        let stdin = |data: &str| StdinInput { data_b64: Some(data.to_owned()) }.parse();
-        assert_eq!(stdin("AGE=").expect("bytes"), b"\0a".as_slice());
-        assert!(stdin("%").is_err() && stdin(&STANDARD.encode(vec![0; MAX_STDIN + 1])).is_err());
-        assert!(stdin(&STANDARD.encode(vec![0; MAX_STDIN])).is_ok());
+        assert_eq!(parse_stdin(b"\0a".to_vec()).expect("bytes"), b"\0a".as_slice());
+        assert!(parse_stdin(vec![0; MAX_STDIN + 1]).is_err() && parse_stdin(vec![0; MAX_STDIN]).is_ok());
     }
 }

@@ -5,7 +5,7 @@ mod model;
 mod ports;
 mod service;
 
-pub use input::{ExecInput, KillInput, ProgramInput, ResizeInput, SpawnInput, StdinInput};
+pub use input::{ProgramRequest, parse_stdin};
 pub use model::{
     Exec, ExecutionResult, Output, OutputStream, ProcessState, ProcessStatus, Program, Signal, Spawn, Spawned,
     TerminalSize,

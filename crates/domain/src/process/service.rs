@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::{
-    ExecInput, ExecutionResult, KillInput, OutputEvents, ProcessMachine, ProcessStatus, ResizeInput, SpawnInput,
-    Spawned, StdinInput,
+    Exec, ExecutionResult, OutputEvents, ProcessMachine, ProcessStatus, ProgramRequest, Signal, Spawn, Spawned,
+    TerminalSize,
 };
 use crate::clock::IdSource;
+use crate::field::required;
 use crate::ids::ProcessId;
 use crate::session::{Activity, Session};
 use crate::session_operation::{OperationError, enter};
@@ -29,38 +32,30 @@ impl Processes {
     /// Runs a program to its end. Dropping the future ends the program and all it has started.
     ///
     /// # Errors
-    /// See [`ExecInput::parse`] and [`ProcessMachine::exec`].
-    pub async fn exec(&self, session: &Session, input: ExecInput) -> Result<ExecutionResult, OperationError> {
-        let exec = input.parse()?;
+    /// See [`ProcessMachine::exec`].
+    pub async fn exec(&self, session: &Session, exec: Exec) -> Result<ExecutionResult, OperationError> {
         let entered = enter(session, &self.activity)?;
-        let executed = self.machine.exec(entered.browser, exec).await?;
-        let ExecutionResult {
-            exit_code,
-            duration_ms,
-            stdout_bytes,
-            stderr_bytes,
-            stdout_dropped,
-            stderr_dropped,
-            output,
-        } = executed;
-        let output = entered.during(output);
-        Ok(ExecutionResult {
-            exit_code,
-            duration_ms,
-            stdout_bytes,
-            stderr_bytes,
-            stdout_dropped,
-            stderr_dropped,
-            output,
-        })
+        let mut executed = self.machine.exec(entered.browser, exec).await?;
+        executed.output = entered.during(executed.output);
+        Ok(executed)
     }
 
-    /// Starts a program.
+    /// Starts a program. The timeout is 1 to 3600 seconds, default none; the size of the terminal is 1 to 1000, default 80
+    /// by 24.
     ///
     /// # Errors
-    /// See [`SpawnInput::parse`] and [`ProcessMachine::spawn`].
-    pub async fn spawn(&self, session: &Session, input: SpawnInput) -> Result<Spawned, OperationError> {
-        let spawn = input.parse(ProcessId::mint(self.ids.as_ref()))?;
+    /// Returns every field that breaks a rule, or the error of another user. See also [`ProcessMachine::spawn`].
+    pub async fn spawn(
+        &self,
+        session: &Session,
+        program: ProgramRequest,
+        timeout_sec: Option<i64>,
+        allocate_tty: bool,
+        cols: Option<i64>,
+        rows: Option<i64>,
+    ) -> Result<Spawned, OperationError> {
+        let id = ProcessId::mint(self.ids.as_ref());
+        let spawn = Spawn::parse(id, program, timeout_sec, allocate_tty, cols, rows)?;
         let entered = enter(session, &self.activity)?;
         self.machine.spawn(entered.browser, spawn).await
     }
@@ -70,18 +65,16 @@ impl Processes {
     /// # Errors
     /// See [`ProcessMachine::status`].
     pub async fn status(&self, session: &Session, which: &str) -> Result<ProcessStatus, OperationError> {
-        let id = id(which)?;
+        let id = Self::id(which)?;
         let entered = enter(session, &self.activity)?;
         self.machine.status(entered.browser, id).await
     }
 
-    /// Writes to its standard input. Answers how many bytes it took.
+    /// Writes to the standard input of a program. Returns the number of bytes that it accepted.
     ///
     /// # Errors
-    /// See [`StdinInput::parse`] and [`ProcessMachine::write`].
-    pub async fn write(&self, session: &Session, which: &str, input: StdinInput) -> Result<u64, OperationError> {
-        let id = id(which)?;
-        let data = input.parse()?;
+    /// See [`ProcessMachine::write`].
+    pub async fn write(&self, session: &Session, id: ProcessId, data: Bytes) -> Result<u64, OperationError> {
         let entered = enter(session, &self.activity)?;
         self.machine.write(entered.browser, id, data).await
     }
@@ -89,10 +82,10 @@ impl Processes {
     /// Sends a signal to a program.
     ///
     /// # Errors
-    /// See [`KillInput::parse`] and [`ProcessMachine::signal`].
-    pub async fn kill(&self, session: &Session, which: &str, input: KillInput) -> Result<(), OperationError> {
-        let id = id(which)?;
-        let signal = input.parse()?;
+    /// See [`Signal::parse`] and [`ProcessMachine::signal`].
+    pub async fn kill(&self, session: &Session, which: &str, signal: Option<&str>) -> Result<(), OperationError> {
+        let id = Self::id(which)?;
+        let signal = required("signal", signal, Signal::parse)?;
         let entered = enter(session, &self.activity)?;
         self.machine.signal(entered.browser, id, signal).await
     }
@@ -100,10 +93,16 @@ impl Processes {
     /// Changes the size of a program's terminal.
     ///
     /// # Errors
-    /// See [`ResizeInput::parse`] and [`ProcessMachine::resize`].
-    pub async fn resize(&self, session: &Session, which: &str, input: ResizeInput) -> Result<(), OperationError> {
-        let id = id(which)?;
-        let size = input.parse()?;
+    /// See [`TerminalSize::parse`] and [`ProcessMachine::resize`].
+    pub async fn resize(
+        &self,
+        session: &Session,
+        which: &str,
+        cols: Option<i64>,
+        rows: Option<i64>,
+    ) -> Result<(), OperationError> {
+        let id = Self::id(which)?;
+        let size = TerminalSize::parse(cols, rows)?;
         let entered = enter(session, &self.activity)?;
         self.machine.resize(entered.browser, id, size).await
     }
@@ -113,13 +112,17 @@ impl Processes {
     /// # Errors
     /// See [`ProcessMachine::output`].
     pub async fn output(&self, session: &Session, which: &str) -> Result<OutputEvents, OperationError> {
-        let id = id(which)?;
+        let id = Self::id(which)?;
         let entered = enter(session, &self.activity)?;
         let events = self.machine.output(entered.browser, id).await?;
         Ok(entered.during(events))
     }
-}
 
-fn id(which: &str) -> Result<ProcessId, OperationError> {
-    which.parse().map_err(|_| OperationError::Missing(format!("process {which} not found")))
+    /// Parses the id of a program.
+    ///
+    /// # Errors
+    /// Returns [`OperationError::Missing`] for a text that is no id.
+    pub fn id(text: &str) -> Result<ProcessId, OperationError> {
+        text.parse().map_err(|_| OperationError::Missing(format!("process {text} not found")))
+    }
 }

@@ -10,7 +10,7 @@ mod saving;
 mod service;
 
 pub use kept::{ProfileVersions, StoreVersionError};
-pub use model::{LoadedProfile, MAX_PROFILE_BYTES, Profile, ProfileRef, ProfileRequest, ProfileVersion, Saved};
+pub use model::{LoadedProfile, MAX_PROFILE_BYTES, Profile, ProfileRequest, ProfileVersion, Saved};
 #[cfg(feature = "mocks")]
 pub use ports::{MockProfileMachine, MockProfileReports, MockProfileRepository, MockProfileSource};
 pub use ports::{

@@ -2,9 +2,9 @@
 
 use time::OffsetDateTime;
 
-use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::ids::{OrganizationId, PoolId, ProfileId, ProfileVersionId, ProjectId, SessionId};
 use crate::name::SlugName;
+use crate::reference::Reference;
 
 /// The maximum size of a version's archive in bytes, compressed.
 pub const MAX_PROFILE_BYTES: u64 = 512 << 20;
@@ -95,32 +95,11 @@ pub struct Saved {
     pub pools: Vec<PoolId>,
 }
 
-/// A reference to a profile of the project, by exactly one of id and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProfileRef {
-    /// Its id.
-    pub id: Option<String>,
-    /// Its name.
-    pub name: Option<String>,
-}
-
-impl ProfileRef {
-    /// Adds an error to `fields` unless exactly one of id and name is set.
-    pub(crate) fn check(&self, fields: &mut Fields) {
-        let bad = match (&self.id, &self.name) {
-            (Some(_), None) | (None, Some(_)) => return,
-            (None, None) => InvalidValue::new(FieldCode::Required, "needs an id or a name"),
-            (Some(_), Some(_)) => InvalidValue::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"),
-        };
-        fields.refuse("profile", bad);
-    }
-}
-
 /// The profile requested for a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileRequest {
-    /// The identifier.
-    pub which: ProfileRef,
+    /// The profile.
+    pub which: Reference,
     /// Whether the session's user data is saved as a new version.
     pub save_changes: bool,
 }

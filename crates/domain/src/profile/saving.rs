@@ -6,13 +6,14 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::kept::{StoreVersionError, not_kept, unreadable};
-use super::{LoadedProfile, Profile, ProfileMachine, ProfileRef, ProfileReports, ProfileVersions, VersionStored};
+use super::{LoadedProfile, Profile, ProfileMachine, ProfileReports, ProfileVersions, VersionStored};
 use crate::access::Scope;
 use crate::blob::BlobError;
 use crate::browser::EngineError;
 use crate::clock::IdSource;
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{BrowserId, ProfileId, ProfileVersionId};
+use crate::reference::Reference;
 use crate::session::{IdOrName, PoolWake, Session};
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
@@ -82,7 +83,7 @@ impl SessionProfiles {
     pub async fn resolve<E: From<InvalidInput> + From<StoreError>>(
         &self,
         scope: &Scope,
-        which: &ProfileRef,
+        which: &Reference,
     ) -> Result<Profile, E> {
         let which = match (&which.id, &which.name) {
             (Some(id), _) => id.parse().ok().map(IdOrName::Id),
@@ -181,7 +182,6 @@ struct Busy(Arc<Mutex<HashSet<BrowserId>>>);
 
 impl Busy {
     fn browsers(&self) -> MutexGuard<'_, HashSet<BrowserId>> {
-        // A poisoned lock is safe to use: every change is one call, so the state is never partial.
         self.0.lock()
     }
 }

@@ -9,7 +9,7 @@ use super::model::EMPTY;
 use super::{Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileStored, ProfileVersion, ProfileVersions};
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
-use crate::field::{Fields, InvalidInput};
+use crate::field::{Fields, InvalidInput, required};
 use crate::ids::{ProfileId, ProfileVersionId};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
@@ -145,10 +145,7 @@ impl Profiles {
     /// See [`ProfileError`].
     pub async fn rename(&self, scope: &Scope, which: &str, name: Option<&str>) -> Result<Profile, ProfileError> {
         scope.writable()?;
-        let mut fields = Fields::new();
-        let name = fields.take_required("name", name, SlugName::parse);
-        fields.finish()?;
-        let Some(name) = name else { unreachable!("a refused field is an error") };
+        let name = required("name", name, SlugName::parse)?;
         let profile = self.get(scope, which).await?;
         match self.kept.rows().rename(profile.id, &name, self.clock.now()).await? {
             ProfileRenamed::Yes(profile) => Ok(profile),

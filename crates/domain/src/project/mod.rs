@@ -10,7 +10,6 @@ pub use model::{Project, ProjectStatus};
 pub use ports::MockProjectRepository;
 pub use ports::{ProjectDeleted, ProjectFilter, ProjectReplaced, ProjectRepository, ProjectStored, ResourceCount};
 pub use service::{
-    CreateProjectError, DeleteProjectError, LimitsInput, ProjectLimits, ProjectNotFound, Projects, UpdateProject,
-    UpdateProjectError,
+    CreateProjectError, DeleteProjectError, ProjectLimits, ProjectNotFound, Projects, UpdateProjectError,
 };
 pub use transitions::{ProjectEvent, ProjectRefused};

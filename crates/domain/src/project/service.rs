@@ -7,7 +7,7 @@ use super::{
     ProjectStatus, ProjectStored, ResourceCount,
 };
 use crate::clock::{Clock, IdSource};
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, required};
 use crate::ids::{OrganizationId, ProjectId};
 use crate::name::LabelName;
 use crate::organization::{Caps, Organization};
@@ -77,26 +77,6 @@ fn listed(resources: &[ResourceCount]) -> String {
     resources.iter().map(|found| format!("{} {}", found.count, found.kind)).collect::<Vec<_>>().join(", ")
 }
 
-/// How a project is to be changed. What is absent stays.
-#[derive(Clone, Debug, Default)]
-pub struct UpdateProject {
-    /// Its name.
-    pub name: Option<String>,
-    /// `active` or `archived`.
-    pub status: Option<String>,
-}
-
-/// Limits as they are asked for: the outer `None` keeps one, the inner one and 0 clear it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LimitsInput {
-    /// Sessions on demand plus the sum of the sizes of pools.
-    pub max_concurrent_sessions: Option<Option<i64>>,
-    /// Invocations queued or running.
-    pub max_concurrent_invocations: Option<Option<i64>>,
-    /// The sum of the sizes of pools.
-    pub max_pooled_sessions: Option<Option<i64>>,
-}
-
 /// The limits of a project: its own, as they are set.
 pub type ProjectLimits = Caps;
 
@@ -124,10 +104,7 @@ impl Projects {
         organization: OrganizationId,
         name: Option<String>,
     ) -> Result<Project, CreateProjectError> {
-        let mut fields = Fields::new();
-        let name = fields.take_required("name", name, |text| LabelName::parse_in_path(&text));
-        fields.finish()?;
-        let name = name.unwrap_or_else(|| unreachable!("finish refuses an absent name"));
+        let name = required("name", name, |text| LabelName::parse_in_path(&text))?;
         let now = self.clock.now();
         let project = Project {
             id: ProjectId::mint(self.ids.as_ref()),
@@ -170,7 +147,7 @@ impl Projects {
         found.ok_or_else(|| ProjectNotFound::NotFound(which.to_owned()))
     }
 
-    /// Changes name and status.
+    /// Changes the name and the status, `active` or `archived`; what is absent stays.
     ///
     /// # Errors
     /// See [`UpdateProjectError`].
@@ -178,11 +155,12 @@ impl Projects {
         &self,
         organization: OrganizationId,
         which: &str,
-        wish: UpdateProject,
+        name: Option<String>,
+        status: Option<String>,
     ) -> Result<Project, UpdateProjectError> {
         let mut fields = Fields::new();
-        let name = fields.take_optional("name", wish.name, |text| LabelName::parse_in_path(&text));
-        let event = fields.take_optional("status", wish.status, |text| status_event(&text));
+        let name = fields.take_optional("name", name, |text| LabelName::parse_in_path(&text));
+        let event = fields.take_optional("status", status, |text| status_event(&text));
         fields.finish().map_err(CreateProjectError::from)?;
         self.change(organization, which, |current, now| {
             let mut next = match event {
@@ -197,7 +175,8 @@ impl Projects {
         .await
     }
 
-    /// Sets limits. Below what is in use is fine: nothing ends, and nothing new begins.
+    /// Sets the limits: concurrent sessions, concurrent invocations and pooled sessions. The outer `None` keeps a limit,
+    /// the inner one and 0 clear it. A limit may be below the present use: nothing ends, and nothing new begins.
     ///
     /// # Errors
     /// See [`UpdateProjectError`].
@@ -205,19 +184,16 @@ impl Projects {
         &self,
         organization: OrganizationId,
         which: &str,
-        wish: LimitsInput,
+        max_concurrent_sessions: Option<Option<i64>>,
+        max_concurrent_invocations: Option<Option<i64>>,
+        max_pooled_sessions: Option<Option<i64>>,
     ) -> Result<ProjectLimits, UpdateProjectError> {
         let above = self.projects.organization(organization).await.map_err(ProjectNotFound::from)?.caps;
         let mut fields = Fields::new();
-        let sessions =
-            wanted(&mut fields, "max_concurrent_sessions", wish.max_concurrent_sessions, above.concurrent_sessions);
-        let invocations = wanted(
-            &mut fields,
-            "max_concurrent_invocations",
-            wish.max_concurrent_invocations,
-            above.concurrent_invocations,
-        );
-        let pooled = wanted(&mut fields, "max_pooled_sessions", wish.max_pooled_sessions, above.pooled_sessions);
+        let mut limit = |name, value, above| parse_limit(&mut fields, name, value, above);
+        let sessions = limit("max_concurrent_sessions", max_concurrent_sessions, above.concurrent_sessions);
+        let invocations = limit("max_concurrent_invocations", max_concurrent_invocations, above.concurrent_invocations);
+        let pooled = limit("max_pooled_sessions", max_pooled_sessions, above.pooled_sessions);
         fields.finish().map_err(CreateProjectError::from)?;
         let changed = self.change(organization, which, |current, now| {
             let caps = Caps {
@@ -287,7 +263,7 @@ impl Projects {
         let organization = self.projects.organization(id).await?;
         let mut fields = Fields::new();
         let name = "default_project_max_concurrent_sessions";
-        let value = wanted(&mut fields, name, value, organization.caps.concurrent_sessions);
+        let value = parse_limit(&mut fields, name, value, organization.caps.concurrent_sessions);
         fields.finish()?;
         match value {
             Some(value) => Ok(self.projects.set_default_sessions(id, value).await?),
@@ -296,16 +272,16 @@ impl Projects {
     }
 }
 
-/// The highest limit; more is none.
-const HIGHEST: u32 = 1_000_000;
+/// The highest limit.
+const MAX_LIMIT: u32 = 1_000_000;
 
-/// What a limit is to be: the outer `None` keeps it.
-fn wanted(fields: &mut Fields, name: &str, value: Option<Option<i64>>, above: Option<u32>) -> Option<Option<u32>> {
+/// Parses a limit: the outer `None` keeps it.
+fn parse_limit(fields: &mut Fields, name: &str, value: Option<Option<i64>>, above: Option<u32>) -> Option<Option<u32>> {
     let value = match value? {
         None | Some(0) => return Some(None),
         Some(value) => value,
     };
-    let most = above.unwrap_or(HIGHEST);
+    let most = above.unwrap_or(MAX_LIMIT);
     let parsed = u32::try_from(value).ok().filter(|value| (1..=most).contains(value));
     let bad = || InvalidValue::new(FieldCode::OutOfRange, format!("must be from 0 to {most}"));
     fields.take(name, parsed.ok_or_else(bad)).map(Some)

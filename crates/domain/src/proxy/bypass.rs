@@ -5,7 +5,7 @@ use std::fmt;
 
 use url::Host;
 
-use crate::field::{FieldCode, InvalidValue};
+use crate::field::{FieldCode, InvalidValue, check_max_length};
 
 /// Most of them for one proxy.
 pub const MAX_BYPASS_HOSTS: usize = 100;
@@ -21,9 +21,7 @@ impl BypassHost {
     /// `too_long`; `invalid_format`, for `*` alone too: that would be no proxy.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let text = text.trim();
-        if text.chars().nth(MAX_LENGTH).is_some() {
-            return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_LENGTH} characters")));
-        }
+        check_max_length(text, MAX_LENGTH)?;
         let bad = || {
             let forms = "must be a host name, *. and a host name, an address or a network as 10.0.0.0/8";
             InvalidValue::new(FieldCode::InvalidFormat, forms)

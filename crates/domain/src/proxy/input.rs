@@ -1,4 +1,4 @@
-//! The inputs of callers, unchecked, and their checks.
+//! Requests for new proxies, and their checks.
 
 use core::net::IpAddr;
 use std::fmt;
@@ -7,13 +7,15 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
 
 use super::{BypassHost, Exit, ExitMember, ProxyGateways, ProxyProtocol, ProxyType};
-use crate::field::{FieldCode, Fields, InvalidValue};
+use crate::field::{
+    FieldCode, Fields, InvalidValue, check_max_bytes, check_max_length, check_no_control_characters, one_of,
+};
 use crate::name::LabelName;
 use crate::session::{NotSupported, Refusal};
 
-/// A proxy as asked for.
+/// The unchecked fields of a new proxy.
 #[derive(Clone, Debug, Default)]
-pub struct CreateProxy {
+pub struct ProxyRequest {
     /// Required.
     pub kind: Option<String>,
     /// Default: none.
@@ -22,34 +24,34 @@ pub struct CreateProxy {
     pub protocol: Option<String>,
     /// Default: none.
     pub bypass_hosts: Vec<String>,
-    /// Required for one of the caller's own.
-    pub config: Option<ProxyConfigInput>,
+    /// Required for a proxy of the caller's own.
+    pub config: Option<ProxyConfigRequest>,
 }
 
-/// The members of `config`, of whatever type.
+/// The unchecked configuration of a proxy, of any type.
 #[derive(Clone, Default)]
-pub struct ProxyConfigInput {
-    /// Required for one of the caller's own.
+pub struct ProxyConfigRequest {
+    /// Required for a proxy of the caller's own.
     pub host: Option<String>,
-    /// Required for one of the caller's own.
+    /// Required for a proxy of the caller's own.
     pub port: Option<i64>,
     /// Default: none.
     pub username: Option<String>,
     /// Default: none; needs a user name.
     pub password: Option<SecretString>,
-    /// Where the traffic of a rented one is to come out.
+    /// The requested exit of a rented proxy.
     pub exit: Exit,
 }
 
-impl fmt::Debug for ProxyConfigInput {
+impl fmt::Debug for ProxyConfigRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProxyConfigInput").field("host", &self.host).field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("ProxyConfigRequest").field("host", &self.host).field("port", &self.port).finish_non_exhaustive()
     }
 }
 
-/// A proxy as asked for, checked.
+/// A checked new proxy.
 #[derive(Clone, Debug)]
-pub struct ProxyRequest {
+pub struct NewProxy {
     /// See [`Proxy`](super::Proxy).
     pub name: Option<LabelName>,
     /// See [`Proxy`](super::Proxy).
@@ -58,29 +60,29 @@ pub struct ProxyRequest {
     pub protocol: ProxyProtocol,
     /// See [`Proxy`](super::Proxy).
     pub bypass: Vec<BypassHost>,
-    /// How it is reached.
-    pub config: ConfigRequest,
+    /// The connection to it.
+    pub config: NewProxyConfig,
 }
 
-/// How a proxy is reached, as asked for and checked.
+/// The checked connection to a new proxy, not yet sealed.
 #[derive(Clone)]
-pub enum ConfigRequest {
+pub enum NewProxyConfig {
     /// See [`OwnProxy`](super::OwnProxy).
     Own {
-        /// A name or an address.
+        /// A host name or an IP address.
         host: String,
-        /// On which port.
+        /// The port.
         port: u16,
         /// Default: none.
         username: Option<String>,
         /// Not yet sealed.
         password: Option<SecretString>,
     },
-    /// One that the operator rents.
+    /// A proxy that the operator rents.
     Rented(Exit),
 }
 
-impl fmt::Debug for ConfigRequest {
+impl fmt::Debug for NewProxyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Own { host, port, .. } => {
@@ -91,19 +93,21 @@ impl fmt::Debug for ConfigRequest {
     }
 }
 
-/// SOCKS has one byte for the length of either.
+/// The maximum number of bytes of a user name or password: SOCKS has one byte for the length.
 pub(super) const MAX_CREDENTIAL: usize = 255;
 
 pub(super) const NONE_RENTED: NotSupported =
     NotSupported { field: "type", why: "this installation rents no proxies of that type" };
 
-/// Where rented proxies in data centres come out unless it is said.
+/// The default country of rented proxies in data centres.
 const DEFAULT_COUNTRY: &str = "US";
 
-impl CreateProxy {
+impl ProxyRequest {
+    /// Checks the fields of a new proxy.
+    ///
     /// # Errors
-    /// The fields that break a rule, or what cannot be done here.
-    pub fn parse(self, upstreams: &ProxyGateways) -> Result<ProxyRequest, Refusal> {
+    /// Returns the fields that break a rule, or what this installation cannot do.
+    pub fn parse(self, upstreams: &ProxyGateways) -> Result<NewProxy, Refusal> {
         let mut fields = Fields::new();
         let kind =
             fields.take_required("type", self.kind.as_deref(), |text| one_of(text, &ProxyType::ALL, ProxyType::as_str));
@@ -117,28 +121,26 @@ impl CreateProxy {
                 let exit = rented(kind, self.config.unwrap_or_default(), &mut fields);
                 fields.finish()?;
                 let (protocol, exit) = by_upstream(upstreams, kind, protocol, exit)?;
-                (protocol, ConfigRequest::Rented(exit))
+                (protocol, NewProxyConfig::Rented(exit))
             }
             _ => {
                 let protocol = protocol.unwrap_or_default();
                 let config = own(self.config, protocol, kind.is_some(), &mut fields);
-                fields.finish()?;
-                let Some(config) = config else { unreachable!("a refused field is an error") };
-                (protocol, config)
+                (protocol, fields.finish_with(|| config)?)
             }
         };
         let (Some(kind), Some(bypass)) = (kind, bypass) else { unreachable!("a refused field is an error") };
-        Ok(ProxyRequest { name, kind, protocol, bypass, config })
+        Ok(NewProxy { name, kind, protocol, bypass, config })
     }
 }
 
-/// One of the caller's own. Nothing if a field was refused.
+/// Checks a proxy of the caller's own.
 fn own(
-    config: Option<ProxyConfigInput>,
+    config: Option<ProxyConfigRequest>,
     protocol: ProxyProtocol,
     is_custom: bool,
     fields: &mut Fields,
-) -> Option<ConfigRequest> {
+) -> Option<NewProxyConfig> {
     let config = fields.take_required("config", config, Ok).unwrap_or_default();
     if is_custom {
         config.exit.parse(ProxyType::Custom, fields);
@@ -157,11 +159,11 @@ fn own(
             InvalidValue::new(FieldCode::Required, "is required beside a user name, which SOCKS never sends alone");
         fields.refuse("config.password", bad);
     }
-    Some(ConfigRequest::Own { host: host?, port: port?, username, password })
+    Some(NewProxyConfig::Own { host: host?, port: port?, username, password })
 }
 
-/// One that the operator rents.
-fn rented(kind: ProxyType, config: ProxyConfigInput, fields: &mut Fields) -> Exit {
+/// Checks a rented proxy.
+fn rented(kind: ProxyType, config: ProxyConfigRequest, fields: &mut Fields) -> Exit {
     let own = [
         ("host", config.host.is_some()),
         ("port", config.port.is_some()),
@@ -175,7 +177,7 @@ fn rented(kind: ProxyType, config: ProxyConfigInput, fields: &mut Fields) -> Exi
     config.exit.parse(kind, fields)
 }
 
-/// What the operator's gateway makes of it. What it is not told of cannot be chosen.
+/// Applies the protocol and the options of the operator's gateway; an option that it does not support cannot be chosen.
 fn by_upstream(
     upstreams: &ProxyGateways,
     kind: ProxyType,
@@ -205,19 +207,10 @@ fn by_upstream(
     Ok((upstream.protocol(), exit))
 }
 
-fn one_of<T: Copy>(text: &str, all: &[T], text_of: fn(T) -> &'static str) -> Result<T, InvalidValue> {
-    all.iter().copied().find(|one| text_of(*one) == text).ok_or_else(|| {
-        let words: Vec<_> = all.iter().map(|one| text_of(*one)).collect();
-        InvalidValue::new(FieldCode::NotAllowed, format!("must be one of {}", words.join(", ")))
-    })
-}
-
-/// A name or an address, as it is shown.
+/// Parses a host name or an IP address and normalizes it.
 fn host(text: &str) -> Result<String, InvalidValue> {
     let text = text.trim();
-    if text.chars().nth(253).is_some() {
-        return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 253 characters"));
-    }
+    check_max_length(text, 253)?;
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.to_string());
     }
@@ -237,7 +230,7 @@ fn port(number: i64) -> Result<u16, InvalidValue> {
 fn username(text: String, protocol: ProxyProtocol) -> Result<String, InvalidValue> {
     credential(&text)?;
     if protocol != ProxyProtocol::Socks5 && text.contains(':') {
-        // Whoever reads it ends the name there.
+        // The name would end at the colon.
         return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold a colon, which HTTP cannot carry"));
     }
     Ok(text)
@@ -249,12 +242,9 @@ fn password(secret: SecretString) -> Result<SecretString, InvalidValue> {
 }
 
 fn credential(text: &str) -> Result<(), InvalidValue> {
-    match text.len() {
-        0 => Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 byte")),
-        1..=MAX_CREDENTIAL if text.chars().any(char::is_control) => {
-            Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold control characters"))
-        }
-        1..=MAX_CREDENTIAL => Ok(()),
-        _ => Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_CREDENTIAL} bytes"))),
+    if text.is_empty() {
+        return Err(InvalidValue::new(FieldCode::TooShort, "must have at least 1 byte"));
     }
+    check_max_bytes(text, MAX_CREDENTIAL)?;
+    check_no_control_characters(text)
 }

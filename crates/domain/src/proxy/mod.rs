@@ -11,7 +11,7 @@ mod upstream;
 
 pub use bypass::{BypassHost, MAX_BYPASS_HOSTS};
 pub use exit::{Exit, ExitMember};
-pub use input::{ConfigRequest, CreateProxy, ProxyConfigInput, ProxyRequest};
+pub use input::{NewProxy, NewProxyConfig, ProxyConfigRequest, ProxyRequest};
 pub use model::{OwnProxy, Proxy, ProxyConfig, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyType};
 pub use ports::{
     CheckOutcome, NoProxies, NoRoutes, OpenProxy, ProxyChecked, ProxyDeleted, ProxyDialer, ProxyFilter,

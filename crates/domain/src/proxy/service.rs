@@ -9,12 +9,12 @@ use url::Url;
 use super::input::NONE_RENTED;
 use super::routing::{OpenError, open};
 use super::{
-    CheckOutcome, ConfigRequest, CreateProxy, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
+    CheckOutcome, NewProxy, NewProxyConfig, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
     ProxyDialer, ProxyFailure, ProxyFilter, ProxyGateways, ProxyRepository, ProxyRequest, ProxyStatus, ProxyStored,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_length, required};
 use crate::ids::ProxyId;
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
@@ -118,9 +118,9 @@ impl Proxies {
     ///
     /// # Errors
     /// See [`ProxyError`]; then nothing is kept.
-    pub async fn create(&self, scope: &Scope, wish: CreateProxy) -> Result<Proxy, ProxyError> {
+    pub async fn create(&self, scope: &Scope, request: ProxyRequest) -> Result<Proxy, ProxyError> {
         scope.writable()?;
-        let ProxyRequest { name, kind, protocol, bypass, config } = wish.parse(&self.deps.upstreams)?;
+        let NewProxy { name, kind, protocol, bypass, config } = request.parse(&self.deps.upstreams)?;
         let id = ProxyId::mint(self.deps.ids.as_ref());
         let created_at = self.deps.clock.now();
         let mut proxy = Proxy {
@@ -147,10 +147,10 @@ impl Proxies {
         }
     }
 
-    fn sealed(&self, id: ProxyId, config: ConfigRequest) -> Result<ProxyConfig, SealError> {
+    fn sealed(&self, id: ProxyId, config: NewProxyConfig) -> Result<ProxyConfig, SealError> {
         let (host, port, username, password) = match config {
-            ConfigRequest::Own { host, port, username, password } => (host, port, username, password),
-            ConfigRequest::Rented(exit) => return Ok(ProxyConfig::Rented(exit)),
+            NewProxyConfig::Own { host, port, username, password } => (host, port, username, password),
+            NewProxyConfig::Rented(exit) => return Ok(ProxyConfig::Rented(exit)),
         };
         let place = Proxy::place(id);
         let seal = |secret: SecretString| self.deps.sealer.seal(&place, secret.expose_secret().as_bytes());
@@ -186,10 +186,7 @@ impl Proxies {
     /// See [`ProxyError`].
     pub async fn rename(&self, scope: &Scope, which: &str, name: Option<&str>) -> Result<Proxy, ProxyError> {
         scope.writable()?;
-        let mut fields = Fields::new();
-        let name = fields.take_required("name", name, LabelName::parse);
-        fields.finish()?;
-        let Some(name) = name else { unreachable!("a refused field is an error") };
+        let name = required("name", name, LabelName::parse)?;
         let missing = || ProxyError::NotFound(which.to_owned());
         let id: ProxyId = which.parse().map_err(|_| missing())?;
         self.deps.proxies.rename(scope.project_id(), id, &name).await?.ok_or_else(missing)
@@ -294,9 +291,7 @@ fn blocked() -> InvalidValue {
 }
 
 fn check_url(text: &str) -> Result<Url, InvalidValue> {
-    if text.chars().nth(8192).is_some() {
-        return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 8192 characters"));
-    }
+    check_max_length(text, 8192)?;
     let url = Url::parse(text).map_err(|_| InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
         return Err(blocked());

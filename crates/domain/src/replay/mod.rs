@@ -8,7 +8,7 @@ mod service;
 
 pub use kept::{ReplayArchive, ReplayLimits};
 pub use leaving::{ReplayDeps, SessionReplays};
-pub use model::{NewReplay, Replay, ReplayState, StartReplay};
+pub use model::{NewReplay, Replay, ReplayState};
 #[cfg(feature = "mocks")]
 pub use ports::{MockReplayMachine, MockReplayRepository};
 pub use ports::{ReplayMachine, ReplayRepository};

@@ -35,29 +35,18 @@ pub enum ReplayState {
     Failed,
 }
 
-/// A recording as asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StartReplay {
-    /// Frames per second, 1 to 60; more than 20 need a graphics card.
-    pub framerate: Option<i64>,
-    /// After how many seconds it stops by itself, 1 to 21600.
-    pub max_duration_in_seconds: Option<i64>,
-    /// With sound.
-    pub record_audio: Option<bool>,
-}
-
-/// A recording to begin.
+/// A recording to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewReplay {
     /// Its id.
     pub id: ReplayId,
     /// Frames per second.
     pub framerate: u32,
-    /// After how many seconds it stops by itself.
+    /// The time in seconds after which it stops by itself.
     pub max_duration_seconds: u32,
 }
 
-impl StartReplay {
+impl NewReplay {
     const FRAMERATE: i64 = 10;
     const MAX_FRAMERATE: u32 = 60;
     /// Without a graphics card.
@@ -65,29 +54,32 @@ impl StartReplay {
     const DURATION_SECONDS: i64 = 3600;
     const MAX_DURATION_SECONDS: u32 = 21_600;
 
-    /// The recording to begin, under a new id.
+    /// Checks a recording: 1 to 60 frames per second, default 10, of which more than 20 need a graphics card; 1 to 21600
+    /// seconds, default 3600.
     ///
     /// # Errors
-    /// Every field that leaves its bounds, or what no session here can do.
-    pub fn parse(self, id: ReplayId) -> Result<NewReplay, OperationError> {
+    /// Returns every field that leaves its bounds, or what sessions of this server cannot do.
+    pub fn parse(
+        id: ReplayId,
+        framerate: Option<i64>,
+        max_duration_in_seconds: Option<i64>,
+        record_audio: bool,
+    ) -> Result<Self, OperationError> {
         let mut fields = Fields::new();
-        let framerate = within(self.framerate.unwrap_or(Self::FRAMERATE), 1, Self::MAX_FRAMERATE);
+        let framerate = within(framerate.unwrap_or(Self::FRAMERATE), 1, Self::MAX_FRAMERATE);
         let framerate = fields.take("framerate", framerate);
-        let seconds = self.max_duration_in_seconds.unwrap_or(Self::DURATION_SECONDS);
+        let seconds = max_duration_in_seconds.unwrap_or(Self::DURATION_SECONDS);
         let seconds = fields.take("max_duration_in_seconds", within(seconds, 1, Self::MAX_DURATION_SECONDS));
-        fields.finish()?;
-        let (Some(framerate), Some(max_duration_seconds)) = (framerate, seconds) else {
-            unreachable!("refused fields are errors")
-        };
-        if framerate > Self::DRAWN_FRAMERATE {
+        let new = fields.finish_with(|| Some(Self { id, framerate: framerate?, max_duration_seconds: seconds? }))?;
+        if new.framerate > Self::DRAWN_FRAMERATE {
             let most = Self::DRAWN_FRAMERATE;
             let message = format!("framerate: more than {most} need a graphics card, which no session here has");
             return Err(OperationError::NotSupported(message));
         }
-        if self.record_audio == Some(true) {
+        if record_audio {
             return Err(OperationError::NotSupported("record_audio: sessions here have no sound".to_owned()));
         }
-        Ok(NewReplay { id, framerate, max_duration_seconds })
+        Ok(new)
     }
 }
 
@@ -98,8 +90,7 @@ mod tests {
     use super::*;
 
     fn parse(framerate: Option<i64>, seconds: Option<i64>, record_audio: bool) -> Result<NewReplay, OperationError> {
-        let wish = StartReplay { framerate, max_duration_in_seconds: seconds, record_audio: Some(record_audio) };
-        wish.parse(ReplayId::from_ulid(Ulid::nil()))
+        NewReplay::parse(ReplayId::from_ulid(Ulid::nil()), framerate, seconds, record_audio)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Replay, ReplayArchive, ReplayMachine, ReplayState, StartReplay};
+use super::{NewReplay, Replay, ReplayArchive, ReplayMachine, ReplayState};
 use crate::clock::IdSource;
 use crate::ids::ReplayId;
 use crate::session::{Activity, Session};
@@ -81,9 +81,16 @@ impl Replays {
     /// Starts a recording.
     ///
     /// # Errors
-    /// See [`StartReplay::parse`] and [`ReplayMachine::start`]; [`OperationError::Missing`] if the session has ended.
-    pub async fn start(&self, session: &Session, wish: StartReplay) -> Result<Replay, ReplayError> {
-        let new = wish.parse(ReplayId::mint(self.ids.as_ref()))?;
+    /// See [`NewReplay::parse`] and [`ReplayMachine::start`]; [`OperationError::Missing`] if the session has ended.
+    pub async fn start(
+        &self,
+        session: &Session,
+        framerate: Option<i64>,
+        max_duration_in_seconds: Option<i64>,
+        record_audio: bool,
+    ) -> Result<Replay, ReplayError> {
+        let id = ReplayId::mint(self.ids.as_ref());
+        let new = NewReplay::parse(id, framerate, max_duration_in_seconds, record_audio)?;
         let entered = enter(session, &self.activity)?;
         // Stored first, so that its session cannot end without it.
         if !self.kept.rows().begin(session.id, new.id, self.kept.clock().now()).await? {

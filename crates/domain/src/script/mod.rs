@@ -4,7 +4,7 @@ mod model;
 mod ports;
 mod service;
 
-pub use model::{ExecuteScript, NewScript, ScriptEnd};
+pub use model::{NewScript, ScriptEnd};
 #[cfg(feature = "mocks")]
 pub use ports::MockScriptMachine;
 pub use ports::ScriptMachine;

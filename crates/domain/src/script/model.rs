@@ -2,27 +2,16 @@
 
 use std::time::Duration;
 
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
-
-/// A script as asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExecuteScript {
-    /// The body of an asynchronous function of `page`, `context` and `browser`, in TypeScript or JavaScript; 1 byte to 1 MiB.
-    pub code: Option<String>,
-    /// How long it may run, in seconds, 1 to 600.
-    pub timeout_sec: Option<i64>,
-    /// How long the caller waits for the answer, where that is known.
-    pub client_timeout: Option<Duration>,
-}
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, within};
 
 /// A script to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewScript {
-    /// Its code.
+    /// The body of an asynchronous function of `page`, `context` and `browser`, in TypeScript or JavaScript.
     pub code: String,
-    /// How long it may run.
+    /// The timeout of the script itself.
     pub timeout: Duration,
-    /// How long everything may take, with the wait for its turn.
+    /// The timeout of the caller, if known; it includes the wait for its turn.
     pub within: Option<Duration>,
 }
 
@@ -41,29 +30,30 @@ pub struct ScriptEnd {
     pub stderr: String,
 }
 
-impl ExecuteScript {
+impl NewScript {
     const MAX_CODE: usize = 1 << 20;
     const TIMEOUT_SECONDS: i64 = 60;
     const MAX_TIMEOUT_SECONDS: u32 = 600;
 
-    /// The script to run.
+    /// Checks a script: 1 byte to 1 MiB of code, a timeout of 1 to 600 seconds, default 60.
     ///
     /// # Errors
-    /// Every field that leaves its bounds.
-    pub fn parse(self) -> Result<NewScript, InvalidInput> {
+    /// Returns every field that leaves its bounds.
+    pub fn parse(
+        code: Option<String>,
+        timeout_sec: Option<i64>,
+        client_timeout: Option<Duration>,
+    ) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
-        let code = fields.take_required("code", self.code, |code| match code.len() {
+        let code = fields.take_required("code", code, |code| match code.len() {
             0 => Err(InvalidValue::new(FieldCode::TooShort, "must not be empty")),
-            length if length > Self::MAX_CODE => {
-                Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {} bytes", Self::MAX_CODE)))
-            }
-            _ => Ok(code),
+            _ => check_max_bytes(&code, Self::MAX_CODE).map(|()| code),
         });
-        let seconds = within(self.timeout_sec.unwrap_or(Self::TIMEOUT_SECONDS), 1, Self::MAX_TIMEOUT_SECONDS);
+        let seconds = within(timeout_sec.unwrap_or(Self::TIMEOUT_SECONDS), 1, Self::MAX_TIMEOUT_SECONDS);
         let seconds = fields.take("timeout_sec", seconds);
-        fields.finish()?;
-        let (Some(code), Some(seconds)) = (code, seconds) else { unreachable!("refused fields are errors") };
-        Ok(NewScript { code, timeout: Duration::from_secs(seconds.into()), within: self.client_timeout })
+        fields.finish_with(|| {
+            Some(Self { code: code?, timeout: Duration::from_secs(seconds?.into()), within: client_timeout })
+        })
     }
 }
 
@@ -72,15 +62,14 @@ mod tests {
     use super::*;
 
     fn refused(code: Option<String>, timeout_sec: Option<i64>) -> Vec<(String, FieldCode)> {
-        let refused = ExecuteScript { code, timeout_sec, client_timeout: None }.parse().expect_err("it is refused");
+        let refused = NewScript::parse(code, timeout_sec, None).expect_err("it is refused");
         refused.fields().iter().map(|error| (error.field.clone(), error.code)).collect()
     }
 
     #[test]
     fn a_script_may_run_for_a_minute_unless_it_says_otherwise() {
-        let wish = ExecuteScript { code: Some("return 1".into()), ..ExecuteScript::default() };
         let script = NewScript { code: "return 1".into(), timeout: Duration::from_secs(60), within: None };
-        assert_eq!(wish.parse(), Ok(script));
+        assert_eq!(NewScript::parse(Some("return 1".into()), None, None), Ok(script));
     }
 
     #[test]
@@ -100,8 +89,7 @@ mod tests {
     #[test]
     fn the_bounds_themselves_are_allowed() {
         for (code, seconds) in [("x".to_owned(), 1), ("x".repeat(1 << 20), 600)] {
-            let wish = ExecuteScript { code: Some(code), timeout_sec: Some(seconds), client_timeout: None };
-            assert!(wish.parse().is_ok());
+            assert!(NewScript::parse(Some(code), Some(seconds), None).is_ok());
         }
     }
 }

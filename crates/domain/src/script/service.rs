@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ExecuteScript, ScriptEnd, ScriptMachine};
+use super::{NewScript, ScriptEnd, ScriptMachine};
 use crate::session::{Activity, Session};
 use crate::session_operation::{OperationError, enter};
 
@@ -23,9 +23,8 @@ impl Scripts {
     /// Runs a script.
     ///
     /// # Errors
-    /// See [`ExecuteScript::parse`] and [`ScriptMachine::execute`].
-    pub async fn execute(&self, session: &Session, wish: ExecuteScript) -> Result<ScriptEnd, OperationError> {
-        let script = wish.parse()?;
+    /// See [`ScriptMachine::execute`].
+    pub async fn execute(&self, session: &Session, script: NewScript) -> Result<ScriptEnd, OperationError> {
         let entered = enter(session, &self.activity)?;
         self.machine.execute(entered.browser, script).await
     }

@@ -62,7 +62,6 @@ impl Activity {
     }
 
     fn all(&self) -> MutexGuard<'_, Sessions> {
-        // A poisoned lock is safe to use: every change is one assignment.
         self.sessions.lock()
     }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
-use crate::extension::{ExtensionRef, references};
+use crate::extension::references;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::InvocationId;
 use crate::name::LabelName;
 use crate::profile::ProfileRequest;
+use crate::reference::Reference;
 use crate::telemetry;
 
 /// The error of a valid request that this installation does not support.
@@ -24,7 +25,7 @@ pub struct NotSupported {
 
 /// An unchecked viewport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ViewportInput {
+pub struct ViewportRequest {
     /// In pixels.
     pub width: Option<i64>,
     /// In pixels.
@@ -33,7 +34,7 @@ pub struct ViewportInput {
     pub refresh_rate: Option<i64>,
 }
 
-impl ViewportInput {
+impl ViewportRequest {
     fn parse(self) -> Result<Viewport, InvalidValue> {
         Viewport::parse(self.width, self.height, self.refresh_rate)
     }
@@ -78,7 +79,7 @@ impl Tags {
 
 /// The unchecked request for a session.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct CreateSession {
+pub struct SessionRequest {
     /// Default: false.
     pub headless: Option<bool>,
     /// Default: false.
@@ -92,7 +93,7 @@ pub struct CreateSession {
     /// Default: 60.
     pub timeout_seconds: Option<i64>,
     /// Default: 1920 × 1080.
-    pub viewport: Option<ViewportInput>,
+    pub viewport: Option<ViewportRequest>,
     /// Default: none.
     pub browser_policy: Option<Map<String, Value>>,
     /// Default: none.
@@ -106,20 +107,20 @@ pub struct CreateSession {
     /// A proxy of the project, by id or name.
     pub proxy: Option<String>,
     /// Extensions of the project, in the order they are loaded.
-    pub extensions: Vec<ExtensionRef>,
+    pub extensions: Vec<Reference>,
     /// An invocation of the project that has not ended.
     pub invocation: Option<String>,
 }
 
 /// The checked request for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionRequest {
+pub struct NewSession {
     /// The shape of its browser, without profile, extensions and proxy.
     pub shape: Shape,
     /// Resolved when the session is created.
     pub profile: Option<ProfileRequest>,
     /// Resolved when the session is created.
-    pub extensions: Vec<ExtensionRef>,
+    pub extensions: Vec<Reference>,
     /// By id or name; resolved when the session is created.
     pub proxy: Option<String>,
     /// See [`Session`](super::Session).
@@ -161,10 +162,10 @@ pub fn timeout_seconds(value: i64) -> Result<u32, InvalidValue> {
 pub fn shape(
     fields: &mut Fields,
     (headless, stealth, kiosk_mode): (Option<bool>, Option<bool>, Option<bool>),
-    viewport: Option<ViewportInput>,
+    viewport: Option<ViewportRequest>,
     policy: Option<Map<String, Value>>,
 ) -> Shape {
-    let viewport = fields.take_optional("viewport", viewport, ViewportInput::parse).unwrap_or_default();
+    let viewport = fields.take_optional("viewport", viewport, ViewportRequest::parse).unwrap_or_default();
     let policy = policy.filter(|map| !map.is_empty());
     Shape {
         headless: headless.unwrap_or(false),
@@ -196,10 +197,10 @@ pub(crate) fn no_invocation() -> InvalidValue {
     InvalidValue::new(FieldCode::ReferenceNotFound, "names no invocation of the project that has not ended")
 }
 
-impl CreateSession {
+impl SessionRequest {
     /// # Errors
     /// The fields that break a rule, or what cannot be done here.
-    pub fn parse(self) -> Result<SessionRequest, Refusal> {
+    pub fn parse(self) -> Result<NewSession, Refusal> {
         let mut fields = Fields::new();
         if self.gpu == Some(true) && self.headless == Some(true) {
             fields.refuse("gpu", InvalidValue::new(FieldCode::MutuallyExclusive, "needs headless to be false"));
@@ -209,9 +210,7 @@ impl CreateSession {
         let shape =
             shape(&mut fields, (self.headless, self.stealth, self.kiosk_mode), self.viewport, self.browser_policy);
         let start_url = fields.take_optional("start_url", self.start_url, |text| StartUrl::parse(&text));
-        if let Some(profile) = &self.profile {
-            profile.which.check(&mut fields);
-        }
+        fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
         references(&self.extensions, &mut fields);
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
         let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
@@ -220,7 +219,7 @@ impl CreateSession {
         });
         fields.finish()?;
         supported(self.gpu, &[])?;
-        Ok(SessionRequest {
+        Ok(NewSession {
             shape,
             profile: self.profile,
             extensions: self.extensions,
@@ -238,13 +237,13 @@ impl CreateSession {
 
 /// Changes of a session as asked for. The outer `None` leaves as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct UpdateSession {
+pub struct SessionUpdateRequest {
     /// `Some(None)` and the empty name clear.
     pub name: Option<Option<String>>,
     /// Replaces all of them.
     pub tags: Option<BTreeMap<String, String>>,
     /// Another size.
-    pub viewport: Option<ViewportInput>,
+    pub viewport: Option<ViewportRequest>,
     /// Whether the size may change while somebody watches.
     pub force_viewport: bool,
     /// Telemetry as asked for.
@@ -257,7 +256,7 @@ pub struct UpdateSession {
 
 /// Changes of a session, checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SessionChanges {
+pub struct SessionUpdate {
     /// The new name; `Some(None)` clears.
     pub name: Option<Option<LabelName>>,
     /// The new tags.
@@ -272,23 +271,21 @@ pub struct SessionChanges {
     pub telemetry: Option<telemetry::ConfigRequest>,
 }
 
-impl UpdateSession {
+impl SessionUpdateRequest {
     /// # Errors
     /// The fields that break a rule, or what cannot be done here.
-    pub fn parse(self) -> Result<SessionChanges, Refusal> {
+    pub fn parse(self) -> Result<SessionUpdate, Refusal> {
         let mut fields = Fields::new();
         let name = fields.take_optional("name", self.name, |name| {
             name.filter(|text| !text.is_empty()).map(|text| LabelName::parse_in_path(&text)).transpose()
         });
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
-        let viewport = fields.take_optional("viewport", self.viewport, ViewportInput::parse);
-        if let Some(profile) = &self.profile {
-            profile.which.check(&mut fields);
-        }
+        let viewport = fields.take_optional("viewport", self.viewport, ViewportRequest::parse);
+        fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
         // What it comes to depends on what is in force; whether it contradicts itself does not.
         fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
         fields.finish()?;
-        Ok(SessionChanges {
+        Ok(SessionUpdate {
             name,
             tags,
             viewport: viewport.map(|size| (size, self.force_viewport)),

@@ -9,8 +9,8 @@ mod transitions;
 
 pub use activity::{Activity, ActivityGuard};
 pub use input::{
-    CreateSession, NotSupported, Refusal, SessionChanges, SessionRequest, Tags, UpdateSession, ViewportInput, shape,
-    timeout_seconds,
+    NewSession, NotSupported, Refusal, SessionRequest, SessionUpdate, SessionUpdateRequest, Tags, ViewportRequest,
+    shape, timeout_seconds,
 };
 pub use model::{EndReason, IdOrName, LoginRuns, PoolRef, Session, SessionState, StatusFilter};
 pub use ports::{CleanupWake, Connections, Created, PoolWake, SessionFilter, SessionRepository};

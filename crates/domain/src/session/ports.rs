@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use super::{EndReason, IdOrName, Session, SessionChanges, StatusFilter};
+use super::{EndReason, IdOrName, Session, SessionUpdate, StatusFilter};
 use crate::browser::{Browser, Viewport};
 use crate::ids::{BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
 use crate::organization::LimitExceeded;
@@ -96,7 +96,7 @@ pub trait SessionRepository: Send + Sync {
 
     /// Changes name and tags of an active session; see `set_viewport` for the viewport. Returns `Created::Yes` if it
     /// was changed, `NameTaken` if not, `None` if it is not active any more.
-    async fn change(&self, id: SessionId, changes: &SessionChanges) -> Result<Option<Created>, StoreError>;
+    async fn change(&self, id: SessionId, changes: &SessionUpdate) -> Result<Option<Created>, StoreError>;
 
     /// Stores the current viewport of an active session.
     async fn set_viewport(&self, id: SessionId, viewport: Viewport) -> Result<(), StoreError>;

@@ -4,7 +4,7 @@ mod model;
 mod ports;
 mod service;
 
-pub use model::{FollowInput, FollowLog, LogLine, LogSource};
+pub use model::{FollowLog, LogLine, LogSource};
 #[cfg(feature = "mocks")]
 pub use ports::MockLogMachine;
 pub use ports::{LogLines, LogMachine};

@@ -4,19 +4,6 @@ use time::OffsetDateTime;
 
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 
-/// A log as it was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FollowInput {
-    /// Required: `path` or `supervisor`.
-    pub source: Option<String>,
-    /// With `path`: an absolute path.
-    pub path: Option<String>,
-    /// With `supervisor`: `chromium`, `display` or `agent`.
-    pub supervisor_process: Option<String>,
-    /// Default: true.
-    pub follow: Option<bool>,
-}
-
 /// A log to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowLog {
@@ -48,15 +35,22 @@ pub struct LogLine {
     pub message: String,
 }
 
-impl FollowInput {
+impl FollowLog {
     const MAX_PATH: usize = 4096;
 
+    /// Checks a request: the source `path` needs an absolute `path`, the source `supervisor` needs `supervisor_process`,
+    /// one of `chromium`, `display` and `agent`.
+    ///
     /// # Errors
-    /// Every field that breaks a rule.
-    pub fn parse(self) -> Result<FollowLog, InvalidInput> {
+    /// Returns every field that breaks a rule.
+    pub fn parse(
+        source: Option<&str>,
+        path: Option<String>,
+        supervisor_process: Option<&str>,
+        follow: bool,
+    ) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
-        let Self { source, path, supervisor_process, follow } = self;
-        let source = match source.as_deref() {
+        let source = match source {
             Some("path") => fields.take_required("path", path, Self::path),
             Some("supervisor") => fields.take_required("supervisor_process", supervisor_process, Self::supervisor),
             Some(_) => {
@@ -64,9 +58,7 @@ impl FollowInput {
             }
             None => fields.take("source", Err(InvalidValue::new(FieldCode::Required, "is required"))),
         };
-        fields.finish()?;
-        let source = source.unwrap_or_else(|| unreachable!("a refused field is an error"));
-        Ok(FollowLog { source, follow: follow.unwrap_or(true) })
+        fields.finish_with(|| Some(Self { source: source?, follow }))
     }
 
     fn path(path: String) -> Result<LogSource, InvalidValue> {
@@ -79,8 +71,8 @@ impl FollowInput {
         Ok(LogSource::Path(path))
     }
 
-    fn supervisor(process: String) -> Result<LogSource, InvalidValue> {
-        match process.as_str() {
+    fn supervisor(process: &str) -> Result<LogSource, InvalidValue> {
+        match process {
             "chromium" => Ok(LogSource::Chromium),
             "display" => Ok(LogSource::Display),
             "agent" => Ok(LogSource::Agent),
@@ -94,13 +86,8 @@ mod tests {
     use super::*;
 
     fn parse(source: &str, path: Option<&str>, process: Option<&str>) -> Result<FollowLog, Vec<String>> {
-        let input = FollowInput {
-            source: Some(source.to_owned()),
-            path: path.map(str::to_owned),
-            supervisor_process: process.map(str::to_owned),
-            follow: None,
-        };
-        input.parse().map_err(|bad| bad.fields().iter().map(|error| error.field.clone()).collect())
+        let log = FollowLog::parse(Some(source), path.map(str::to_owned), process, true);
+        log.map_err(|bad| bad.fields().iter().map(|error| error.field.clone()).collect())
     }
 
     #[test]
@@ -115,6 +102,6 @@ mod tests {
         assert_eq!(parse("supervisor", Some("/a"), None), refused("supervisor_process"));
         assert_eq!(parse("supervisor", None, Some("sshd")), refused("supervisor_process"));
         assert_eq!(parse("journal", None, None), refused("source"));
-        assert!(FollowInput::default().parse().is_err());
+        assert!(FollowLog::parse(None, None, None, true).is_err());
     }
 }

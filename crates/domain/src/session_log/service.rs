@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{FollowInput, LogLines, LogMachine};
+use super::{FollowLog, LogLines, LogMachine};
 use crate::session::{Activity, Session};
 use crate::session_operation::{OperationError, enter};
 
@@ -23,9 +23,8 @@ impl SessionLogs {
     /// The lines of a log. As long as somebody listens the session is in use.
     ///
     /// # Errors
-    /// See [`FollowInput::parse`] and [`LogMachine::follow`].
-    pub async fn follow(&self, session: &Session, input: FollowInput) -> Result<LogLines, OperationError> {
-        let log = input.parse()?;
+    /// See [`LogMachine::follow`].
+    pub async fn follow(&self, session: &Session, log: FollowLog) -> Result<LogLines, OperationError> {
         let entered = enter(session, &self.activity)?;
         let lines = self.machine.follow(entered.browser, log).await?;
         Ok(entered.during(lines))

@@ -67,7 +67,7 @@ impl Category {
     const OF_CDP: [Self; 4] = [Self::Console, Self::Network, Self::Page, Self::Interaction];
 }
 
-/// The wish as it came in.
+/// An unchecked configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigRequest {
     /// The whole, on or off.
@@ -99,9 +99,9 @@ impl Capture {
         self.0.iter().copied()
     }
 
-    fn with(base: impl IntoIterator<Item = Category>, wish: &BTreeMap<Category, bool>) -> Option<Self> {
-        let kept = base.into_iter().filter(|category| wish.get(category) != Some(&false));
-        let added = wish.iter().filter(|(_, on)| **on).map(|(category, _)| *category);
+    fn with(base: impl IntoIterator<Item = Category>, request: &BTreeMap<Category, bool>) -> Option<Self> {
+        let kept = base.into_iter().filter(|category| request.get(category) != Some(&false));
+        let added = request.iter().filter(|(_, on)| **on).map(|(category, _)| *category);
         Self::only(kept.chain(added))
     }
 }
@@ -110,12 +110,12 @@ impl Capture {
 ///
 /// # Errors
 /// `mutually_exclusive` when it is off as a whole but names categories.
-pub fn on_create(wish: Option<&ConfigRequest>) -> Result<Option<Capture>, InvalidValue> {
-    match wish {
+pub fn on_create(request: Option<&ConfigRequest>) -> Result<Option<Capture>, InvalidValue> {
+    match request {
         Some(ConfigRequest { enabled: None, browser: Some(browser) }) if browser.is_empty() => {
             Ok(Capture::only(Category::DEFAULT))
         }
-        wish => on_change(wish, None),
+        request => on_change(request, None),
     }
 }
 
@@ -123,9 +123,9 @@ pub fn on_create(wish: Option<&ConfigRequest>) -> Result<Option<Capture>, Invali
 ///
 /// # Errors
 /// `mutually_exclusive` when it is off as a whole but names categories.
-pub fn on_change(wish: Option<&ConfigRequest>, current: Option<&Capture>) -> Result<Option<Capture>, InvalidValue> {
+pub fn on_change(request: Option<&ConfigRequest>, current: Option<&Capture>) -> Result<Option<Capture>, InvalidValue> {
     let nothing = BTreeMap::new();
-    let Some(ConfigRequest { enabled, browser }) = wish else { return Ok(current.cloned()) };
+    let Some(ConfigRequest { enabled, browser }) = request else { return Ok(current.cloned()) };
     match (enabled, browser) {
         (Some(false), Some(browser)) if !browser.is_empty() => {
             Err(InvalidValue::new(FieldCode::MutuallyExclusive, "cannot be off and name categories"))
@@ -150,55 +150,62 @@ fn four_off(browser: &BTreeMap<Category, bool>) -> bool {
 mod tests {
     use super::*;
 
-    fn wish(enabled: Option<bool>, browser: Option<&[(Category, bool)]>) -> ConfigRequest {
+    fn request(enabled: Option<bool>, browser: Option<&[(Category, bool)]>) -> ConfigRequest {
         ConfigRequest { enabled, browser: browser.map(|pairs| pairs.iter().copied().collect()) }
     }
 
     #[test]
     fn telemetry_is_off_unless_asked_for() {
         let four = Category::OF_CDP.map(|category| (category, false));
-        for off in [wish(None, None), wish(Some(false), None), wish(Some(false), Some(&[])), wish(None, Some(&four))] {
+        for off in [
+            request(None, None),
+            request(Some(false), None),
+            request(Some(false), Some(&[])),
+            request(None, Some(&four)),
+        ] {
             assert_eq!(on_create(Some(&off)), Ok(None), "{off:?}");
         }
         assert_eq!(on_create(None), Ok(None));
         let all_off = Category::ALL.map(|category| (category, false));
-        assert_eq!(on_create(Some(&wish(Some(true), Some(&all_off)))), Ok(None));
+        assert_eq!(on_create(Some(&request(Some(true), Some(&all_off)))), Ok(None));
     }
 
     #[test]
     fn what_is_asked_for_comes_on_top_of_the_default_set() {
-        let got = on_create(Some(&wish(None, Some(&[(Category::Console, true), (Category::System, false)]))));
+        let got = on_create(Some(&request(None, Some(&[(Category::Console, true), (Category::System, false)]))));
         let capture = got.expect("valid").expect("on");
         let on: Vec<_> = Category::ALL.into_iter().filter(|category| capture.includes(*category)).collect();
         assert_eq!(on, [Category::Console, Category::Control, Category::Connection, Category::Captcha]);
-        assert!(on_create(Some(&wish(None, Some(&[])))).expect("valid").is_some());
-        assert!(on_create(Some(&wish(Some(true), None))).expect("valid").is_some());
+        assert!(on_create(Some(&request(None, Some(&[])))).expect("valid").is_some());
+        assert!(on_create(Some(&request(Some(true), None))).expect("valid").is_some());
     }
 
     #[test]
     fn off_with_categories_contradicts_itself() {
-        let refused = on_create(Some(&wish(Some(false), Some(&[(Category::Page, true)])))).expect_err("contradiction");
+        let refused =
+            on_create(Some(&request(Some(false), Some(&[(Category::Page, true)])))).expect_err("contradiction");
         assert_eq!(refused.code, FieldCode::MutuallyExclusive);
     }
     #[test]
     fn a_change_is_merged_onto_what_is_in_force_unless_it_begins_afresh() {
         let current = Capture::only([Category::Console, Category::Page]);
-        let of = |wish: &ConfigRequest| {
-            let changed = on_change(Some(wish), current.as_ref()).expect("valid");
+        let of = |request: &ConfigRequest| {
+            let changed = on_change(Some(request), current.as_ref()).expect("valid");
             changed.map(|capture| Category::ALL.into_iter().filter(|category| capture.includes(*category)).collect())
         };
         assert_eq!(on_change(None, current.as_ref()), Ok(current.clone()));
-        assert_eq!(of(&wish(None, None)), Some(vec![Category::Console, Category::Page]));
-        assert_eq!(of(&wish(None, Some(&[]))), Some(vec![Category::Console, Category::Page]));
-        let merged = wish(None, Some(&[(Category::Page, false), (Category::Network, true)]));
+        assert_eq!(of(&request(None, None)), Some(vec![Category::Console, Category::Page]));
+        assert_eq!(of(&request(None, Some(&[]))), Some(vec![Category::Console, Category::Page]));
+        let merged = request(None, Some(&[(Category::Page, false), (Category::Network, true)]));
         assert_eq!(of(&merged), Some(vec![Category::Console, Category::Network]));
-        let afresh = wish(Some(true), Some(&[(Category::Control, false)]));
+        let afresh = request(Some(true), Some(&[(Category::Control, false)]));
         assert_eq!(of(&afresh), Some(vec![Category::Connection, Category::System, Category::Captcha]));
-        assert_eq!(of(&wish(Some(false), None)), None);
-        assert_eq!(of(&wish(None, Some(&[(Category::Console, false), (Category::Page, false)]))), None);
-        assert_eq!(of(&wish(None, Some(&Category::OF_CDP.map(|category| (category, false))))), None);
-        let onto_off = on_change(Some(&wish(None, Some(&[(Category::Page, true)]))), None).expect("valid").expect("on");
+        assert_eq!(of(&request(Some(false), None)), None);
+        assert_eq!(of(&request(None, Some(&[(Category::Console, false), (Category::Page, false)]))), None);
+        assert_eq!(of(&request(None, Some(&Category::OF_CDP.map(|category| (category, false))))), None);
+        let onto_off =
+            on_change(Some(&request(None, Some(&[(Category::Page, true)]))), None).expect("valid").expect("on");
         assert!(onto_off.includes(Category::Page) && onto_off.includes(Category::System));
-        assert!(on_change(Some(&wish(Some(false), Some(&[(Category::Page, true)]))), None).is_err());
+        assert!(on_change(Some(&request(Some(false), Some(&[(Category::Page, true)]))), None).is_err());
     }
 }

@@ -1,19 +1,17 @@
-//! For tests, here and downstream: fixed time and identifiers, and builders of resources.
+//! Fixtures for the tests of all crates: fixed time and identifiers, and builders of resources.
+
+mod fakes;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
-use secrecy::SecretSlice;
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
 use crate::access::Scope;
 use crate::audit::{AuditEntry, AuditService, AuthStrategy};
-use crate::auth_connection::{AuthConnection, ConnectionStatus, Flow, FlowKind, FlowStatus, FlowStep, Settings};
+use crate::auth_connection::{AuthConnection, ConnectionStatus, Flow, FlowKind, Settings};
 use crate::browser::Shape;
-use crate::clock::{Clock, Entropy, IdSource, MonotonicClock, MonotonicTime};
 use crate::deployment::{
     AppVersion, Deployment, DeploymentSource, DeploymentStatus, Deployments, Entrypoint, PackagePath,
 };
@@ -22,111 +20,50 @@ use crate::ids::{
     OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId,
 };
 use crate::invocation::{Invocation, InvocationStatus};
-use crate::login_page::Progress;
 use crate::name::{LabelName, SlugName};
 use crate::organization::{Caps, Organization};
 use crate::pool::{Generation, Growth, Pool, PoolConfig};
 use crate::profile::Profile;
 use crate::project::{Project, ProjectStatus};
 use crate::proxy::{OwnProxy, Proxy, ProxyConfig, ProxyProtocol, ProxyStatus, ProxyType};
-use crate::sealing::{KeyId, SealError, Sealer, StreamSealer};
 use crate::session::{PoolRef, Session, SessionState, Tags};
-use crate::session_operation::ByteStream;
 
-/// The moment at which builders make things.
+pub use fakes::{CountingIds, FixedClock, PlainSealer};
+
+/// The time at which all resources are created.
 pub const NOON: OffsetDateTime = datetime!(2026-12-01 12:00 UTC);
 
-/// Clocks that a test moves: the one that can be set, and the one that nobody can.
-#[derive(Debug)]
-pub struct FixedClock(Mutex<(OffsetDateTime, MonotonicTime)>);
-
-impl Default for FixedClock {
-    fn default() -> Self {
-        Self(Mutex::new((NOON, MonotonicTime::default())))
-    }
-}
-
-impl FixedClock {
-    fn both(&self) -> MutexGuard<'_, (OffsetDateTime, MonotonicTime)> {
-        self.0.lock()
-    }
-
-    /// Time passes.
-    pub fn advance(&self, by: Duration) {
-        let mut both = self.both();
-        *both = (both.0 + by, both.1 + by);
-    }
-
-    /// Somebody sets the clock forward or back; no time passes.
-    pub fn step(&self, by: Duration) {
-        self.both().0 += by;
-    }
-
-    /// Puts the clock to a moment; no time passes.
-    pub fn set(&self, at: OffsetDateTime) {
-        self.both().0 = at;
-    }
-}
-
-impl Clock for FixedClock {
-    fn now(&self) -> OffsetDateTime {
-        self.both().0
-    }
-}
-
-impl MonotonicClock for FixedClock {
-    fn monotonic_now(&self) -> MonotonicTime {
-        self.both().1
-    }
-}
-
-/// Identifiers that count up from 1; secrets that are not secret.
-#[derive(Debug, Default)]
-pub struct CountingIds(AtomicU64);
-
-impl IdSource for CountingIds {
-    fn next(&self) -> Ulid {
-        Ulid::from_parts(0, u128::from(self.0.fetch_add(1, Ordering::Relaxed) + 1))
-    }
-}
-
-impl Entropy for CountingIds {
-    fn secret_bytes(&self) -> [u8; 32] {
-        [u8::try_from(self.0.fetch_add(1, Ordering::Relaxed) % 256).unwrap_or(0); 32]
-    }
-}
-
-/// The organization that everything here belongs to.
+/// Returns the id of the organization that owns everything here.
 #[must_use]
 pub fn organization_id() -> OrganizationId {
     OrganizationId::from_ulid(Ulid::from_parts(1, 1))
 }
 
-/// The project that everything here belongs to.
+/// Returns the id of the project of everything here.
 #[must_use]
 pub fn project_id() -> ProjectId {
     ProjectId::from_ulid(Ulid::from_parts(2, 1))
 }
 
-/// The node that everything here runs on.
+/// Returns the id of the node of everything here.
 #[must_use]
 pub fn node_id() -> NodeId {
     NodeId::from_ulid(Ulid::from_parts(3, 1))
 }
 
-/// The n-th browser.
+/// Returns the id of the n-th browser.
 #[must_use]
 pub fn browser_id(n: u32) -> BrowserId {
     BrowserId::from_ulid(Ulid::from_parts(4, u128::from(n)))
 }
 
-/// The n-th session.
+/// Returns the id of the n-th session.
 #[must_use]
 pub fn session_id(n: u32) -> SessionId {
     SessionId::from_ulid(Ulid::from_parts(5, u128::from(n)))
 }
 
-/// The n-th pool.
+/// Returns the id of the n-th pool.
 #[must_use]
 pub fn pool_id(n: u32) -> PoolId {
     PoolId::from_ulid(Ulid::from_parts(6, u128::from(n)))
@@ -136,7 +73,7 @@ fn label(text: &str) -> LabelName {
     LabelName::parse(text).unwrap_or_else(|bad| unreachable!("{bad}"))
 }
 
-/// An organization with the default limits.
+/// Returns an organization with the default limits.
 #[must_use]
 pub fn organization() -> Organization {
     Organization {
@@ -148,7 +85,7 @@ pub fn organization() -> Organization {
     }
 }
 
-/// Its default project.
+/// Returns its default project.
 #[must_use]
 pub fn project() -> Project {
     Project {
@@ -163,13 +100,13 @@ pub fn project() -> Project {
     }
 }
 
-/// A request in that project.
+/// Returns the scope of a request in that project.
 #[must_use]
 pub fn scope() -> Scope {
     Scope { project: project(), unscoped: true, organization_wide: true }
 }
 
-/// An active session on demand, the n-th, on the n-th browser.
+/// Returns the n-th session: active, on demand, on the n-th browser.
 #[must_use]
 pub fn session(n: u32) -> Session {
     Session {
@@ -257,13 +194,13 @@ pub fn invocation(n: u32) -> Invocation {
     }
 }
 
-/// The same, leased from the first pool.
+/// Returns the n-th session, leased from the first pool.
 #[must_use]
 pub fn leased_session(n: u32) -> Session {
     Session { pool: Some(PoolRef { id: pool_id(1), name: None }), ..session(n) }
 }
 
-/// What is recorded of the n-th call, one millisecond after the one before: a reading of a session, without a key.
+/// Returns the audit record of the n-th call, one millisecond after the one before: a session is read without a key.
 #[must_use]
 pub fn audit_entry(n: u32) -> AuditEntry {
     AuditEntry {
@@ -286,7 +223,7 @@ pub fn audit_entry(n: u32) -> AuditEntry {
     }
 }
 
-/// Begins a pool of that size, the first one.
+/// Returns a builder of the first pool.
 #[must_use]
 pub fn pool(size: u32) -> PoolBuilder {
     PoolBuilder(Pool {
@@ -309,84 +246,40 @@ pub fn pool(size: u32) -> PoolBuilder {
     })
 }
 
-/// Builds a pool.
+/// A builder of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolBuilder(Pool);
 
 impl PoolBuilder {
-    /// With that name.
+    /// Sets the name.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.0.name = Some(SlugName::parse(name).unwrap_or_else(|bad| unreachable!("{bad}")));
         self
     }
 
-    /// With that id.
+    /// Sets the id.
     #[must_use]
     pub fn id(mut self, id: PoolId) -> Self {
         self.0.id = id;
         self
     }
 
-    /// Allowed to hold so many since then.
+    /// Sets how many browsers the pool may hold, and since when.
     #[must_use]
     pub fn growth(mut self, allowance: u32, since: OffsetDateTime) -> Self {
         self.0.growth = Growth { allowance, since };
         self
     }
 
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub fn build(self) -> Pool {
         self.0
     }
 }
 
-/// Seals so that a test sees what it did; hides nothing. One key.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PlainSealer;
-
-impl PlainSealer {
-    /// The key's id.
-    pub const KEY: KeyId = KeyId(*b"test-key");
-}
-
-impl Sealer for PlainSealer {
-    fn seal(&self, place: &str, plain: &[u8]) -> Result<Vec<u8>, SealError> {
-        let turned: Vec<u8> = plain.iter().map(|byte| !byte).collect();
-        Ok([&[KeyId::FORM], Self::KEY.0.as_slice(), place.as_bytes(), b"\0", turned.as_slice()].concat())
-    }
-
-    fn open(&self, place: &str, sealed: &[u8]) -> Result<SecretSlice<u8>, SealError> {
-        let head = Sealer::seal(self, place, b"")?;
-        let turned = sealed.strip_prefix(head.as_slice()).ok_or(SealError::Damaged)?;
-        Ok(turned.iter().map(|byte| !byte).collect::<Vec<u8>>().into())
-    }
-
-    fn current(&self) -> Result<KeyId, SealError> {
-        Ok(Self::KEY)
-    }
-}
-
-impl PlainSealer {
-    /// The key of a stream, as it is stored.
-    #[must_use]
-    pub fn stream_key(place: &str) -> Vec<u8> {
-        Sealer::seal(&Self, place, b"stream").unwrap_or_default()
-    }
-}
-
-impl StreamSealer for PlainSealer {
-    fn seal(&self, place: &str, content: ByteStream) -> Result<(Vec<u8>, ByteStream), SealError> {
-        Ok((Self::stream_key(place), content))
-    }
-
-    fn open(&self, place: &str, key: &[u8], content: ByteStream) -> Result<ByteStream, SealError> {
-        if key == Self::stream_key(place) { Ok(content) } else { Err(SealError::Damaged) }
-    }
-}
-
-/// A profile of the test's project that was never saved.
+/// Returns a profile of the project that was never saved.
 #[must_use]
 pub fn profile(id: ProfileId, name: &str) -> Profile {
     Profile {
@@ -401,7 +294,7 @@ pub fn profile(id: ProfileId, name: &str) -> Profile {
     }
 }
 
-/// A proxy of the test's project, without a password.
+/// Returns a proxy of the project, without a password.
 #[must_use]
 pub fn proxy(id: ProxyId, name: &str) -> Proxy {
     Proxy {
@@ -420,26 +313,26 @@ pub fn proxy(id: ProxyId, name: &str) -> Proxy {
     }
 }
 
-/// How a proxy of the test's project is reached, by user `me` if there is a sealed password.
+/// Returns the configuration of a proxy of the project, with the user `me` if there is a sealed password.
 #[must_use]
 pub fn own_proxy(host: &str, password: Option<Vec<u8>>) -> ProxyConfig {
     let username = password.is_some().then(|| "me".to_owned());
     ProxyConfig::Own(OwnProxy { host: host.to_owned(), port: 3128, username, password })
 }
 
-/// The n-th auth connection.
+/// Returns the id of the n-th auth connection.
 #[must_use]
 pub fn auth_connection_id(n: u32) -> AuthConnectionId {
     AuthConnectionId::from_ulid(Ulid::from_parts(21, u128::from(n)))
 }
 
-/// The n-th flow.
+/// Returns the id of the n-th flow.
 #[must_use]
 pub fn auth_flow_id(n: u32) -> AuthFlowId {
     AuthFlowId::from_ulid(Ulid::from_parts(22, u128::from(n)))
 }
 
-/// The n-th auth connection as it is made, of this profile to `d<n>.example`.
+/// Returns the n-th auth connection as it is created, of the profile to `d<n>.example`.
 #[must_use]
 pub fn auth_connection(n: u32, profile: ProfileId) -> AuthConnection {
     AuthConnection {
@@ -460,46 +353,8 @@ pub fn auth_connection(n: u32, profile: ProfileId) -> AuthConnection {
     }
 }
 
-/// The n-th flow as it begins, of that connection, in the n-th session.
+/// Returns the n-th flow as it begins, of the connection, in the n-th session.
 #[must_use]
 pub fn auth_flow(n: u32, connection: AuthConnectionId) -> Flow {
-    Flow {
-        id: auth_flow_id(n),
-        connection,
-        kind: FlowKind::Login,
-        unattended: false,
-        status: FlowStatus::InProgress,
-        step: FlowStep::Discovering,
-        revision: 0,
-        node: None,
-        session: session_id(n),
-        session_made: false,
-        open: false,
-        proxy: None,
-        record_session: false,
-        begun_with: None,
-        replay: None,
-        fields: Vec::new(),
-        choices: Vec::new(),
-        external_action: None,
-        website_error: None,
-        failure: None,
-        post_login_url: None,
-        saving: false,
-        outdated: false,
-        begun_again: 0,
-        submission: None,
-        entered: None,
-        needs: Vec::new(),
-        progress: Progress::default(),
-        acts: 0,
-        refusals: 0,
-        handoff: None,
-        handoff_used_at: None,
-        page_key: None,
-        found: None,
-        expires_at: NOON + Flow::LIFE,
-        created_at: NOON,
-        updated_at: NOON,
-    }
+    Flow::new(auth_flow_id(n), connection, FlowKind::Login, session_id(n), NOON)
 }

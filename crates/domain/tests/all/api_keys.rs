@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use casement_domain::api_key::{
-    ApiKey, ApiKeys, AuthenticateError, Caller, CreateKey, CreateKeyError, CreatedKey, KeySecret, KeyWithHash,
+    ApiKey, ApiKeys, AuthenticateError, Caller, CreateKeyError, CreatedKey, KeyRequest, KeySecret, KeyWithHash,
     MockApiKeyRepository, RevokeKeyError, masked,
 };
 use casement_domain::field::FieldCode;
@@ -24,7 +24,7 @@ fn owner() -> UserId {
 }
 
 fn draft() -> CreatedKey {
-    let wish = CreateKey { name: Some("ci".to_owned()), days_to_expire: Some(30), project: Some(project_id()) };
+    let wish = KeyRequest { name: Some("ci".to_owned()), days_to_expire: Some(30), project: Some(project_id()) };
     keys(MockApiKeyRepository::new()).draft(organization_id(), owner(), wish).expect("a draft")
 }
 
@@ -119,14 +119,14 @@ async fn a_store_that_is_away_is_no_refusal() {
 }
 
 #[tokio::test]
-async fn a_new_key_is_kept_without_its_secret() {
+async fn a_new_key_is_stored_without_its_secret() {
     let mut repository = MockApiKeyRepository::new();
     repository
         .expect_insert()
         .withf(|key: &ApiKey| key.expires_at == Some(NOON + Duration::days(30)) && key.deleted_at.is_none())
         .times(1)
         .returning(|_| Ok(()));
-    let wish = CreateKey { name: Some(" ci ".to_owned()), days_to_expire: Some(30), project: None };
+    let wish = KeyRequest { name: Some(" ci ".to_owned()), days_to_expire: Some(30), project: None };
     let made = keys(repository).create(organization_id(), owner(), wish).await.expect("made");
     assert_eq!((made.key.name.as_str(), made.key.hash), ("ci", made.secret.hash()));
 }
@@ -139,7 +139,7 @@ async fn a_key_needs_a_name_and_a_term_within_ten_years() {
         (Some("ci"), Some(0), vec![("days_to_expire", FieldCode::OutOfRange)]),
         (None, Some(3651), vec![("name", FieldCode::Required), ("days_to_expire", FieldCode::OutOfRange)]),
     ] {
-        let wish = CreateKey { name: name.map(str::to_owned), days_to_expire: days, project: None };
+        let wish = KeyRequest { name: name.map(str::to_owned), days_to_expire: days, project: None };
         let error = keys(MockApiKeyRepository::new()).create(organization_id(), owner(), wish).await.expect_err("bad");
         let CreateKeyError::Invalid(invalid) = error else { panic!("{error:?}") };
         assert_eq!(invalid.fields().iter().map(|bad| (bad.field.as_str(), bad.code)).collect::<Vec<_>>(), expected);

@@ -83,9 +83,9 @@ fn taken(n: u32) -> Invocation {
 /// Rows that are moved by compare-and-set.
 fn keep(invocations: &mut MockInvocationRepository, rows: Vec<Invocation>) -> Arc<Mutex<Vec<Invocation>>> {
     let rows = Arc::new(Mutex::new(rows));
-    let (kept, found) = (rows.clone(), rows.clone());
+    let (stored, found) = (rows.clone(), rows.clone());
     invocations.expect_replace().returning(move |current, next| {
-        let mut rows = kept.lock();
+        let mut rows = stored.lock();
         let row = rows.iter_mut().find(|row| row.id == current.id && row.status == current.status);
         Ok(row.map_or(Replaced::LostRace, |row| {
             next.clone_into(row);
@@ -247,7 +247,7 @@ async fn a_build_that_cannot_run_fails_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_version_that_exists_fails_the_build_and_one_that_gives_way_ends_with_what_it_runs() {
+async fn an_existing_version_fails_the_build_and_a_replaced_one_ends_with_its_calls() {
     let mut world = World::default();
     world.blobs.expect_delete().returning(|_| Ok(()));
     world.invocations.expect_unfinished_of().returning(|_| Ok(Vec::new()));
@@ -284,14 +284,14 @@ async fn what_a_failed_build_left_is_spent_after_a_day_and_what_is_named_is_not(
         assert_eq!(before, released);
         Ok(vec!["ended".to_owned(), "old".to_owned()])
     });
-    world.deployments.expect_unnamed_artifacts().times(1).returning(|asked| {
-        assert_eq!(asked, ["old", "named"]);
+    world.deployments.expect_unnamed_artifacts().times(1).returning(|names| {
+        assert_eq!(names, ["old", "named"]);
         Ok(vec!["old".to_owned()])
     });
     let (builds, _) = world.work();
-    let kept = [("old", 25), ("named", 25), ("young", 23)];
-    let kept = kept.map(|(name, hours)| (name.to_owned(), NOON - Duration::hours(hours)));
-    assert_eq!(builds.spent_artifacts(kept.to_vec()).await.expect("looked"), ["ended", "old"]);
+    let stored = [("old", 25), ("named", 25), ("young", 23)];
+    let stored = stored.map(|(name, hours)| (name.to_owned(), NOON - Duration::hours(hours)));
+    assert_eq!(builds.spent_artifacts(stored.to_vec()).await.expect("looked"), ["ended", "old"]);
 }
 
 #[tokio::test]
@@ -318,7 +318,7 @@ async fn what_is_late_times_out_unless_somebody_else_knows_its_end() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_lost_after_its_deadline_timed_out_and_what_is_known_of_its_end_is_kept() {
+async fn a_call_that_was_lost_after_its_deadline_timed_out_and_its_known_end_stays() {
     let lost = RunFault::Lost;
     let cases = [(lost, 5, "timed out after 5 s"), (lost, 6, "it is gone"), (RunFault::Died, 5, "it is gone")];
     for (fault, timeout_seconds, reason) in cases {
@@ -369,19 +369,19 @@ async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
         news: Arc::new(news),
     };
     let mut follower = Follower::new(deps, Subject::Invocation(invocation(1).id), None);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while let Some(one) = follower.next().await.expect("followed") {
-        told.push(match one {
+        reported.push(match one {
             Followed::Invocation(invocation) => invocation.status.as_str().to_owned(),
             Followed::Line(line) => line.number.to_string(),
             other => format!("{other:?}"),
         });
     }
-    assert_eq!(told.join(" "), "running 0 1 2 3 4 5 6 7 8 succeeded");
+    assert_eq!(reported.join(" "), "running 0 1 2 3 4 5 6 7 8 succeeded");
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_said_before_anything_is_taken() {
+async fn an_unavailable_store_is_reported_before_anything_is_taken() {
     let mut world = World::default();
     world.invocations.expect_queued().returning(|_| Err(store_down()));
     world.deployments.expect_due().returning(|_, _, _, _| Err(store_down()));
@@ -395,7 +395,7 @@ fn other_project() -> ProjectId {
 }
 
 #[tokio::test]
-async fn a_project_whose_calls_take_every_place_leaves_some_to_the_others_and_these_come_first() {
+async fn a_project_whose_calls_take_every_place_leaves_some_to_others_which_come_first() {
     let mut world = World::default();
     let theirs = |n: u32| Invocation { project: other_project(), ..invocation(n) };
     // Ten places.

@@ -157,7 +157,7 @@ async fn a_record_that_comes_after_a_chunk_was_measured_is_not_part_of_it() {
 async fn an_export_ends_where_the_records_are_complete_and_says_so() {
     let (noon, end) = (NOON, NOON + Duration::days(1));
     let mut trail = MockAuditTrail::new();
-    trail.expect_whole_until().withf(move |asked| *asked == end).times(1).returning(move |_| Ok(noon + Duration::HOUR));
+    trail.expect_whole_until().withf(move |until| *until == end).times(1).returning(move |_| Ok(noon + Duration::HOUR));
     let mut store = MockAuditRepository::new();
     store.expect_measure().times(1).returning(move |_, filter, _, _| {
         assert_eq!((filter.start, filter.end), (noon, noon + Duration::HOUR));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use casement_domain::browser::{EngineError, EngineFault, Viewport};
 use casement_domain::computer::{
     Action, ActionRequest, BatchItem, BrokeOff, ClickRequest, Computers, DragRequest, MockComputer, MousePath,
-    MoveRequest, Point, PressRequest, ScrollRequest, SleepRequest, TypeRequest, parse_batch, parse_clipboard,
+    MoveRequest, Point, PressRequest, ScrollRequest, TypeRequest, parse_batch, parse_clipboard,
 };
 use casement_domain::field::{FieldCode, InvalidInput};
 use casement_domain::session::Activity;
@@ -113,7 +113,7 @@ fn item(kind: &str, members: Vec<ActionRequest>) -> BatchItem {
 }
 
 fn sleep(ms: i64) -> ActionRequest {
-    ActionRequest::Sleep(SleepRequest { duration_ms: Some(ms) })
+    ActionRequest::Sleep { duration_ms: Some(ms) }
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_batch_has_exactly_the_member_that_each_type_names() {
         item("scroll", vec![sleep(1)]),
         BatchItem::default(),
         item("sleep", vec![sleep(1), ActionRequest::Move(MoveRequest::default())]),
-        item("sleep", vec![ActionRequest::Sleep(SleepRequest::default())]),
+        item("sleep", vec![ActionRequest::Sleep { duration_ms: None }]),
     ];
     assert_eq!(
         refused(parse_batch(Some(items), display())),
@@ -192,7 +192,7 @@ async fn a_call_has_time_for_its_pauses() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_of_a_session_that_has_ended() {
+async fn no_request_reaches_a_session_that_has_ended() {
     let computers = computers(MockComputer::new());
     let mut ended = session(1);
     ended.browser = None;

@@ -2,12 +2,13 @@
 
 use casement_domain::ExtensionId;
 use casement_domain::browser::{EngineError, Shape, Viewport};
-use casement_domain::extension::{Extension, ExtensionRef};
+use casement_domain::extension::Extension;
 use casement_domain::field::FieldCode;
-use casement_domain::pool::{CreatePoolError, PoolInput, PoolStored};
+use casement_domain::pool::{CreatePoolError, PoolRequest, PoolStored};
+use casement_domain::reference::Reference;
 use casement_domain::session::{
-    CreateSession, CreateSessionError, Created, IdOrName, UpdateSession, UpdateSessionError, UseSessionError,
-    ViewportInput,
+    CreateSessionError, Created, IdOrName, SessionRequest, SessionUpdateRequest, UpdateSessionError, UseSessionError,
+    ViewportRequest,
 };
 use casement_domain::testing::{NOON, project_id, scope, session};
 use casement_domain::{Replaced, SessionId};
@@ -19,12 +20,12 @@ fn id(n: u128) -> ExtensionId {
     ExtensionId::from_ulid(Ulid::from_parts(11, n))
 }
 
-fn named(name: &str) -> ExtensionRef {
-    ExtensionRef { id: None, name: Some(name.to_owned()) }
+fn named(name: &str) -> Reference {
+    Reference { id: None, name: Some(name.to_owned()) }
 }
 
-fn by_id(text: String) -> ExtensionRef {
-    ExtensionRef { id: Some(text), name: None }
+fn by_id(text: String) -> Reference {
+    Reference { id: Some(text), name: None }
 }
 
 /// The project has `red` and `blue`.
@@ -69,15 +70,15 @@ async fn a_session_is_started_with_the_extensions_it_names_in_their_order() {
     world.sessions.expect_activate().returning(|_, _, _| Ok(Replaced::Yes));
     world.engine.expect_hand_out().returning(|_, _| Ok(()));
     let extensions = vec![by_id(id(2).to_string()), named("red"), by_id(id(2).to_string())];
-    let wish = CreateSession { extensions, ..CreateSession::default() };
+    let wish = SessionRequest { extensions, ..SessionRequest::default() };
     let made = world.build().sessions.create(&scope(), wish).await.expect("a session");
     assert_eq!(made.shape, Shape { extensions: vec![id(2), id(1)], ..Shape::default() });
 }
 
 #[tokio::test]
-async fn extensions_that_the_project_does_not_have_are_each_named_before_anything_is_reserved() {
+async fn each_missing_extension_is_named_before_anything_is_reserved() {
     let asked = || vec![named("none"), named("red"), by_id(id(9).to_string()), by_id("red".to_owned()), named("red\0")];
-    let wish = CreateSession { extensions: asked(), ..CreateSession::default() };
+    let wish = SessionRequest { extensions: asked(), ..SessionRequest::default() };
     let Err(CreateSessionError::Invalid(invalid)) = world().build().sessions.create(&scope(), wish).await else {
         panic!("they were found");
     };
@@ -85,7 +86,7 @@ async fn extensions_that_the_project_does_not_have_are_each_named_before_anythin
     let missing = |field| (field, FieldCode::ReferenceNotFound);
     assert_eq!(fields, ["extensions[0]", "extensions[2]", "extensions[3]", "extensions[4]"].map(missing));
 
-    let input = PoolInput { size: Some(1), extensions: Some(asked()), ..PoolInput::default() };
+    let input = PoolRequest { size: Some(1), extensions: Some(asked()), ..PoolRequest::default() };
     let refused = world().build().pools.create(&scope(), input).await;
     assert!(matches!(refused, Err(CreatePoolError::Invalid(_))), "{refused:?}");
 }
@@ -94,16 +95,16 @@ async fn extensions_that_the_project_does_not_have_are_each_named_before_anythin
 async fn an_extension_deleted_while_its_pool_is_stored_is_not_found() {
     let mut world = world();
     world.pools.expect_create().times(1).returning(|_, _, _| Ok(PoolStored::ExtensionGone));
-    let input = PoolInput { size: Some(1), extensions: Some(vec![named("red")]), ..PoolInput::default() };
+    let input = PoolRequest { size: Some(1), extensions: Some(vec![named("red")]), ..PoolRequest::default() };
     let Err(CreatePoolError::Invalid(invalid)) = world.build().pools.create(&scope(), input).await else {
         panic!("it was stored");
     };
     assert_eq!(invalid.fields()[0].code, FieldCode::ReferenceNotFound);
 }
 
-fn larger() -> UpdateSession {
-    let viewport = ViewportInput { width: Some(5000), height: Some(3000), refresh_rate: None };
-    UpdateSession { viewport: Some(viewport), ..UpdateSession::default() }
+fn larger() -> SessionUpdateRequest {
+    let viewport = ViewportRequest { width: Some(5000), height: Some(3000), refresh_rate: None };
+    SessionUpdateRequest { viewport: Some(viewport), ..SessionUpdateRequest::default() }
 }
 
 /// An active session whose display cannot become larger while its browser runs.

@@ -267,9 +267,9 @@ fn grows() -> (World, Arc<Mutex<Growth>>) {
         Ok(Some(pool(8).growth(growth.allowance, growth.since).build()))
     });
     world.pools.expect_observe().returning(|_| Ok(Observed { leased: 8, ..Observed::default() }));
-    let kept = stored.clone();
+    let row = stored.clone();
     world.pools.expect_grow().returning(move |_, _, growth| {
-        *kept.lock() = growth;
+        *row.lock() = growth;
         Ok(Replaced::Yes)
     });
     (world, stored)

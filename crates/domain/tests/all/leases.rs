@@ -1,12 +1,14 @@
 //! Acquiring and releasing: at once, in line, and what becomes of callers and browsers that are gone.
 
+mod waiting;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::browser::{HandOut, StartUrl};
 use casement_domain::pool::{
-    AcquireError, AcquireInput, Acquired, FlushPoolError, Growth, ImmediateLease, MockWaiter, Pool, QueueEntered,
+    AcquireError, AcquireRequest, Acquired, FlushPoolError, Growth, ImmediateLease, MockWaiter, Pool, QueueEntered,
     QueueEntry, ReleaseError, TicketOutcome, Waiter, WaiterEvent, WaitingCaller,
 };
 use casement_domain::session::{EndReason, PoolRef, Session, SessionState};
@@ -24,8 +26,8 @@ fn pool_of_four() -> Pool {
     pool(4).name("warm").build()
 }
 
-fn patient() -> AcquireInput {
-    AcquireInput { acquire_timeout_seconds: Some(30), name: Some("one".to_owned()), ..AcquireInput::default() }
+fn patient() -> AcquireRequest {
+    AcquireRequest { acquire_timeout_seconds: Some(30), name: Some("one".to_owned()), ..AcquireRequest::default() }
 }
 
 /// A world in which no browser is idle, and the waiter hears `events` one after the other.
@@ -88,7 +90,7 @@ async fn an_idle_browser_is_leased_at_once() {
 }
 
 #[tokio::test]
-async fn an_idle_browser_that_does_not_answer_is_ended_and_the_next_is_leased_as_another_session() {
+async fn an_idle_browser_without_an_answer_is_ended_and_the_next_is_leased_anew() {
     let mut world = World::default();
     let rows = world.keep_sessions([]);
     let kept = rows.clone();
@@ -135,7 +137,7 @@ async fn a_leased_browser_is_probed_once_and_receives_its_lease() {
             assert_eq!((Some(id), &to), (browser, &told));
             Ok(())
         });
-        let input = AcquireInput { start_url, ..patient() };
+        let input = AcquireRequest { start_url, ..patient() };
         match world.build().leases.acquire(&scope(), "warm", input).await.expect("leased") {
             Acquired::Leased(leased) => assert_eq!(*leased, session),
             _ => panic!("a browser was idle"),
@@ -145,8 +147,8 @@ async fn a_leased_browser_is_probed_once_and_receives_its_lease() {
 
 #[tokio::test]
 async fn without_time_to_wait_a_busy_pool_answers_at_once() {
-    let none = AcquireInput { acquire_timeout_seconds: Some(0), ..AcquireInput::default() };
-    let gone = AcquireInput { client_timeout: Some(-Duration::SECOND), ..AcquireInput::default() };
+    let none = AcquireRequest { acquire_timeout_seconds: Some(0), ..AcquireRequest::default() };
+    let gone = AcquireRequest { client_timeout: Some(-Duration::SECOND), ..AcquireRequest::default() };
     for input in [none, gone] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
@@ -179,11 +181,11 @@ async fn what_is_not_valid_takes_no_browser_and_no_place() {
     let named = BTreeMap::from([(Category::Page, true)]);
     let contradiction = telemetry::ConfigRequest { enabled: Some(false), browser: Some(named) };
     for input in [
-        AcquireInput { acquire_timeout_seconds: Some(3601), ..patient() },
-        AcquireInput { acquire_timeout_seconds: Some(-1), ..patient() },
-        AcquireInput { name: Some("a/b".to_owned()), ..patient() },
-        AcquireInput { start_url: Some("nowhere".to_owned()), ..patient() },
-        AcquireInput { telemetry: Some(contradiction), ..patient() },
+        AcquireRequest { acquire_timeout_seconds: Some(3601), ..patient() },
+        AcquireRequest { acquire_timeout_seconds: Some(-1), ..patient() },
+        AcquireRequest { name: Some("a/b".to_owned()), ..patient() },
+        AcquireRequest { start_url: Some("nowhere".to_owned()), ..patient() },
+        AcquireRequest { telemetry: Some(contradiction), ..patient() },
     ] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
@@ -212,106 +214,9 @@ async fn a_lease_merges_telemetry_of_pool_and_caller_before_anything_is_opened()
     world.engine.expect_hand_out().times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
     let wish = BTreeMap::from([(Category::Page, false), (Category::Console, true)]);
     let wish = telemetry::ConfigRequest { enabled: None, browser: Some(wish) };
-    let input = AcquireInput { telemetry: Some(wish), ..patient() };
+    let input = AcquireRequest { telemetry: Some(wish), ..patient() };
     let acquired = world.build().leases.acquire(&scope(), "warm", input).await.expect("leased");
     assert!(matches!(acquired, Acquired::Leased(_)));
-}
-
-#[tokio::test]
-async fn a_queued_caller_gets_the_browser_granted_to_its_ticket() {
-    let (mut world, places) = busy([WaiterEvent::Look]);
-    finds(&mut world, [TicketOutcome::Waiting, granted(leased_session(1))]);
-    world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
-    let casement = world.build();
-    let mut waiting = in_line(&casement).await;
-    match casement.leases.wait(&mut waiting).await.expect("leased") {
-        Acquired::Leased(session) => assert_eq!(*session, leased_session(1)),
-        _ => panic!("it was its turn"),
-    }
-    let places = places.lock();
-    let [place] = places.as_slice() else { panic!("{places:?}") };
-    assert_eq!((place.pool, place.ticket, place.position, place.node), (pool_id(1), waiting.ticket, None, node_id()));
-    assert!(place.lasts > Duration::seconds(30), "the waiter leaves before its ticket expires");
-}
-
-#[tokio::test]
-async fn news_are_expected_before_the_ticket_enters_the_line() {
-    let mut world = World::default();
-    world.has_pool(pool_of_four());
-    world.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
-    let expected = Arc::new(Mutex::new(None));
-    let noted = expected.clone();
-    world.tickets.expect_expect().returning(move |ticket| {
-        *noted.lock() = Some(ticket);
-        Box::new(MockWaiter::new())
-    });
-    world.line.expect_enter().returning(move |place, _| {
-        assert_eq!(*expected.lock(), Some(place.ticket));
-        Ok(QueueEntered::Yes(1))
-    });
-    in_line(&world.build()).await;
-}
-
-#[tokio::test]
-async fn a_wait_ends_without_a_browser_when_time_is_up_or_the_server_stops() {
-    for event in [WaiterEvent::TimeUp, WaiterEvent::Stopping] {
-        let (mut world, _) = busy([event]);
-        finds(&mut world, [TicketOutcome::Waiting]);
-        world.line.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
-        let casement = world.build();
-        let mut waiting = in_line(&casement).await;
-        assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)), "{event:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_browser_granted_at_the_last_moment_is_the_callers() {
-    let (mut world, _) = busy([WaiterEvent::TimeUp]);
-    finds(&mut world, [TicketOutcome::Waiting]);
-    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
-    world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
-    let casement = world.build();
-    let mut waiting = in_line(&casement).await;
-    assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::Leased(_))));
-}
-
-#[tokio::test]
-async fn a_granted_browser_that_does_not_answer_keeps_the_queue_position() {
-    let (mut world, places) = busy([]);
-    let rows = world.keep_sessions([leased_session(1)]);
-    finds(&mut world, [granted(leased_session(1)), granted(leased_session(2))]);
-    world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
-    world.buries(browser_id(1));
-    world.closes(session_id(1), EndReason::StartFailed);
-    world.wakes(1);
-    let casement = world.build();
-    let mut waiting = in_line(&casement).await;
-    match casement.leases.wait(&mut waiting).await.expect("leased") {
-        Acquired::Leased(session) => assert_eq!(session.id, session_id(2)),
-        _ => panic!("it was its turn again"),
-    }
-    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
-    let places = places.lock();
-    let [first, again] = places.as_slice() else { panic!("{places:?}") };
-    assert_eq!((first.position, again.position), (None, Some(17)));
-    assert_eq!(first.ticket, again.ticket);
-    assert_ne!(first.lease.session, again.lease.session, "the id of a lease that failed is not used again");
-}
-
-#[tokio::test]
-async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait() {
-    let (mut world, places) = busy([WaiterEvent::TimeUp]);
-    world.keep_sessions([leased_session(1)]);
-    finds(&mut world, [TicketOutcome::Waiting]);
-    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
-    world.engine.expect_hand_out().times(1).returning(|_, _| Err(hung()));
-    world.buries(browser_id(1));
-    world.closes(session_id(1), EndReason::StartFailed);
-    world.wakes(1);
-    let casement = world.build();
-    let mut waiting = in_line(&casement).await;
-    assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)));
-    assert_eq!(places.lock().len(), 1, "it is not in line any more");
 }
 
 #[tokio::test]
@@ -377,36 +282,6 @@ async fn an_uncertain_lease_ends_with_its_browser_once_the_store_answers() {
     casement.leases.reconcile().await.expect("it answers");
 
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
-    casement.leases.reconcile().await.expect("nothing is left to do");
-}
-
-#[tokio::test]
-async fn a_ticket_that_could_not_leave_leaves_once_the_store_answers() {
-    let mut world = World::default();
-    let rows = world.keep_sessions([leased_session(1)]);
-    let mut answers = [Err(store_down()), Err(store_down()), Ok(granted(leased_session(1)))].into_iter();
-    world.line.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
-    world.closes(session_id(1), EndReason::StartFailed);
-    world.wakes(1);
-    world.buries(browser_id(1));
-    let casement = world.build();
-    casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("it is away");
-    casement.leases.reconcile().await.expect_err("it still is");
-    casement.leases.reconcile().await.expect("it answers");
-    casement.leases.reconcile().await.expect("and the browser that it got ends");
-    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
-}
-
-#[tokio::test]
-async fn what_may_still_be_carried_out_late_is_looked_for_a_minute_long() {
-    let mut world = World::default();
-    let mut answers = [Err(store_down()), Ok(TicketOutcome::Gone), Ok(TicketOutcome::Gone)].into_iter();
-    world.line.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
-    let casement = world.build();
-    casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("it is away");
-    casement.leases.reconcile().await.expect("it is not there, or not yet");
-    casement.clock.advance(Duration::MINUTE);
-    casement.leases.reconcile().await.expect("it will not come any more");
     casement.leases.reconcile().await.expect("nothing is left to do");
 }
 
@@ -540,10 +415,10 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
             Box::new(turn)
         });
         let casement = world.build();
-        let input = AcquireInput {
+        let input = AcquireRequest {
             acquire_timeout_seconds: asked,
             client_timeout: client_timeout.map(Duration::seconds),
-            ..AcquireInput::default()
+            ..AcquireRequest::default()
         };
         let Acquired::Waiting(mut waiting) = casement.leases.acquire(&scope(), "warm", input).await.expect("in line")
         else {

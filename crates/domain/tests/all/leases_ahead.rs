@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use casement_domain::StoreError;
 use casement_domain::audit::{MockAuditTrail, PreparedRecord, PreparedRecordOutcome, RecordTimestamp};
-use casement_domain::pool::{AcquireError, AcquireInput, Acquired, ImmediateLease, LeaseFrom, Pool};
+use casement_domain::pool::{AcquireError, AcquireRequest, Acquired, ImmediateLease, LeaseFrom, Pool};
 use casement_domain::session::{EndReason, Session, SessionState};
 use casement_domain::testing::{audit_entry, browser_id, leased_session, pool, pool_id, scope};
 use mockall::Sequence;
@@ -57,10 +57,10 @@ fn early(begun: usize) -> PreparedRecord {
 }
 
 async fn acquire(casement: &UseCases) -> Session {
-    acquire_recorded(casement, AcquireInput::default(), None).await
+    acquire_recorded(casement, AcquireRequest::default(), None).await
 }
 
-async fn acquire_recorded(casement: &UseCases, input: AcquireInput, record: Option<&PreparedRecord>) -> Session {
+async fn acquire_recorded(casement: &UseCases, input: AcquireRequest, record: Option<&PreparedRecord>) -> Session {
     match casement.leases.acquire_recorded(&scope(), "warm", input, record).await.expect("leased") {
         Acquired::Leased(session) => *session,
         _ => panic!("a browser was idle"),
@@ -68,7 +68,7 @@ async fn acquire_recorded(casement: &UseCases, input: AcquireInput, record: Opti
 }
 
 #[tokio::test]
-async fn the_next_caller_of_a_pool_leases_without_a_look_at_it_and_its_browser_is_asked_after_the_lease() {
+async fn the_next_caller_leases_without_reading_the_pool_and_its_browser_is_probed_after() {
     let mut world = read(1);
     let mut order = Sequence::new();
     let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
@@ -116,7 +116,7 @@ async fn a_cached_lease_is_stored_with_its_audit_record_before_the_probe() {
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);
     assert_eq!(record.outcome(), PreparedRecordOutcome::Open);
-    assert_eq!(acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await, leased_session(1));
+    assert_eq!(acquire_recorded(&casement, AcquireRequest::default(), Some(&record)).await, leased_session(1));
     assert_eq!(record.outcome(), PreparedRecordOutcome::Stored);
 }
 
@@ -129,7 +129,7 @@ async fn an_uncached_lease_is_stored_without_its_audit_record() {
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(1);
-    acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await;
+    acquire_recorded(&casement, AcquireRequest::default(), Some(&record)).await;
     assert_eq!(record.outcome(), PreparedRecordOutcome::Declined);
 }
 
@@ -152,7 +152,7 @@ async fn a_recorded_lease_of_a_dead_browser_is_replaced_and_recorded_again() {
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);
-    assert_eq!(acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await, next);
+    assert_eq!(acquire_recorded(&casement, AcquireRequest::default(), Some(&record)).await, next);
     assert_eq!(record.outcome(), PreparedRecordOutcome::Superseded);
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
@@ -165,6 +165,6 @@ async fn nothing_is_leased_for_a_call_that_cannot_be_stored_as_begun() {
     trail.expect_begin().times(1).returning(|_| Err(StoreError::unavailable("audit.begin", "away")));
     let record = PreparedRecord::new(audit_entry(1), Arc::new(trail));
     let casement = world.build();
-    let refused = casement.leases.acquire_recorded(&scope(), "warm", AcquireInput::default(), Some(&record)).await;
+    let refused = casement.leases.acquire_recorded(&scope(), "warm", AcquireRequest::default(), Some(&record)).await;
     assert!(matches!(refused.err(), Some(AcquireError::Store(StoreError::Unavailable { maybe_done: false, .. }))));
 }

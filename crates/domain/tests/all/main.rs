@@ -22,4 +22,5 @@ mod sessions_node;
 mod sessions_use;
 mod states;
 mod states_apps;
+mod states_login_page;
 mod support;

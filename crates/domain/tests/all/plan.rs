@@ -41,7 +41,7 @@ proptest! {
     }
 
     #[test]
-    fn only_idle_browsers_are_discarded_each_once_the_oldest_first_and_no_more_than_are_too_many(
+    fn only_surplus_idle_browsers_are_discarded_each_once_and_the_oldest_first(
         pool in any_pool(), observed in any_observed()
     ) {
         let steps = plan(&pool, &observed, NOON);
@@ -51,8 +51,8 @@ proptest! {
         prop_assert!(discarded.is_sorted_by(|one, next| one < next));
         let surplus = has(&observed).saturating_sub(pool.config.size);
         prop_assert_eq!(steps.discard.len(), (surplus as usize).min(observed.idle.len()));
-        let kept = observed.idle.iter().filter(|idle| !steps.discard.contains(&idle.id));
-        prop_assert!(kept.map(|idle| Some((idle.created_at, idle.id))).all(|one| discarded.iter().all(|gone| *gone < one)));
+        let remaining = observed.idle.iter().filter(|idle| !steps.discard.contains(&idle.id));
+        prop_assert!(remaining.map(|idle| Some((idle.created_at, idle.id))).all(|one| discarded.iter().all(|gone| *gone < one)));
     }
 
     #[test]
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_in_a_fair_queue_is_served_twice_before_another_who_waits(
+    fn no_owner_in_a_fair_queue_is_served_twice_before_another_one_that_waits(
         steps in prop::collection::vec(prop::option::of(0_u8..5), 0..200)
     ) {
         let mut queue = FairQueue::default();

@@ -4,10 +4,10 @@ use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::field::FieldCode;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::pool::{
-    CreatePoolError, DeletePoolError, Growth, Pool, PoolCounts, PoolDeleted, PoolInput, PoolStored, UpdatePool,
-    UpdatePoolError,
+    CreatePoolError, DeletePoolError, Growth, Pool, PoolCounts, PoolDeleted, PoolRequest, PoolStored,
+    PoolUpdateRequest, UpdatePoolError,
 };
-use casement_domain::profile::ProfileRef;
+use casement_domain::reference::Reference;
 use casement_domain::session::{EndReason, SessionState};
 use casement_domain::testing::{
     NOON, browser_id, leased_session, organization_id, pool, pool_id, project_id, scope, session_id,
@@ -20,16 +20,19 @@ use crate::support::{World, archived, nth, other_node, pooled_browser, store_dow
 
 const FULL: LimitExceeded = LimitExceeded { limit: Limit::OrganizationPooled, value: 50, used: 49, asked: 4 };
 
-fn four() -> PoolInput {
-    PoolInput { size: Some(4), name: Some("warm".to_owned()), ..PoolInput::default() }
+fn four() -> PoolRequest {
+    PoolRequest { size: Some(4), name: Some("warm".to_owned()), ..PoolRequest::default() }
 }
 
-fn resized(size: i64) -> UpdatePool {
-    UpdatePool { input: PoolInput { size: Some(size), ..PoolInput::default() }, ..UpdatePool::default() }
+fn resized(size: i64) -> PoolUpdateRequest {
+    PoolUpdateRequest {
+        input: PoolRequest { size: Some(size), ..PoolRequest::default() },
+        ..PoolUpdateRequest::default()
+    }
 }
 
 #[tokio::test]
-async fn a_new_pool_may_be_filled_at_once_and_its_filler_is_woken() {
+async fn a_new_pool_may_be_filled_at_once_and_its_filler_is_notified() {
     let mut world = World::default();
     world
         .pools
@@ -50,7 +53,7 @@ async fn a_new_pool_may_be_filled_at_once_and_its_filler_is_woken() {
 }
 
 #[tokio::test]
-async fn what_the_store_refuses_is_told_and_wakes_nobody() {
+async fn what_the_store_refuses_is_reported_and_wakes_no_filler() {
     for stored in [PoolStored::NameTaken, PoolStored::LimitExceeded(FULL), PoolStored::Gone] {
         let mut world = World::default();
         let answer = stored.clone();
@@ -68,7 +71,7 @@ async fn what_the_store_refuses_is_told_and_wakes_nobody() {
 #[tokio::test]
 async fn an_archived_project_takes_neither_new_pools_nor_changes() {
     let casement = World::default().build();
-    let error = casement.pools.create(&archived(), PoolInput::default()).await.expect_err("archived");
+    let error = casement.pools.create(&archived(), PoolRequest::default()).await.expect_err("archived");
     assert!(matches!(error, CreatePoolError::Archived(_)), "{error:?}");
     let error = casement.pools.update(&archived(), "warm", resized(1)).await.expect_err("archived");
     assert!(matches!(error, UpdatePoolError::Input(CreatePoolError::Archived(_))), "{error:?}");
@@ -77,13 +80,13 @@ async fn an_archived_project_takes_neither_new_pools_nor_changes() {
 #[tokio::test]
 async fn a_pool_that_is_not_valid_or_not_offered_touches_no_port() {
     for (field, input) in [
-        ("size", PoolInput { size: None, ..four() }),
-        ("size", PoolInput { size: Some(0), ..four() }),
-        ("fill_rate_per_minute", PoolInput { fill_rate_per_minute: Some(101), ..four() }),
-        ("timeout_seconds", PoolInput { timeout_seconds: Some(9), ..four() }),
-        ("name", PoolInput { name: Some("a b".to_owned()), ..four() }),
-        ("profile", PoolInput { profile: Some(ProfileRef::default()), ..four() }),
-        ("refresh_on_profile_update", PoolInput { refresh_on_profile_update: Some(true), ..four() }),
+        ("size", PoolRequest { size: None, ..four() }),
+        ("size", PoolRequest { size: Some(0), ..four() }),
+        ("fill_rate_per_minute", PoolRequest { fill_rate_per_minute: Some(101), ..four() }),
+        ("timeout_seconds", PoolRequest { timeout_seconds: Some(9), ..four() }),
+        ("name", PoolRequest { name: Some("a b".to_owned()), ..four() }),
+        ("profile", PoolRequest { profile: Some(Reference::default()), ..four() }),
+        ("refresh_on_profile_update", PoolRequest { refresh_on_profile_update: Some(true), ..four() }),
     ] {
         let error = World::default().build().pools.create(&scope(), input).await.expect_err(field);
         let CreatePoolError::Invalid(invalid) = error else { panic!("{error:?}") };
@@ -93,7 +96,7 @@ async fn a_pool_that_is_not_valid_or_not_offered_touches_no_port() {
 }
 
 /// Stores an update of `before` and gives back what was stored.
-async fn updated(before: Pool, update: UpdatePool) -> Pool {
+async fn updated(before: Pool, update: PoolUpdateRequest) -> Pool {
     let mut world = World::default();
     world.has_pool(before.clone());
     world
@@ -112,7 +115,7 @@ async fn updated(before: Pool, update: UpdatePool) -> Pool {
 }
 
 #[tokio::test]
-async fn a_pool_that_grows_earns_from_the_moment_it_was_asked_to() {
+async fn a_pool_that_grows_earns_from_the_moment_of_the_request() {
     let before = pool(4).name("warm").growth(4, NOON - Duration::DAY).build();
     let after = updated(before.clone(), resized(8)).await;
     assert_eq!(after.growth, Growth { allowance: 4, since: NOON + Duration::MINUTE });
@@ -130,9 +133,9 @@ async fn a_pool_that_shrinks_may_hold_its_new_size_at_most() {
 #[tokio::test]
 async fn what_an_update_does_not_name_stays() {
     let before = pool(4).name("warm").build();
-    let empty_name = PoolInput { name: Some(String::new()), ..PoolInput::default() };
-    for input in [PoolInput::default(), empty_name] {
-        let after = updated(before.clone(), UpdatePool { input, ..UpdatePool::default() }).await;
+    let empty_name = PoolRequest { name: Some(String::new()), ..PoolRequest::default() };
+    for input in [PoolRequest::default(), empty_name] {
+        let after = updated(before.clone(), PoolUpdateRequest { input, ..PoolUpdateRequest::default() }).await;
         assert_eq!(after, Pool { updated_at: NOON + Duration::MINUTE, ..before.clone() });
     }
 }
@@ -151,8 +154,10 @@ async fn an_update_that_lost_a_race_is_made_again_on_what_won() {
         .returning(move |_, current, _| Ok(if *current == winner { PoolStored::Yes } else { PoolStored::Gone }));
     world.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
     world.wakes(1);
-    let update =
-        UpdatePool { input: PoolInput { timeout_seconds: Some(30), ..PoolInput::default() }, ..UpdatePool::default() };
+    let update = PoolUpdateRequest {
+        input: PoolRequest { timeout_seconds: Some(30), ..PoolRequest::default() },
+        ..PoolUpdateRequest::default()
+    };
     let (pool, _) = world.build().pools.update(&scope(), "warm", update).await.expect("changed");
     assert_eq!((pool.config.size, pool.config.timeout_seconds), (9, 30));
 }
@@ -183,14 +188,14 @@ fn flushes(world: &mut World) {
 }
 
 #[tokio::test]
-async fn an_update_ends_idle_browsers_at_once_only_if_asked_to() {
+async fn an_update_ends_idle_browsers_at_once_only_on_request() {
     let mut world = World::default();
     world.has_pool(pool(4).name("warm").build());
     world.pools.expect_replace().times(1).returning(|_, _, _| Ok(PoolStored::Yes));
     world.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
     flushes(&mut world);
     world.wakes(2);
-    let update = UpdatePool { discard_all_idle: true, ..resized(4) };
+    let update = PoolUpdateRequest { discard_all_idle: true, ..resized(4) };
     world.build().pools.update(&scope(), "warm", update).await.expect("changed");
 }
 

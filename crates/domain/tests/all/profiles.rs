@@ -1,21 +1,23 @@
 //! Profiles: loaded when a session begins, saved when it has ended, and what is kept of them.
 
+mod versions;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use casement_domain::blob::MockBlobStore;
 use casement_domain::browser::{Browser, BrowserState, EngineError, Shape};
 use casement_domain::field::FieldCode;
-use casement_domain::pool::{Observed, Pool, PoolInput, PoolStored, UpdatePool};
+use casement_domain::pool::{Observed, Pool, PoolRequest, PoolStored, PoolUpdateRequest};
 use casement_domain::profile::{
-    LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, Profile, ProfileDeps, ProfileRef,
-    ProfileRequest, ProfileSource as _, ProfileVersion, ProfileVersions, Profiles, Saved, SessionProfiles,
-    VersionStored,
+    LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, Profile, ProfileDeps, ProfileRequest,
+    ProfileSource as _, ProfileVersion, ProfileVersions, Profiles, Saved, SessionProfiles, VersionStored,
 };
+use casement_domain::reference::Reference;
 use casement_domain::sealing::SealError;
 use casement_domain::session::{
-    CreateSession, CreateSessionError, Created, EndReason, MockPoolWake, Session, SessionEvent, SessionState,
-    UpdateSession, UpdateSessionError,
+    CreateSessionError, Created, EndReason, MockPoolWake, Session, SessionEvent, SessionRequest, SessionState,
+    SessionUpdateRequest, UpdateSessionError,
 };
 use casement_domain::session_operation::{ByteStream, OperationError};
 use casement_domain::testing::{
@@ -280,7 +282,7 @@ async fn chromium_that_was_closed_to_be_saved_is_not_taken_for_one_that_crashed(
 }
 
 #[tokio::test]
-async fn what_is_lost_with_a_node_is_told() {
+async fn what_is_lost_with_a_node_is_reported() {
     let mut ports = Ports::default();
     ports.reports.expect_lost().times(1).return_const(());
     let elsewhere = Session { node: crate::support::other_node(), ..with_profile(true) };
@@ -289,7 +291,7 @@ async fn what_is_lost_with_a_node_is_told() {
 }
 
 fn wish(name: &str, save_changes: bool) -> ProfileRequest {
-    ProfileRequest { which: ProfileRef { id: None, name: Some(name.to_owned()) }, save_changes }
+    ProfileRequest { which: Reference { id: None, name: Some(name.to_owned()) }, save_changes }
 }
 
 #[tokio::test]
@@ -304,7 +306,7 @@ async fn a_profile_that_cannot_be_loaded_leaves_no_session() {
         .returning(|_| Err(EngineError::Profile("what was saved is cut or altered".to_owned())));
     world.engine.expect_end().times(1).returning(|_| Ok(()));
     world.connections.expect_close().return_const(());
-    let asked = CreateSession { profile: Some(wish("login", true)), ..CreateSession::default() };
+    let asked = SessionRequest { profile: Some(wish("login", true)), ..SessionRequest::default() };
     let refused = world.build().sessions.create(&scope(), asked).await;
     assert!(matches!(refused, Err(CreateSessionError::Engine(EngineError::Profile(_)))), "{refused:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
@@ -335,7 +337,7 @@ async fn a_living_session_gets_one_profile_and_no_second() {
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     world.connections.expect_restarted().times(2).return_const(());
     let casement = world.build();
-    let update = || UpdateSession { profile: Some(wish("login", true)), ..UpdateSession::default() };
+    let update = || SessionUpdateRequest { profile: Some(wish("login", true)), ..SessionUpdateRequest::default() };
     let changed = casement.sessions.update(&scope(), "one", update()).await.expect("changed");
     assert_eq!(changed.shape.profile, Some(loaded(true)));
     let refused = casement.sessions.update(&scope(), "one", update()).await;
@@ -360,7 +362,7 @@ async fn a_damaged_profile_is_not_noted_as_loaded() {
         Ok(Some(Created::Yes))
     });
     let name = Some(Some("two".to_owned()));
-    let update = UpdateSession { name, profile: Some(wish("login", false)), ..UpdateSession::default() };
+    let update = SessionUpdateRequest { name, profile: Some(wish("login", false)), ..SessionUpdateRequest::default() };
     let refused = world.build().sessions.update(&scope(), "one", update).await;
     let Err(UpdateSessionError::Profile(OperationError::Engine(EngineError::Profile(_)))) = refused else {
         panic!("{refused:?}");
@@ -374,7 +376,7 @@ async fn a_change_with_a_name_that_is_taken_loads_no_profile() {
     world.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     world.sessions.expect_change().times(1).returning(|_, _| Ok(Some(Created::NameTaken)));
     let name = Some(Some("taken".to_owned()));
-    let update = UpdateSession { name, profile: Some(wish("login", false)), ..UpdateSession::default() };
+    let update = SessionUpdateRequest { name, profile: Some(wish("login", false)), ..SessionUpdateRequest::default() };
     let refused = world.build().sessions.update(&scope(), "one", update).await;
     assert!(matches!(refused, Err(UpdateSessionError::NameTaken(_))), "{refused:?}");
 }
@@ -398,13 +400,13 @@ async fn a_browser_of_a_pool_is_started_with_the_version_that_is_current_then() 
 }
 
 /// Stores an update of `before` and gives back what was stored.
-async fn updated(before: Pool, input: PoolInput) -> Result<Pool, Vec<(String, FieldCode)>> {
+async fn updated(before: Pool, input: PoolRequest) -> Result<Pool, Vec<(String, FieldCode)>> {
     let mut world = World { profiles: Some(Ports::with_profile().build()), ..World::default() };
     world.pools.expect_find().returning(move |_, _| Ok(Some(before.clone())));
     world.pools.expect_replace().returning(|_, _, _| Ok(PoolStored::Yes));
     world.pools.expect_counts().returning(|_| Ok(Default::default()));
     world.wake.expect_wake().return_const(());
-    let update = UpdatePool { input, discard_all_idle: false };
+    let update = PoolUpdateRequest { input, discard_all_idle: false };
     match world.build().pools.update(&scope(), "x", update).await {
         Ok((pool, _)) => Ok(pool),
         Err(casement_domain::pool::UpdatePoolError::Input(casement_domain::pool::CreatePoolError::Invalid(bad))) => {
@@ -415,14 +417,15 @@ async fn updated(before: Pool, input: PoolInput) -> Result<Pool, Vec<(String, Fi
 }
 
 #[tokio::test]
-async fn a_pool_follows_a_new_profile_unless_told_otherwise_and_none_without_one() {
-    let named = |name: &str| Some(ProfileRef { id: None, name: Some(name.to_owned()) });
-    let cleared = || Some(ProfileRef { id: Some(String::new()), name: None });
+async fn a_pool_follows_a_new_profile_unless_disabled_and_none_without_one() {
+    let named = |name: &str| Some(Reference { id: None, name: Some(name.to_owned()) });
+    let cleared = || Some(Reference { id: Some(String::new()), name: None });
     let plain = || pool(1).build();
     let mut following = pool(1).build();
     following.config.shape.profile = Some(LoadedProfile { version: None, ..loaded(false) });
     following.config.refresh_on_profile_update = true;
-    let input = |profile, refresh| PoolInput { profile, refresh_on_profile_update: refresh, ..PoolInput::default() };
+    let input =
+        |profile, refresh| PoolRequest { profile, refresh_on_profile_update: refresh, ..PoolRequest::default() };
     let came = |pool: Pool| (pool.config.shape.profile.is_some(), pool.config.refresh_on_profile_update);
     for (before, profile, refresh, after) in [
         (plain(), named("login"), None, (true, true)),
@@ -439,101 +442,4 @@ async fn a_pool_follows_a_new_profile_unless_told_otherwise_and_none_without_one
     let refused = Err(vec![("refresh_on_profile_update".to_owned(), FieldCode::MutuallyExclusive)]);
     assert_eq!(updated(plain(), input(None, Some(true))).await.map(came), refused);
     assert_eq!(updated(following, input(cleared(), Some(true))).await.map(came), refused);
-}
-
-#[tokio::test]
-async fn bytes_without_a_row_go_after_an_hour_and_spent_versions_at_once() {
-    let (mut rows, mut blobs) = (MockProfileRepository::new(), MockBlobStore::new());
-    rows.expect_spent().times(1).returning(|before, unseen| {
-        assert_eq!((before, unseen), (NOON - Duration::minutes(10), 5));
-        Ok(vec![(id(1), version(1))])
-    });
-    rows.expect_spent().returning(|_, _| Ok(Vec::new()));
-    rows.expect_forget().times(1).withf(|id| *id == version(1)).returning(|_| Ok(()));
-    let blob = |n| ProfileVersion::blob(id(1), version(n));
-    blobs.expect_list().returning(move |prefix| {
-        assert_eq!(prefix, "profiles/");
-        let old = NOON - Duration::minutes(61);
-        Ok(vec![
-            (blob(2), old),
-            (blob(3), old),
-            (blob(4), NOON - Duration::minutes(59)),
-            ("profiles/something/else".to_owned(), old),
-        ])
-    });
-    rows.expect_known().withf(|ids| ids == [version(2), version(3)]).returning(|_| Ok(vec![version(3)]));
-    let gone = Arc::new(Mutex::new(Vec::new()));
-    let of = gone.clone();
-    blobs.expect_delete().returning(move |key| {
-        of.lock().push(key.to_owned());
-        Ok(())
-    });
-    let kept = Ports::kept(rows, blobs);
-    let profiles = Profiles::new(kept, Arc::new(FixedClock::default()), Arc::new(CountingIds::default()), 7);
-    profiles.clear().await.expect("cleared");
-    assert_eq!(*gone.lock(), [blob(1), blob(2)]);
-}
-
-#[tokio::test]
-async fn a_browser_gets_the_version_it_is_to_have_or_a_reason() {
-    let source = |found: bool, there: bool| {
-        let (mut rows, mut blobs) = (MockProfileRepository::new(), MockBlobStore::new());
-        rows.expect_used().times(1).returning(|_, _| Ok(()));
-        rows.expect_version().returning(move |profile, id| {
-            let key = PlainSealer::stream_key(&ProfileVersion::place(profile, id));
-            let row = ProfileVersion { id, profile, session: session_id(9), based_on: None, key, created_at: NOON };
-            Ok(found.then_some(row))
-        });
-        blobs.expect_get().returning(move |_| Ok(there.then(|| bytes("state"))));
-        Ports::kept(rows, blobs)
-    };
-    let archive = source(true, true).archive(&loaded(false)).await.expect("read").expect("a version");
-    assert_eq!(part(archive).await.expect("a part").expect("read"), "state");
-    let never = LoadedProfile { version: None, ..loaded(false) };
-    assert!(source(true, true).archive(&never).await.expect("read").is_none());
-    for (found, there) in [(false, true), (true, false)] {
-        let missing = source(found, there).archive(&loaded(false)).await;
-        assert!(matches!(missing, Err(OperationError::Missing(_))));
-    }
-    let (mut rows, mut blobs) = (MockProfileRepository::new(), MockBlobStore::new());
-    rows.expect_used().returning(|_, _| Ok(()));
-    rows.expect_version().returning(|profile, id| {
-        Ok(Some(ProfileVersion { id, profile, session: session_id(9), based_on: None, key: vec![0], created_at: NOON }))
-    });
-    blobs.expect_get().returning(|_| Ok(Some(bytes("state"))));
-    let moved = Ports::kept(rows, blobs).archive(&loaded(false)).await;
-    assert!(matches!(moved, Err(OperationError::Failed(_))), "its key does not belong here");
-}
-
-#[tokio::test]
-async fn keys_that_cannot_be_opened_keep_no_other_from_being_sealed_anew() {
-    let version = |n: u128| ProfileVersion {
-        id: version(n),
-        profile: id(1),
-        session: session_id(9),
-        based_on: None,
-        key: if n <= 150 { vec![1] } else { PlainSealer::stream_key(&ProfileVersion::place(id(1), version(n))) },
-        created_at: NOON,
-    };
-    let old: Arc<Mutex<Vec<ProfileVersion>>> = Arc::new(Mutex::new((1..=152).map(version).collect()));
-    let mut rows = MockProfileRepository::new();
-    let of = old.clone();
-    rows.expect_sealed_with_other_key().returning(move |key, most| {
-        assert_eq!(key, PlainSealer::KEY);
-        Ok(of.lock().iter().take(most as usize).cloned().collect())
-    });
-    let of = old.clone();
-    rows.expect_reseal().times(2).returning(move |id, current, next| {
-        let mut old = of.lock();
-        assert!(old.iter().any(|row| row.id == id && row.key == current), "what was read is replaced");
-        assert_eq!(next, PlainSealer::stream_key(&ProfileVersion::place(super::profiles::id(1), id)));
-        old.retain(|row| row.id != id);
-        Ok(())
-    });
-    let (clock, ids) = (Arc::new(FixedClock::default()), Arc::new(CountingIds::default()));
-    let profiles = Profiles::new(Ports::kept(rows, MockBlobStore::new()), clock, ids, 10);
-    let resealed = profiles.reseal(&PlainSealer).await.expect("the others are done");
-    assert_eq!((resealed.done, resealed.failed.len()), (2, 150));
-    let place = ProfileVersion::place(id(1), super::profiles::version(7));
-    assert_eq!(resealed.failed.get(&place), Some(&SealError::Damaged));
 }

@@ -90,9 +90,9 @@ impl Ports {
     }
 
     /// The machine tells of these.
-    fn told(mut self, told: impl IntoIterator<Item = Replay>) -> Self {
-        let told: Vec<_> = told.into_iter().collect();
-        self.machine.expect_list().withf(|id| *id == browser_id(1)).returning(move |_| Ok(told.clone()));
+    fn recorded(mut self, replays: impl IntoIterator<Item = Replay>) -> Self {
+        let replays: Vec<_> = replays.into_iter().collect();
+        self.machine.expect_list().withf(|id| *id == browser_id(1)).returning(move |_| Ok(replays.clone()));
         self
     }
 
@@ -126,7 +126,7 @@ impl Ports {
         self
     }
 
-    fn kept(
+    fn archive(
         rows: MockReplayRepository,
         blobs: MockBlobStore,
         clock: Arc<FixedClock>,
@@ -141,7 +141,7 @@ impl Ports {
     /// A world with these recordings, in which the browser's end is a step, too.
     fn world(self, session: Session) -> (World, Arc<Mutex<Vec<String>>>) {
         let replays = SessionReplays::new(ReplayDeps {
-            kept: Self::kept(self.rows, self.blobs, self.clock.clone(), self.is_disk_low),
+            kept: Self::archive(self.rows, self.blobs, self.clock.clone(), self.is_disk_low),
             machine: Arc::new(self.machine),
             pending_cleanup: Arc::new(self.pending_cleanup),
         });
@@ -163,7 +163,7 @@ fn steps(of: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn whoever_ends_a_session_does_not_wait_for_its_films() {
+async fn the_end_of_a_session_does_not_wait_for_its_videos() {
     for event in [SessionEvent::Delete, SessionEvent::IdleTimeout, SessionEvent::Crash] {
         let mut ports = Ports::left([1]);
         ports.pending_cleanup.expect_wake().times(1).return_const(());
@@ -174,9 +174,9 @@ async fn whoever_ends_a_session_does_not_wait_for_its_films() {
 }
 
 #[tokio::test]
-async fn films_are_kept_before_the_browser_is_buried_and_what_runs_is_stopped_first() {
-    let told = [replay(1, ReplayState::Finished), replay(2, ReplayState::Running)];
-    let mut ports = Ports::left([1, 2]).told(told).reads().keeps().settles();
+async fn videos_are_stored_before_the_browser_is_cleaned_up_and_running_ones_stop_first() {
+    let replays = [replay(1, ReplayState::Finished), replay(2, ReplayState::Running)];
+    let mut ports = Ports::left([1, 2]).recorded(replays).reads().keeps().settles();
     let done = ports.steps.clone();
     ports.machine.expect_stop().returning(move |_, which| {
         done.lock().push("stopped".to_owned());
@@ -184,10 +184,17 @@ async fn films_are_kept_before_the_browser_is_buried_and_what_runs_is_stopped_fi
     });
     let (world, done) = ports.world(ended());
     world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("laid to rest");
-    let kept = |n| format!("kept {}", key(n));
+    let stored = |n| format!("kept {}", key(n));
     let settled = "settled 1000 bytes: whole".to_owned();
-    let wanted =
-        ["stopped".to_owned(), kept(1), settled.clone(), "stopped".to_owned(), kept(2), settled, "buried".to_owned()];
+    let wanted = [
+        "stopped".to_owned(),
+        stored(1),
+        settled.clone(),
+        "stopped".to_owned(),
+        stored(2),
+        settled,
+        "buried".to_owned(),
+    ];
     assert_eq!(steps(&done), wanted);
 }
 
@@ -198,7 +205,7 @@ async fn a_recording_that_cannot_be_stored_fails_with_its_reason() {
     let large = Replay { size_bytes: MAX_COUNT, ..replay(1, ReplayState::Finished) };
     let whole = replay(1, ReplayState::Finished);
     let cut = || {
-        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().settles();
+        let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Finished)]).reads().settles();
         ports
             .blobs
             .expect_put()
@@ -211,27 +218,27 @@ async fn a_recording_that_cannot_be_stored_fails_with_its_reason() {
         ports
     };
     let slow = || {
-        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Running)]).settles();
+        let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Running)]).settles();
         ports.machine.expect_stop().times(2..20).returning(|_, _| Ok(replay(1, ReplayState::Running)));
         ports
     };
     let not_running = format!("the session's machine does not give it: browser {} is not running", browser_id(1));
     for (ports, wanted) in [
-        (Ports::left([1]).told([failed]).reads().keeps().settles(), "settled 1000 bytes: ffmpeg was killed"),
-        (Ports::left([1]).told([empty]).settles(), "settled 0 bytes: ffmpeg was killed"),
+        (Ports::left([1]).recorded([failed]).reads().keeps().settles(), "settled 1000 bytes: ffmpeg was killed"),
+        (Ports::left([1]).recorded([empty]).settles(), "settled 0 bytes: ffmpeg was killed"),
         (
-            Ports::left([1]).told([large]).reads().settles(),
+            Ports::left([1]).recorded([large]).reads().settles(),
             "settled 0 bytes: the recordings of ended sessions take all of the 3 MiB that they may",
         ),
         (
-            Ports { is_disk_low: true, ..Ports::left([1]).told([whole.clone()]).reads().settles() },
+            Ports { is_disk_low: true, ..Ports::left([1]).recorded([whole.clone()]).reads().settles() },
             "settled 0 bytes: the disk of this node is nearly full",
         ),
         (cut(), "settled 0 bytes: its film could not be read: broke off"),
         (gone(), &format!("settled 0 bytes: {not_running}")),
         (slow(), "settled 0 bytes: its film could not be made: it took too long"),
-        (Ports::left([1]).told([]).settles(), "settled 0 bytes: it had not begun when its session ended"),
-        (Ports::left([1]).told([whole]).reads().keeps().settles(), "settled 1000 bytes: whole"),
+        (Ports::left([1]).recorded([]).settles(), "settled 0 bytes: it had not begun when its session ended"),
+        (Ports::left([1]).recorded([whole]).reads().keeps().settles(), "settled 1000 bytes: whole"),
     ] {
         let (world, done) = ports.world(ended());
         world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("laid to rest");
@@ -241,11 +248,11 @@ async fn a_recording_that_cannot_be_stored_fails_with_its_reason() {
 }
 
 #[tokio::test]
-async fn where_films_cannot_be_kept_for_now_the_browser_waits_but_not_for_ever() {
+async fn while_videos_cannot_be_stored_the_browser_waits_up_to_a_limit() {
     for (since, wanted) in
         [(9, &[][..]), (10, &["settled 0 bytes: its film could not be stored".to_owned(), "buried".to_owned()])]
     {
-        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().settles();
+        let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Finished)]).reads().settles();
         ports.blobs.expect_put().returning(|_, _| Err(BlobError::Store("the disk is full".into())));
         ports.clock.advance(Duration::minutes(since));
         let (world, done) = ports.world(ended());
@@ -255,9 +262,9 @@ async fn where_films_cannot_be_kept_for_now_the_browser_waits_but_not_for_ever()
 }
 
 #[tokio::test]
-async fn while_the_store_is_away_nothing_is_settled_and_nobody_is_buried() {
+async fn while_the_store_is_unavailable_nothing_is_settled_or_cleaned_up() {
     let away = || StoreError::unavailable("replay.settle", "away");
-    let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().keeps();
+    let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Finished)]).reads().keeps();
     ports.rows.expect_settle().returning(move |_| Err(away()));
     ports.clock.advance(Duration::days(1));
     let (world, done) = ports.world(ended());
@@ -269,17 +276,17 @@ async fn while_the_store_is_away_nothing_is_settled_and_nobody_is_buried() {
 async fn a_recording_that_the_store_refuses_is_retried_and_then_fails() {
     let refused = || StoreError::Broken { operation: "replay", source: "it cannot be".into() };
     let unsettled = || {
-        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().keeps();
+        let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Finished)]).reads().keeps();
         ports.rows.expect_settle().returning(move |_| Err(refused()));
         ports
     };
     let unknown_room = || {
-        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).settles();
+        let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Finished)]).settles();
         ports.rows.expect_kept_bytes().returning(move || Err(refused()));
         ports
     };
     let unreadable = || {
-        let mut ports = Ports::default().told([]);
+        let mut ports = Ports::default().recorded([]);
         ports.rows.expect_unsettled().returning(|_| Ok(vec![id(1)]));
         ports.rows.expect_of_session().returning(move |_| Err(refused()));
         ports
@@ -297,8 +304,8 @@ async fn a_recording_that_the_store_refuses_is_retried_and_then_fails() {
 
 #[tokio::test]
 async fn a_machine_that_reports_many_running_recordings_stops_only_a_stored_one() {
-    let told = [9, 1, 2].map(|n| replay(n, ReplayState::Running));
-    let mut ports = Ports::left([1, 2]).told(told).reads().keeps().settles();
+    let replays = [9, 1, 2].map(|n| replay(n, ReplayState::Running));
+    let mut ports = Ports::left([1, 2]).recorded(replays).reads().keeps().settles();
     ports
         .machine
         .expect_stop()
@@ -314,14 +321,14 @@ async fn a_machine_that_reports_many_running_recordings_stops_only_a_stored_one(
     let (world, done) = ports.world(ended());
     world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("laid to rest");
     let several = "settled 0 bytes: the session's machine tells of several that run";
-    let kept = format!("kept {}", key(1));
-    assert_eq!(steps(&done), [kept.as_str(), "settled 1000 bytes: whole", several, "buried"]);
+    let stored = format!("kept {}", key(1));
+    assert_eq!(steps(&done), [stored.as_str(), "settled 1000 bytes: whole", several, "buried"]);
 }
 
 #[tokio::test]
 async fn a_machine_that_is_slow_with_its_videos_does_not_keep_its_browser() {
-    let told = [1, 2, 3].map(|n| replay(n, ReplayState::Finished));
-    let mut ports = Ports::left([1, 2, 3]).told(told).settles();
+    let replays = [1, 2, 3].map(|n| replay(n, ReplayState::Finished));
+    let mut ports = Ports::left([1, 2, 3]).recorded(replays).settles();
     ports.rows.expect_kept_bytes().returning(|| Ok(0));
     let clock = ports.clock.clone();
     ports.machine.expect_read().times(2).returning(move |_, _, _, _| {
@@ -336,7 +343,7 @@ async fn a_machine_that_is_slow_with_its_videos_does_not_keep_its_browser() {
 
 #[tokio::test]
 async fn an_end_stops_recordings_then_closes_the_browser_and_saves_its_profile() {
-    let mut ports = Ports::left([1]).told([replay(1, ReplayState::Running)]);
+    let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Running)]);
     let done = ports.steps.clone();
     ports.machine.expect_stop().times(1).returning(move |_, _| {
         done.lock().push("stopped".to_owned());
@@ -356,14 +363,14 @@ async fn an_end_stops_recordings_then_closes_the_browser_and_saves_its_profile()
     });
     let mut reports = MockProfileReports::new();
     reports.expect_lost().times(1).return_const(());
-    let kept = ProfileVersions::new(
+    let versions = ProfileVersions::new(
         Arc::new(profiles),
         Arc::new(MockBlobStore::new()),
         Arc::new(PlainSealer),
         Arc::new(FixedClock::default()),
     );
     world.profiles = Some(SessionProfiles::new(ProfileDeps {
-        kept,
+        kept: versions,
         machine: Arc::new(closing),
         reports: Arc::new(reports),
         pools: Arc::new(MockPoolWake::new()),
@@ -383,7 +390,7 @@ async fn a_restarted_server_keeps_browsers_with_unsaved_videos() {
 }
 
 #[tokio::test]
-async fn what_a_lost_node_recorded_is_told_as_failed() {
+async fn recordings_of_a_lost_node_are_reported_as_failed() {
     let other = Session { node: crate::support::other_node(), ..session(1) };
     let (world, done) = Ports::left([1]).settles().world(other);
     world.build().sessions.end(session_id(1), SessionEvent::NodeLost).await.expect("ended");
@@ -412,6 +419,6 @@ async fn the_sweep_forgets_what_is_old_and_bytes_that_belong_to_nothing() {
         of.lock().push(key.to_owned());
         Ok(())
     });
-    Ports::kept(rows, blobs, Arc::new(FixedClock::default()), false).clear().await.expect("cleared");
+    Ports::archive(rows, blobs, Arc::new(FixedClock::default()), false).clear().await.expect("cleared");
     assert_eq!(*deleted.lock(), [key(1), key(3)]);
 }

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use casement_domain::browser::{BrowserState, EngineError, Shape, Started};
 use casement_domain::field::FieldCode;
 use casement_domain::organization::{Limit, LimitExceeded};
-use casement_domain::session::{CreateSession, CreateSessionError, Created, EndReason, Session, SessionState};
+use casement_domain::session::{CreateSessionError, Created, EndReason, Session, SessionRequest, SessionState};
 use casement_domain::testing::{NOON, browser_id, invocation, node_id, scope};
 use casement_domain::{BrowserId, Replaced, SessionId};
 use pretty_assertions::assert_eq;
 
 use crate::support::{World, archived, hung, nth, store_down};
 
-fn wish() -> CreateSession {
-    CreateSession { headless: Some(true), name: Some("checkout".to_owned()), ..CreateSession::default() }
+fn wish() -> SessionRequest {
+    SessionRequest { headless: Some(true), name: Some("checkout".to_owned()), ..SessionRequest::default() }
 }
 
 const FULL: LimitExceeded = LimitExceeded { limit: Limit::ProjectSessions, value: 1, used: 1, asked: 1 };
@@ -147,7 +147,7 @@ async fn without_a_spare_the_place_is_reserved_before_the_browser_starts() {
         .returning(move |current, next, _| Ok(kept.swap(current, next)));
 
     let wish =
-        CreateSession { timeout_seconds: Some(90), start_url: Some("https://example.com/".to_owned()), ..wish() };
+        SessionRequest { timeout_seconds: Some(90), start_url: Some("https://example.com/".to_owned()), ..wish() };
     let session = world.build().sessions.create(&scope(), wish).await.expect("created");
 
     assert_eq!(rows.get(session.id), Some(session));
@@ -254,7 +254,7 @@ async fn a_reservation_that_ended_during_the_start_gives_no_session_and_leaves_n
 
 #[tokio::test]
 async fn an_archived_project_refuses_before_anything_is_touched() {
-    let nonsense = CreateSession { timeout_seconds: Some(-1), ..wish() };
+    let nonsense = SessionRequest { timeout_seconds: Some(-1), ..wish() };
     let error = World::default().build().sessions.create(&archived(), nonsense).await.expect_err("archived");
     assert!(matches!(error, CreateSessionError::Archived(_)), "{error:?}");
 }
@@ -262,7 +262,7 @@ async fn an_archived_project_refuses_before_anything_is_touched() {
 #[tokio::test]
 async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
     // `gpu` beside `headless` contradicts itself, which is told first.
-    let wish = CreateSession { gpu: Some(true), headless: Some(false), ..wish() };
+    let wish = SessionRequest { gpu: Some(true), headless: Some(false), ..wish() };
     let error = World::default().build().sessions.create(&scope(), wish).await.expect_err("gpu");
     match error {
         CreateSessionError::NotSupported(unsupported) => assert_eq!(unsupported.field, "gpu"),
@@ -272,7 +272,7 @@ async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
 
 #[tokio::test]
 async fn a_session_belongs_to_an_invocation_that_has_not_ended_or_is_not_made() {
-    let named = || CreateSession { invocation: Some(invocation(1).id.to_string()), ..wish() };
+    let named = || SessionRequest { invocation: Some(invocation(1).id.to_string()), ..wish() };
     let mut world = World::default();
     world.sessions.expect_create().times(1).returning(|_, session, _| {
         assert_eq!(session.invocation, Some(invocation(1).id));
@@ -280,7 +280,7 @@ async fn a_session_belongs_to_an_invocation_that_has_not_ended_or_is_not_made() 
     });
     world.spares.expect_take().returning(|_| None);
     let error = world.build().sessions.create(&scope(), named()).await.expect_err("it has ended");
-    let odd = CreateSession { invocation: Some("x".to_owned()), ..wish() };
+    let odd = SessionRequest { invocation: Some("x".to_owned()), ..wish() };
     let other = World::default().build().sessions.create(&scope(), odd).await.expect_err("no identifier");
     for error in [error, other] {
         let CreateSessionError::Invalid(invalid) = error else { panic!("{error:?}") };
@@ -291,14 +291,14 @@ async fn a_session_belongs_to_an_invocation_that_has_not_ended_or_is_not_made() 
 
 #[tokio::test]
 async fn every_bad_field_is_named_at_once() {
-    let wish = CreateSession {
+    let wish = SessionRequest {
         gpu: Some(true),
         headless: Some(true),
         name: Some("a/b".to_owned()),
         timeout_seconds: Some(9),
         start_url: Some("javascript:alert(1)".to_owned()),
         tags: Some(BTreeMap::from([(String::new(), String::new())])),
-        ..CreateSession::default()
+        ..SessionRequest::default()
     };
     let error = World::default().build().sessions.create(&scope(), wish).await.expect_err("not valid");
     let CreateSessionError::Invalid(invalid) = error else { panic!("{error:?}") };

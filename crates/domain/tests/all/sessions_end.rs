@@ -171,7 +171,7 @@ async fn the_idle_clock_begins_anew_when_the_last_connection_closes() {
 }
 
 #[tokio::test]
-async fn news_of_use_are_told_once() {
+async fn each_use_is_reported_once() {
     let clock = Arc::new(FixedClock::default());
     let activity = Activity::new(clock.clone(), clock.clone());
     activity.watch(&session(1));
@@ -222,7 +222,7 @@ async fn watching_again_keeps_the_clock_and_unwatched_sessions_have_none() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_noted_is_told_and_ends_nothing() {
+async fn what_cannot_be_stored_is_reported_and_ends_nothing() {
     let mut world = World::default();
     world.sessions.expect_note_activity().times(1).returning(|_| Err(store_down()));
     let casement = world.build();
@@ -286,7 +286,7 @@ async fn use_of_a_lease_that_is_being_returned_is_refused() {
 }
 
 #[tokio::test]
-async fn a_browser_that_tells_of_an_undelivered_lease_goes_to_nobody_else() {
+async fn a_browser_that_captured_for_an_undelivered_lease_is_not_leased_again() {
     let mut world = World::default();
     let captured = Session { telemetry: Capture::only([Category::Console]), ..leased_session(1) };
     world.keep_sessions([captured]);

@@ -17,14 +17,14 @@ async fn after_a_restart_what_lives_goes_on_and_what_is_dead_is_cleared() {
     let mut world = World::default();
     let rows = world.keep_sessions(all.clone());
     world.sessions.expect_of_node().withf(|node| *node == node_id()).times(1).returning(move |_| Ok(all.to_vec()));
-    let kept = [(1, BrowserState::Leased), (4, BrowserState::Idle)];
+    let stored = [(1, BrowserState::Leased), (4, BrowserState::Idle)];
     let dead =
         [(5, BrowserState::Idle), (6, BrowserState::Warming), (7, BrowserState::Ending), (8, BrowserState::Leased)];
     world
         .browsers
         .expect_of_node()
         .times(1)
-        .returning(move |_| Ok(kept.iter().chain(&dead).map(|(n, state)| pooled_browser(*n, *state)).collect()));
+        .returning(move |_| Ok(stored.iter().chain(&dead).map(|(n, state)| pooled_browser(*n, *state)).collect()));
     world.closes(session_id(2), EndReason::Crashed);
     world.closes(session_id(3), EndReason::StartFailed);
     for n in [2, 5, 6, 7, 8] {
@@ -57,8 +57,7 @@ async fn an_idle_clock_counts_the_time_that_the_server_was_away() {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_set_back_while_the_server_was_away_takes_nothing_from_a_session_and_gives_it_its_timeout_once()
- {
+async fn a_clock_set_back_while_the_server_was_down_gives_a_session_its_timeout_once() {
     let mut world = World::default();
     world.sessions.expect_of_node().returning(|_| Ok(vec![session(1)]));
     world.browsers.expect_of_node().returning(|_| Ok(vec![]));
@@ -72,7 +71,7 @@ async fn a_clock_that_was_set_back_while_the_server_was_away_takes_nothing_from_
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_told_and_nothing_is_cleared() {
+async fn what_cannot_be_read_is_reported_and_nothing_is_cleared() {
     let mut world = World::default();
     world.sessions.expect_of_node().returning(|_| Err(store_down()));
     assert!(world.build().sessions.adopt(&[]).await.is_err());
@@ -107,7 +106,7 @@ async fn housekeeping_buries_what_is_marked_as_ending_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn sessions_that_nobody_here_knows_of_end_by_their_idle_clock() {
+async fn sessions_that_no_process_here_knows_end_by_their_idle_clock() {
     let mut world = World::default();
     world.sessions.expect_of_node().returning(|_| Ok(vec![session(1)]));
     world.sessions.expect_of_deleted_pools().returning(|_| Ok(Vec::new()));
@@ -153,7 +152,7 @@ async fn what_a_broken_off_deletion_of_a_pool_left_ends() {
 }
 
 #[tokio::test]
-async fn the_last_events_of_a_session_are_stored_before_its_browser_ends_and_its_caller_does_not_wait() {
+async fn the_last_events_of_a_session_are_stored_before_its_browser_ends_without_a_wait() {
     let mut world = World::default();
     world.keep_sessions([Session { telemetry: Capture::only([Category::Console]), ..session(1) }]);
     world.closes(session_id(1), EndReason::Deleted);

@@ -8,8 +8,8 @@ use casement_domain::field::{FieldCode, InvalidValue};
 use casement_domain::page::{Listed, Page};
 use casement_domain::proxy::{MockProxyRepository, MockProxyRoutes, Proxy, ProxyRouting, Route};
 use casement_domain::session::{
-    Created, EndReason, IdOrName, Session, SessionFilter, SessionState, Tags, UpdateSession, UpdateSessionError,
-    UseSessionError, ViewportInput,
+    Created, EndReason, IdOrName, Session, SessionFilter, SessionState, SessionUpdateRequest, Tags, UpdateSessionError,
+    UseSessionError, ViewportRequest,
 };
 use casement_domain::telemetry::{self, Category, MockRecorder};
 use casement_domain::testing::{PlainSealer, browser_id, own_proxy, project_id, proxy, scope, session, session_id};
@@ -30,7 +30,7 @@ fn found() -> World {
 
 /// The recorder goes on trying: it will be captured.
 #[tokio::test]
-async fn a_change_of_telemetry_that_the_browser_does_not_take_at_once_is_not_said_to_have_had_no_effect() {
+async fn a_change_of_telemetry_that_the_browser_has_not_confirmed_may_have_had_an_effect() {
     let mut world = found();
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     world.sessions.expect_set_telemetry().times(1).returning(|_, _| Ok(true));
@@ -38,7 +38,7 @@ async fn a_change_of_telemetry_that_the_browser_does_not_take_at_once_is_not_sai
     recorder.expect_capture().times(1).returning(|_| Err(hung()));
     world.recorder = Some(recorder);
     let wish = telemetry::ConfigRequest { enabled: None, browser: Some([(Category::Console, true)].into()) };
-    let update = UpdateSession { telemetry: Some(wish), ..UpdateSession::default() };
+    let update = SessionUpdateRequest { telemetry: Some(wish), ..SessionUpdateRequest::default() };
     let error = world.build().sessions.update(&scope(), "one", update).await.expect_err("it hangs");
     let may_have_effect = matches!(error, UpdateSessionError::Use(UseSessionError::Engine(EngineError::Lost { .. })));
     assert!(may_have_effect, "{error:?}");
@@ -97,7 +97,7 @@ async fn an_empty_name_and_null_clear_the_name_and_absence_keeps_it() {
             .withf(move |id, changes| *id == session_id(1) && changes.name == expected)
             .times(1)
             .returning(|_, _| Ok(Some(Created::Yes)));
-        let update = UpdateSession { name, ..UpdateSession::default() };
+        let update = SessionUpdateRequest { name, ..SessionUpdateRequest::default() };
         world.build().sessions.update(&scope(), "one", update).await.expect("changed");
     }
 }
@@ -113,7 +113,7 @@ async fn tags_are_replaced_as_a_whole() {
         .withf(move |_, changes| changes.tags.as_ref() == Some(&parsed) && changes.name.is_none())
         .times(1)
         .returning(|_, _| Ok(Some(Created::Yes)));
-    let update = UpdateSession { tags: Some(tags), ..UpdateSession::default() };
+    let update = SessionUpdateRequest { tags: Some(tags), ..SessionUpdateRequest::default() };
     world.build().sessions.update(&scope(), "one", update).await.expect("changed");
 }
 
@@ -129,10 +129,10 @@ async fn a_change_that_the_store_refuses_leaves_the_browser_its_size() {
             kept.lock().push((size.width, size.height));
             Ok(())
         });
-        let update = UpdateSession {
+        let update = SessionUpdateRequest {
             name: Some(Some("two".to_owned())),
-            viewport: Some(ViewportInput { width: Some(800), height: Some(600), refresh_rate: None }),
-            ..UpdateSession::default()
+            viewport: Some(ViewportRequest { width: Some(800), height: Some(600), refresh_rate: None }),
+            ..SessionUpdateRequest::default()
         };
         let error = world.build().sessions.update(&scope(), "one", update).await.expect_err("refused");
         match error {
@@ -144,9 +144,9 @@ async fn a_change_that_the_store_refuses_leaves_the_browser_its_size() {
     }
 }
 
-fn resize(force_viewport: bool) -> UpdateSession {
-    let viewport = Some(ViewportInput { width: Some(800), height: Some(600), refresh_rate: None });
-    UpdateSession { viewport, force_viewport, ..UpdateSession::default() }
+fn resize(force_viewport: bool) -> SessionUpdateRequest {
+    let viewport = Some(ViewportRequest { width: Some(800), height: Some(600), refresh_rate: None });
+    SessionUpdateRequest { viewport, force_viewport, ..SessionUpdateRequest::default() }
 }
 
 fn resizes(times: usize) -> World {
@@ -209,8 +209,8 @@ async fn the_size_that_it_has_already_is_no_change_even_if_watched() {
     casement.activity.watch(&session(1));
     let _viewer = casement.activity.begin_view(session_id(1));
     let Viewport { width, height, .. } = Viewport::default();
-    let same = ViewportInput { width: Some(width.into()), height: Some(height.into()), refresh_rate: None };
-    let update = UpdateSession { viewport: Some(same), ..UpdateSession::default() };
+    let same = ViewportRequest { width: Some(width.into()), height: Some(height.into()), refresh_rate: None };
+    let update = SessionUpdateRequest { viewport: Some(same), ..SessionUpdateRequest::default() };
     casement.sessions.update(&scope(), "one", update).await.expect("changed");
 }
 
@@ -254,7 +254,7 @@ async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_l
         *stored.lock() = Some(theirs);
         Ok(true)
     });
-    let update = UpdateSession { proxy: Some(Some(ours.to_string())), ..UpdateSession::default() };
+    let update = SessionUpdateRequest { proxy: Some(Some(ours.to_string())), ..SessionUpdateRequest::default() };
     let changed = world.build().sessions.update(&scope(), "one", update).await.expect("changed");
     assert_eq!(changed.shape.proxy, Some(theirs));
     assert_eq!(*sent.lock(), ["ours.test", "theirs.test"]);
@@ -262,7 +262,7 @@ async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_l
 
 #[tokio::test]
 async fn an_update_that_breaks_a_rule_touches_nothing() {
-    let update = UpdateSession { name: Some(Some("a/b".to_owned())), ..UpdateSession::default() };
+    let update = SessionUpdateRequest { name: Some(Some("a/b".to_owned())), ..SessionUpdateRequest::default() };
     let error = World::default().build().sessions.update(&scope(), "one", update).await.expect_err("name");
     assert!(matches!(error, UpdateSessionError::Use(UseSessionError::Invalid(_))), "{error:?}");
 }
@@ -294,7 +294,7 @@ async fn a_screenshot_counts_as_use_while_it_is_taken() {
 }
 
 #[tokio::test]
-async fn a_region_that_leaves_the_display_is_refused_before_the_engine_is_asked() {
+async fn a_region_outside_of_the_display_is_refused_before_the_engine_is_called() {
     let outside =
         |size: Viewport| Region::parse(size, Some(0), Some(0), Some(i64::from(size.width) + 1), Some(1)).map(Some);
     let error = World::default().build().sessions.screenshot(&session(1), outside).await.expect_err("outside");

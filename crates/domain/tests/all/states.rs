@@ -73,13 +73,13 @@ fn a_session_moves_as_its_table_says_and_not_otherwise() {
         for (phase, cell) in session_row(event).into_iter().enumerate() {
             for reason in EndReason::ALL {
                 let before = session_in(phase, reason);
-                let kept = before.clone();
+                let unchanged = before.clone();
                 let expected = match cell {
                     Some(state) => Ok(session_after(&before, state)),
                     None => Err(SessionRefused { id: before.id, state: before.state, event: event.name() }),
                 };
                 assert_eq!(before.on(event, LATER), expected, "{} + {}", SESSION_PHASES[phase], event.name());
-                assert_eq!(before, kept);
+                assert_eq!(before, unchanged);
             }
         }
     }
@@ -132,7 +132,7 @@ fn a_browser_moves_as_its_table_says_and_not_otherwise() {
         for (state, cell) in BrowserState::ALL.into_iter().zip(browser_row(event)) {
             let session = (state == BrowserState::Leased).then(|| session_id(1));
             let before = Browser { session, ..pooled_browser(1, state) };
-            let kept = before.clone();
+            let unchanged = before.clone();
             let expected = match cell {
                 Some(to) => {
                     let session = match event {
@@ -145,7 +145,7 @@ fn a_browser_moves_as_its_table_says_and_not_otherwise() {
                 None => Err(BrowserRefused { id: before.id, state, event: event.name() }),
             };
             assert_eq!(before.on(event), expected, "{} + {}", state.as_str(), event.name());
-            assert_eq!(before, kept);
+            assert_eq!(before, unchanged);
         }
     }
 }
@@ -180,7 +180,7 @@ fn a_project_moves_as_its_table_says_and_not_otherwise() {
     for event in ProjectEvent::ALL {
         for (column, cell) in project_row(event).into_iter().enumerate() {
             let before = project_in(column);
-            let kept = before.clone();
+            let unchanged = before.clone();
             let expected = match cell {
                 None => Err(ProjectRefused(event)),
                 Some(None) => Ok(None),
@@ -190,7 +190,7 @@ fn a_project_moves_as_its_table_says_and_not_otherwise() {
                 }
             };
             assert_eq!(before.on(event, LATER), expected, "{} + {}", PROJECT_COLUMNS[column], event.as_str());
-            assert_eq!(before, kept);
+            assert_eq!(before, unchanged);
         }
     }
 }
@@ -286,8 +286,8 @@ fn flow_row(event: &FlowEvent) -> [Cell<(FlowStatus, FlowStep)>; 6] {
     use FlowStep::{AwaitingExternalAction, AwaitingInput, Completed, Discovering, Submitting};
     let to = |step| Some((InProgress, step));
     let ends = |status| {
-        let kept = [Discovering, AwaitingInput, AwaitingExternalAction, Submitting, Submitting];
-        let [a, b, c, d, e] = kept.map(|step| Some((status, step)));
+        let steps = [Discovering, AwaitingInput, AwaitingExternalAction, Submitting, Submitting];
+        let [a, b, c, d, e] = steps.map(|step| Some((status, step)));
         [a, b, c, d, e, None]
     };
     match event {
@@ -321,17 +321,21 @@ fn a_flow_moves_as_its_table_says_and_not_otherwise() {
             for status in over {
                 let before = flow_in(phase, status);
                 let after = before.on(event.clone(), LATER);
-                let said = format!("{} + {}", FLOW_PHASES[phase], event.name());
+                let cell_text = format!("{} + {}", FLOW_PHASES[phase], event.name());
                 let Some((status, step)) = cell else {
                     let refused =
                         FlowRefused { id: before.id, status: before.status, step: before.step, event: event.name() };
-                    assert_eq!(after, Err(refused), "{said}");
+                    assert_eq!(after, Err(refused), "{cell_text}");
                     continue;
                 };
-                let after = after.expect(&said);
-                assert_eq!((after.status, after.step, after.updated_at), (status, step, LATER), "{said}");
+                let after = after.expect(&cell_text);
+                assert_eq!((after.status, after.step, after.updated_at), (status, step, LATER), "{cell_text}");
                 if status != FlowStatus::InProgress {
-                    assert_eq!((&after.submission, &after.entered), (&None, &None), "{said}: it keeps what was given");
+                    assert_eq!(
+                        (&after.submission, &after.entered),
+                        (&None, &None),
+                        "{cell_text}: it keeps what was given"
+                    );
                 }
             }
         }
@@ -348,7 +352,7 @@ fn table(page: &mut String, columns: &[&str], rows: impl IntoIterator<Item = Vec
 fn states_page() -> String {
     let mut page = String::from(include_str!("states_head.md"));
     page.push_str("\n## Session\n\n");
-    let said = |cell: Cell<SessionState>| match cell {
+    let cell_text = |cell: Cell<SessionState>| match cell {
         None => "–".to_owned(),
         Some(SessionState::Ended(reason)) => format!("ended: `{}`", reason.as_str()),
         Some(state) => state.as_str().to_owned(),
@@ -359,33 +363,38 @@ fn states_page() -> String {
         &columns,
         SessionEvent::samples(browser_id(9))
             .into_iter()
-            .map(|event| std::iter::once(event.name().to_owned()).chain(session_row(event).map(said)).collect()),
+            .map(|event| std::iter::once(event.name().to_owned()).chain(session_row(event).map(cell_text)).collect()),
     );
     page.push_str(include_str!("states_session.md"));
     page.push_str("\n## Browser\n\n");
     let columns = [&["event"][..], &BrowserState::ALL.map(BrowserState::as_str)].concat();
-    let said = |cell: Cell<BrowserState>| cell.map_or("–", BrowserState::as_str).to_owned();
+    let cell_text = |cell: Cell<BrowserState>| cell.map_or("–", BrowserState::as_str).to_owned();
     table(
         &mut page,
         &columns,
         BROWSER_EVENTS
             .into_iter()
-            .map(|event| std::iter::once(event.name().to_owned()).chain(browser_row(event).map(said)).collect()),
+            .map(|event| std::iter::once(event.name().to_owned()).chain(browser_row(event).map(cell_text)).collect()),
     );
     page.push_str(include_str!("states_browser.md"));
     page.push_str("\n## Login flow\n\n");
-    let said = |cell: Cell<(FlowStatus, FlowStep)>| match cell {
+    let cell_text = |cell: Cell<(FlowStatus, FlowStep)>| match cell {
         None => "–".to_owned(),
         Some((FlowStatus::InProgress, step)) => step.as_str().to_owned(),
         Some((FlowStatus::Success, step)) => format!("`SUCCESS`, {}", step.as_str()),
         Some((status, _)) => format!("`{}`", status.as_str()),
     };
     let columns = [&["event"][..], &FLOW_PHASES].concat();
-    let row = |event: FlowEvent| std::iter::once(event.name().to_owned()).chain(flow_row(&event).map(said)).collect();
+    let row =
+        |event: FlowEvent| std::iter::once(event.name().to_owned()).chain(flow_row(&event).map(cell_text)).collect();
     table(&mut page, &columns, flow_events().map(row));
     page.push_str(include_str!("states_flow.md"));
+    page.push_str("\n## Page of a login flow\n\n");
+    let (columns, rows) = crate::states_login_page::table();
+    table(&mut page, &columns, rows);
+    page.push_str(include_str!("states_login_page.md"));
     page.push_str("\n## Project\n\n");
-    let said = |cell: Cell<Option<ProjectStatus>>| match cell {
+    let cell_text = |cell: Cell<Option<ProjectStatus>>| match cell {
         None => "–".to_owned(),
         Some(None) => "deleted".to_owned(),
         Some(Some(status)) => status.as_str().to_owned(),
@@ -395,10 +404,12 @@ fn states_page() -> String {
         &[&["event"][..], &PROJECT_COLUMNS].concat(),
         ProjectEvent::ALL
             .into_iter()
-            .map(|event| std::iter::once(event.as_str().to_owned()).chain(project_row(event).map(said)).collect()),
+            .map(|event| std::iter::once(event.as_str().to_owned()).chain(project_row(event).map(cell_text)).collect()),
     );
     page.push_str(include_str!("states_project.md"));
-    page.push_str("\n## API key\n\nNothing moves a key: what it is follows from its two dates and the time.\n\n");
+    page.push_str(
+        "\n## API key\n\nNo event changes the status of a key: it follows from its two dates and the time.\n\n",
+    );
     table(
         &mut page,
         &["expires", "deleted", "status"],

@@ -184,8 +184,8 @@ pub(crate) type Section = (&'static str, Vec<&'static str>, Vec<Vec<String>>, &'
 
 pub(crate) fn tables() -> [Section; 2] {
     fn row<S>(event: &str, cells: impl IntoIterator<Item = Option<S>>, text: fn(S) -> &'static str) -> Vec<String> {
-        let said = cells.into_iter().map(|cell| cell.map_or("–", text).to_owned());
-        std::iter::once(event.to_owned()).chain(said).collect()
+        let cells = cells.into_iter().map(|cell| cell.map_or("–", text).to_owned());
+        std::iter::once(event.to_owned()).chain(cells).collect()
     }
     let deployments = deployment_events();
     let invocations = invocation_events();

@@ -84,7 +84,7 @@ async fn serve(mut stream: BufReader<TcpStream>, seen: Arc<Mutex<Vec<String>>>, 
 }
 
 #[tokio::test]
-async fn c1_a_page_in_a_real_browser_reaches_its_origin_and_nothing_inside() {
+async fn a_page_in_a_real_browser_reaches_its_origin_and_nothing_inside() {
     let inner = Origin::silent().await;
     let (seen, inner_url) = (Arc::new(Mutex::new(Vec::new())), inner.url("/"));
     let page: Arc<str> = PAGE.replace("INNER", &format!("{inner_url:?}")).into();

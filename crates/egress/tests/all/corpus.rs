@@ -124,7 +124,7 @@ pub(crate) fn refused_hosts() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn c2_every_spelling_of_a_private_address_is_refused() {
+async fn every_spelling_of_a_private_address_is_refused() {
     let canary = Origin::silent().await;
     let port = canary.address.port();
     let session = Session::open(&[]);
@@ -145,7 +145,7 @@ async fn c2_every_spelling_of_a_private_address_is_refused() {
 }
 
 #[tokio::test]
-async fn c2_every_spelling_gets_the_same_refusal() {
+async fn every_spelling_gets_the_same_refusal() {
     let session = Session::open(&[]);
     let refusal = session.get("http://127.0.0.1/").await;
     assert_eq!(refusal.status, 403);

@@ -60,7 +60,7 @@ async fn requests_to_one_origin_share_a_connection() {
 }
 
 #[tokio::test]
-async fn a_closed_kept_connection_is_replaced_transparently() {
+async fn a_closed_pooled_connection_is_replaced_transparently() {
     let origin = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     let session = Session::open(&["127.0.0.1/32"]);
     let mut client = session.connect().await;

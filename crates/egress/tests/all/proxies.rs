@@ -55,10 +55,11 @@ async fn proxy_failures_are_reported_and_nothing_goes_directly() {
             (through(exit.server.address, "wrong"), ProxyFault::Authentication, "it does not accept the credentials"),
         ] {
             let response_parts = Arc::<Mutex<Vec<ProxyFault>>>::default();
-            let heard = Arc::clone(&response_parts);
-            let tell = Arc::new(move |_: &str, fault| heard.lock().push(fault));
-            let session =
-                Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.with_proxy_down_callback(tell));
+            let received = Arc::clone(&response_parts);
+            let callback = Arc::new(move |_: &str, fault| received.lock().push(fault));
+            let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| {
+                egress.with_proxy_down_callback(callback)
+            });
             session.handle.set_route(route.clone());
             let mut client = session.connect().await;
             let tunnel = client.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
@@ -87,9 +88,10 @@ async fn proxy_failures_are_reported_and_nothing_goes_directly() {
 #[tokio::test]
 async fn the_callback_gets_each_proxy_failure_and_nothing_else() {
     let response_parts = Arc::<Mutex<Vec<String>>>::default();
-    let heard = Arc::clone(&response_parts);
-    let tell = Arc::new(move |session: &str, _| heard.lock().push(session.to_owned()));
-    let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.with_proxy_down_callback(tell));
+    let received = Arc::clone(&response_parts);
+    let callback = Arc::new(move |session: &str, _| received.lock().push(session.to_owned()));
+    let session =
+        Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.with_proxy_down_callback(callback));
     let nowhere = format!("http://{}/", closed_port());
     assert_eq!(session.get(&nowhere).await.status, 502);
     assert_eq!(*response_parts.lock(), Vec::<String>::new(), "it has no proxy");
@@ -220,7 +222,7 @@ async fn a_proxy_check_does_not_resolve_names_here() {
 }
 
 #[tokio::test]
-async fn a_proxy_check_tells_working_from_failing_proxies() {
+async fn a_proxy_check_distinguishes_working_from_failing_proxies() {
     let address = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n198.51.100.7\n").await;
     let garbage = garbage_server().await;
     let egress = |allow: &[&str]| {

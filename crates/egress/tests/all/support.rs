@@ -14,11 +14,13 @@ use std::{
 
 use async_trait::async_trait;
 use casement_egress::{Egress, EgressHandle, Limits, LookupPermit, Resolver, Rules};
+pub(crate) use casement_test_support::until;
+pub(crate) use casement_test_support::websocket::{header, read_head};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
-    time::{Instant, sleep, timeout},
+    time::timeout,
 };
 
 /// A timeout far longer than any test takes.
@@ -166,20 +168,6 @@ pub(crate) async fn has_more(stream: &mut (impl AsyncBufReadExt + Unpin)) -> boo
     stream.fill_buf().await.is_ok_and(|bytes| !bytes.is_empty())
 }
 
-/// Reads up to the empty line. The panic message contains what came instead of a head.
-pub(crate) async fn read_head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> String {
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        let read = stream.read_line(&mut head).await.unwrap();
-        assert!(read > 0, "the connection ended within a head: {head:?}");
-    }
-    head
-}
-
-pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines().filter_map(|line| line.split_once(": ")).find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v)
-}
-
 /// A server that counts its connections and hands each to the test's handler.
 pub(crate) struct Origin {
     pub(crate) address: SocketAddr,
@@ -284,14 +272,5 @@ pub(crate) async fn at_one_port() -> (TcpListener, TcpListener) {
             Ok(inner) => return (outer, inner),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::AddrInUse),
         }
-    }
-}
-
-/// Waits until `condition` holds.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(5)).await;
     }
 }

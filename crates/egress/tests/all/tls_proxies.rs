@@ -64,8 +64,8 @@ fn proxy(host: &str, port: u16) -> Arc<Proxy> {
 }
 
 /// A session through that proxy that trusts this authority alone; `proxy.example` is this machine.
-fn session(proxy: &Arc<Proxy>, trusted: &Authority, patience: Duration) -> Session {
-    let limits = Limits { proxy_timeout: patience, ..Limits::default() };
+fn session(proxy: &Arc<Proxy>, trusted: &Authority, timeout: Duration) -> Session {
+    let limits = Limits { proxy_timeout: timeout, ..Limits::default() };
     let session =
         Session::shaped(&["127.0.0.0/8"], limits, |egress| egress.with_trusted_certificates(vec![trusted.der()]));
     session.names.answer("proxy.example", &[&["127.0.0.1"]]);

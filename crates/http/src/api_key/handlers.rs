@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::{
-    api_key::{KeyFilter, KeyOrder, KeyRequest, RotateKey},
+    api_key::{KeyFilter, KeyOrder},
     session::StatusFilter,
 };
 use serde::Deserialize;
@@ -46,8 +46,8 @@ pub(crate) struct RotateApiKey {
 
 pub(crate) async fn create_api_key(mut request: Request<OrganizationKey>) -> Answer {
     let CreateApiKey { name, days_to_expire, project_id } = request.json().await?;
-    let wish = KeyRequest { name, days_to_expire, project_id };
-    let made = request.services().key_administration.create(request.caller(), wish).await?;
+    let keys = &request.services().key_administration;
+    let made = keys.create(request.caller(), name, days_to_expire, project_id.as_deref()).await?;
     let location = format!("/org/api_keys/{}", made.1.key.id);
     Ok(answer::created(&location, &CreatedApiKeyBody::from(made)))
 }
@@ -144,8 +144,8 @@ pub(crate) async fn delete_api_key(request: Request<OrganizationKey>) -> Answer 
 pub(crate) async fn rotate_api_key(mut request: Request<OrganizationKey>) -> Answer {
     let id = request.path("id")?;
     let RotateApiKey { days_to_expire, expire_in_days } = request.json().await?;
-    let wish = RotateKey { days_to_expire, expire_in_days };
-    let made = request.services().key_administration.rotate(request.caller(), &id, wish).await?;
+    let keys = &request.services().key_administration;
+    let made = keys.rotate(request.caller(), &id, days_to_expire, expire_in_days).await?;
     let location = format!("/org/api_keys/{}", made.1.key.id);
     Ok(answer::created(&location, &CreatedApiKeyBody::from(made)))
 }

@@ -1,4 +1,4 @@
-//! An API key as it is sent: masked, but for the one time when it is made.
+//! The record of an API key: masked, except in the response that creates it.
 
 use casement_domain::api_key::{CreatedKey, KeyEntry, masked};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::answer::Moment;
 
-/// Who made a key.
+/// The creator of a key.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MakerBody {
     id: String,
@@ -19,20 +19,20 @@ pub(crate) struct MakerBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ApiKeyBody {
     id: String,
-    /// For people; several may bear the same.
+    /// A label for people; not unique.
     name: String,
     /// `csk_<id>_****` and the last four characters.
     masked_key: String,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
     created_by: MakerBody,
-    /// From when on it is refused; null: never.
+    /// The time from which it is refused; null: never.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Moment>,
-    /// When it was deleted; null: it was not.
+    /// The time of its deletion; null: it is not deleted.
     #[schema(value_type = Option<String>, format = DateTime)]
     deleted_at: Option<Moment>,
-    /// Which project alone it opens; null: all of the organization.
+    /// The only project that it opens; null: all projects of the organization.
     project_id: Option<String>,
     project_name: Option<String>,
 }
@@ -54,12 +54,12 @@ impl From<KeyEntry> for ApiKeyBody {
     }
 }
 
-/// A key that was just made.
+/// A new key.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CreatedApiKeyBody {
     #[serde(flatten)]
     entry: ApiKeyBody,
-    /// The key itself, this once.
+    /// The key itself, in this response only.
     key: String,
 }
 

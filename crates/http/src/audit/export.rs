@@ -1,4 +1,4 @@
-//! A chunk as a file that is made while it is sent.
+//! Exports a chunk of audit records as a streamed file.
 
 use std::io::{BufWriter, IntoInnerError, Write};
 
@@ -14,19 +14,19 @@ use tokio::{runtime::Handle, sync::mpsc};
 use super::record::AuditRecordBody;
 use crate::error::ApiError;
 
-/// How much is packed at once, in bytes. The lines of a whole batch beside what is packed would double what an export holds.
-const PACKED_AT_ONCE: usize = 64 << 10;
+/// The bytes that are compressed at once. A buffer for a whole batch would double the memory of an export.
+const COMPRESS_BUFFER_BYTES: usize = 64 << 10;
 
-/// What a file is made of.
+/// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// A record a line.
+    /// One record per line.
     Lines,
-    /// The same, packed as one whole member.
+    /// The same, compressed as one gzip member.
     Packed,
 }
 
-/// Makes lines of records, and packs them.
+/// Writes records as lines, optionally compressed.
 enum Writer {
     Lines,
     Packed(Box<GzEncoder<Vec<u8>>>),
@@ -40,60 +40,60 @@ impl Writer {
         }
     }
 
-    /// What can be sent once these records are written.
+    /// Writes records, and returns the bytes that can be sent.
     fn write(&mut self, records: Vec<AuditRecord>) -> std::io::Result<Vec<u8>> {
         match self {
             Self::Lines => lines(Vec::with_capacity(records.len() * 512), records),
-            Self::Packed(packer) => {
-                let packed = lines(BufWriter::with_capacity(PACKED_AT_ONCE, packer), records)?;
-                let packer = packed.into_inner().map_err(IntoInnerError::into_error)?;
-                Ok(std::mem::take(packer.get_mut()))
+            Self::Packed(encoder) => {
+                let written = lines(BufWriter::with_capacity(COMPRESS_BUFFER_BYTES, encoder), records)?;
+                let encoder = written.into_inner().map_err(IntoInnerError::into_error)?;
+                Ok(std::mem::take(encoder.get_mut()))
             }
         }
     }
 
-    /// What is left to be sent.
+    /// Returns the remaining bytes.
     fn finish(self) -> std::io::Result<Vec<u8>> {
         match self {
             Self::Lines => Ok(Vec::new()),
-            Self::Packed(packer) => packer.finish(),
+            Self::Packed(encoder) => encoder.finish(),
         }
     }
 }
 
-fn lines<W: Write>(mut to: W, records: Vec<AuditRecord>) -> std::io::Result<W> {
+fn lines<W: Write>(mut output: W, records: Vec<AuditRecord>) -> std::io::Result<W> {
     for record in records {
-        serde_json::to_writer(&mut to, &AuditRecordBody::from(record))?;
-        to.write_all(b"\n")?;
+        serde_json::to_writer(&mut output, &AuditRecordBody::from(record))?;
+        output.write_all(b"\n")?;
     }
-    Ok(to)
+    Ok(output)
 }
 
-/// Batches of records. They are read on `runtime`, one ahead of whoever takes them, from when the first is asked for.
+/// Streams batches of records. They are read on `runtime`, one batch ahead of the reader, once the first one is polled.
 fn read(chunk: AuditChunk, runtime: Handle) -> impl Stream<Item = Result<Vec<AuditRecord>, StoreError>> {
-    let reading = async move {
+    let start = async move {
         let (sender, receiver) = mpsc::channel(1);
         runtime.spawn(send(chunk, sender));
         stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) })
     };
-    stream::once(reading).flatten()
+    stream::once(start).flatten()
 }
 
-/// To the end, unless nobody wants the rest.
+/// Sends all batches, until the receiver is dropped.
 async fn send(mut chunk: AuditChunk, sender: mpsc::Sender<Result<Vec<AuditRecord>, StoreError>>) {
     loop {
         let batch = chunk.next_batch().await;
-        let more = match &batch {
+        let has_more = match &batch {
             Ok(records) if records.is_empty() => return,
             batch => batch.is_ok(),
         };
-        if sender.send(batch).await.is_err() || !more {
+        if sender.send(batch).await.is_err() || !has_more {
             return;
         }
     }
 }
 
-/// The next records are read while those before are packed. Neither is done before somebody takes the file.
+/// Streams the file. The next records are read while earlier ones are written; neither starts before the stream is polled.
 pub(super) fn file(
     chunk: AuditChunk,
     format: Format,
@@ -104,24 +104,24 @@ pub(super) fn file(
     let parts =
         stream::unfold((Some(Writer::new(format)), Box::pin(work.peekable())), |(writer, mut work)| async move {
             let mut writer = writer?;
-            let done = match work.next().await? {
+            let result = match work.next().await? {
                 Some(Err(error)) => Err(ApiError::from(error)),
                 Some(Ok(records)) => {
-                    let packed =
+                    let written =
                         tokio::task::spawn_blocking(move || writer.write(records).map(|part| (part, Some(writer))));
-                    let (packed, _) = tokio::join!(packed, work.as_mut().peek());
-                    packed.map_err(ApiError::internal).and_then(|done| done.map_err(ApiError::internal))
+                    let (written, _) = tokio::join!(written, work.as_mut().peek());
+                    written.map_err(ApiError::internal).and_then(|written| written.map_err(ApiError::internal))
                 }
                 None => writer.finish().map(|part| (part, None)).map_err(ApiError::internal),
             };
-            Some(match done {
+            Some(match result {
                 Ok((part, writer)) => (Ok(Bytes::from(part)), (writer, work)),
                 Err(error) => {
-                    tracing::warn!(error = error.chain(), "an export broke off");
+                    tracing::warn!(error = error.chain(), "an audit export failed");
                     (Err(actix_web::Error::from(error)), (None, work))
                 }
             })
         });
-    // An empty part would end the body.
+    // An empty chunk would end the body.
     parts.filter(|part| std::future::ready(!matches!(part, Ok(bytes) if bytes.is_empty())))
 }

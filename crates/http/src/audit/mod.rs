@@ -1,11 +1,11 @@
-//! `/audit-logs`: who called what. For people page by page, for machines as files.
+//! The routes `/audit-logs`: audit records, page by page or exported as files.
 
 mod export;
 mod handlers;
 mod record;
 mod trail;
 
-pub(crate) use self::trail::{Audited, Identity, TrustedProxies, begin, caller_ip, early_record, request_id};
+pub(crate) use self::trail::{Audited, Identity, TrustedProxies, begin, caller_ip, prepared_record, request_id};
 use self::{
     handlers::{AuditPageParams, AuditParams, ExportParams},
     record::AuditRecordBody,

@@ -1,4 +1,4 @@
-//! An audit record as it is sent, in a list or as a line of a file.
+//! The record of an audited call, in a list or as a line of a file.
 
 use std::fmt::Display;
 
@@ -8,31 +8,31 @@ use utoipa::ToSchema;
 
 use crate::answer::Moment;
 
-/// One authenticated call, or one that named a key and was refused.
+/// An authenticated call, or a call whose key was refused.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AuditRecordBody {
-    /// Ties the order of records of one moment.
+    /// The id, which also orders the records of one moment.
     #[schema(value_type = String)]
     #[serde(serialize_with = "text")]
     id: AuditRecordId,
-    /// When the call was answered and recorded; its request arrived `duration_ms` before.
+    /// The time of the response; the request arrived `duration_ms` before.
     #[schema(value_type = String, format = DateTime)]
     timestamp: Moment,
     /// `api_key`, `session_token` (also the cookie of a login's page), or `none` for a key that was refused.
     auth_strategy: &'static str,
-    /// Who made the key; empty if nobody.
+    /// The user who created the key; empty if none.
     #[schema(value_type = String)]
     #[serde(serialize_with = "text_or_empty")]
     user_id: Option<UserId>,
-    /// That user's address; empty if none.
+    /// The e-mail address of that user; empty if none.
     email: String,
-    /// Which key.
+    /// The id of the key.
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text_or_empty")]
     api_key_id: Option<ApiKeyId>,
-    /// Where the call came from.
+    /// The IP address of the caller.
     client_ip: String,
-    /// Which host was asked for.
+    /// The requested host.
     domain: String,
     /// The method.
     method: String,
@@ -40,26 +40,26 @@ pub(crate) struct AuditRecordBody {
     path: String,
     /// The pattern of the route; empty if none matched.
     route: String,
-    /// The status of the answer; 0 if the server was killed before there was one: what was asked for may have been done.
+    /// The status of the response; 0 if the server was killed before it: the request may have taken effect.
     status: u16,
-    /// How long the answer took, in milliseconds.
+    /// The duration of the call in milliseconds.
     duration_ms: u64,
-    /// What the caller calls itself.
+    /// The user agent of the caller.
     user_agent: String,
-    /// How the request is called in its answer (`X-Request-Id`) and in the log; empty for what was noted without a request.
+    /// The id of the request, as in its response (`X-Request-Id`) and in the log; empty for records without a request.
     request_id: String,
-    /// For how many calls this record stands: 1, or the number of refused tries of one key from one address that followed one another within a
-    /// minute; the rest is of the last of them.
+    /// The number of calls: 1, or the number of refused calls with one key from one address within a minute; the other
+    /// fields describe the last of them.
     count: u32,
-    /// `api`, `session` for a session's own address, or `apps`.
+    /// `api`, `session` for a session's own URL, or `apps`.
     service: &'static str,
-    /// In which project.
+    /// The id of the project.
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text_or_empty")]
     project_id: Option<ProjectId>,
 }
 
-/// Without a string between, of which an export would make hundreds of thousands.
+/// Serialized without an intermediate string, because an export has hundreds of thousands of them.
 fn text<S: Serializer>(id: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }

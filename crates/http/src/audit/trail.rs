@@ -1,4 +1,4 @@
-//! From a request to its audit record: who it was, and what came of it.
+//! Creates the audit record of a request: its caller and its result.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -31,14 +31,14 @@ use crate::{
     ui::THUMBNAIL,
 };
 
-/// More of a path, a host or a method is not kept, in bytes.
-const MAX_PATH: usize = 1024;
-const MAX_HOST: usize = 255;
-const MAX_METHOD: usize = 32;
-/// The status of a call whose caller did not wait for its answer; what proxies log for the same.
+/// The maximum bytes that are stored of a path, a host and a method.
+const MAX_PATH_BYTES: usize = 1024;
+const MAX_HOST_BYTES: usize = 255;
+const MAX_METHOD_BYTES: usize = 32;
+/// The status of a call whose client disconnected before the response, as in the logs of common proxies.
 const CLIENT_CLOSED: u16 = 499;
 
-/// Who a request turned out to come from.
+/// The authenticated caller of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     strategy: AuthStrategy,
@@ -50,54 +50,54 @@ pub(crate) struct Identity {
 struct Draft {
     trail: Arc<dyn AuditTrail>,
     clock: Arc<dyn Clock>,
-    began: Instant,
+    started: Instant,
     identity: Cell<Option<Identity>>,
-    /// Whether it comes from a program of a deployment.
-    deployed: Cell<bool>,
-    /// Whether it is stored that the call begins.
-    begun: Cell<bool>,
-    /// Everything that is known beforehand; gone when the record is made.
+    /// Whether the caller is a program of a deployment.
+    is_app: Cell<bool>,
+    /// Whether the audit intent is stored.
+    has_intent: Cell<bool>,
+    /// What is known before routing; `None` once the record was made.
     entry: RefCell<Option<AuditEntry>>,
-    early: OnceCell<Arc<PreparedRecord>>,
+    prepared: OnceCell<Arc<PreparedRecord>>,
 }
 
-/// Where a handler finds it.
+/// The request extension that holds the draft.
 #[derive(Clone)]
-struct Slot(Rc<Draft>);
+struct DraftSlot(Rc<Draft>);
 
-impl Slot {
+impl DraftSlot {
     fn of(request: &HttpRequest) -> Option<Rc<Draft>> {
         request.extensions().get::<Self>().map(|slot| Rc::clone(&slot.0))
     }
 }
 
 impl Draft {
-    /// Its record, once; nothing for a caller that showed nothing, nor for a page.
-    fn finish(&self, route: &str, status: u16) -> Option<AuditEntry> {
+    /// Returns the record, once; `None` for a caller without a credential and for pages.
+    fn take_entry(&self, route: &str, status: u16) -> Option<AuditEntry> {
         let entry = self.entry.take()?;
-        let mut entry = self.filled(entry, route, status)?;
-        if let Some(early) = self.early() {
-            // There is one, or may be at any moment.
-            entry.at = early.entry().at;
+        let mut entry = self.complete_entry(entry, route, status)?;
+        if let Some(prepared) = self.prepared() {
+            // The prepared record is stored, or may be at any moment.
+            entry.at = prepared.entry().at;
         }
         Some(entry)
     }
 
-    /// Leaves the record of a request of which nothing better is known than its status.
-    fn leave(&self, status: u16) {
-        let Some(entry) = self.finish("", status) else { return };
+    /// Writes the record of a request of which only the status is known.
+    fn write(&self, status: u16) {
+        let Some(entry) = self.take_entry("", status) else { return };
         match entry.auth_strategy {
             AuthStrategy::None => self.trail.refused(entry),
-            _ => self.trail.note(entry, self.early()),
+            _ => self.trail.note(entry, self.prepared()),
         }
     }
 
-    /// What may have stored the record already.
-    fn early(&self) -> Option<Arc<PreparedRecord>> {
-        self.early.get().filter(|early| early.outcome() != PreparedRecordOutcome::Declined).cloned()
+    /// Returns the prepared record, unless it was declined.
+    fn prepared(&self) -> Option<Arc<PreparedRecord>> {
+        self.prepared.get().filter(|prepared| prepared.outcome() != PreparedRecordOutcome::Declined).cloned()
     }
 
-    fn filled(&self, entry: AuditEntry, route: &str, status: u16) -> Option<AuditEntry> {
+    fn complete_entry(&self, entry: AuditEntry, route: &str, status: u16) -> Option<AuditEntry> {
         let identity = self.identity.get()?;
         if route == "/live/{session_id}" || route == THUMBNAIL {
             return None;
@@ -108,94 +108,95 @@ impl Draft {
             api_key: identity.api_key,
             project: identity.project,
             service: match entry.service {
-                AuditService::Api if self.deployed.get() => AuditService::Apps,
+                AuditService::Api if self.is_app.get() => AuditService::Apps,
                 service => service,
             },
             route: route.to_owned(),
             status,
-            duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             ..entry
         })
     }
 }
 
 impl Identity {
-    /// A good key, in this project as far as that is known.
+    /// Notes a valid API key, and its project if that is known.
     pub(crate) fn key(request: &HttpRequest, key: ApiKeyId, project: Option<ProjectId>) {
-        Self { strategy: AuthStrategy::ApiKey, api_key: Some(key), project }.leave(request);
+        Self { strategy: AuthStrategy::ApiKey, api_key: Some(key), project }.store(request);
     }
 
-    /// A good token of a session of this project, or a good cookie of the page of a login of this project.
+    /// Notes a valid token of a session, or a valid cookie of a hosted login page, of this project.
     pub(crate) fn token(request: &HttpRequest, project: ProjectId) {
-        Self { strategy: AuthStrategy::SessionToken, api_key: None, project: Some(project) }.leave(request);
+        Self { strategy: AuthStrategy::SessionToken, api_key: None, project: Some(project) }.store(request);
     }
 
-    /// A credential that was refused; it matters if it names a key.
+    /// Notes a refused credential, if it contains the id of a key.
     pub(crate) fn refused(request: &HttpRequest, credential: &str) {
         if let Some((key, _)) = KeySecret::parse_key(credential) {
-            Self { strategy: AuthStrategy::None, api_key: Some(key), project: None }.leave(request);
+            Self { strategy: AuthStrategy::None, api_key: Some(key), project: None }.store(request);
         }
     }
 
-    /// It comes from a program of a deployment.
-    pub(crate) fn deployed(request: &HttpRequest) {
-        if let Some(draft) = Slot::of(request) {
-            draft.deployed.set(true);
+    /// Notes that the caller is a program of a deployment.
+    pub(crate) fn mark_app(request: &HttpRequest) {
+        if let Some(draft) = DraftSlot::of(request) {
+            draft.is_app.set(true);
         }
     }
 
-    fn leave(self, request: &HttpRequest) {
-        if let Some(draft) = Slot::of(request) {
+    fn store(self, request: &HttpRequest) {
+        if let Some(draft) = DraftSlot::of(request) {
             draft.identity.set(Some(self));
         }
     }
 }
 
-/// How the request is called in the log.
+/// Returns the id of the request.
 pub(crate) fn request_id(request: &HttpRequest) -> String {
-    let draft = Slot::of(request);
+    let draft = DraftSlot::of(request);
     draft.and_then(|draft| draft.entry.borrow().as_ref().map(|entry| entry.request_id.clone())).unwrap_or_default()
 }
 
-/// The record of this request if it is answered with `status` right now, for whoever can store it with what the call does. To be made
-/// once, when its caller is known.
-pub(crate) fn early_record(request: &HttpRequest, status: StatusCode) -> Option<Arc<PreparedRecord>> {
-    let draft = Slot::of(request)?;
+/// Prepares the record of this request for a response with `status`, for a use case that can store it in the
+/// transaction of its change. Called once, when the caller is known.
+pub(crate) fn prepared_record(request: &HttpRequest, status: StatusCode) -> Option<Arc<PreparedRecord>> {
+    let draft = DraftSlot::of(request)?;
     let entry = draft.entry.borrow().clone()?;
     let route = request.match_pattern().unwrap_or_default();
-    let early = Arc::new(PreparedRecord::new(draft.filled(entry, &route, status.as_u16())?, Arc::clone(&draft.trail)));
-    draft.early.set(Arc::clone(&early)).ok().map(|()| early)
+    let prepared =
+        Arc::new(PreparedRecord::new(draft.complete_entry(entry, &route, status.as_u16())?, Arc::clone(&draft.trail)));
+    draft.prepared.set(Arc::clone(&prepared)).ok().map(|()| prepared)
 }
 
-/// Stores that the call begins, if it may change something: for when its caller is known and before anything is done. A call whose handler
-/// has an [`early_record`] needs it only where that is declined.
+/// Stores the audit intent of a call that may change something, when its caller is known and before anything is done.
+/// A call whose handler has a [`prepared_record`] needs it only if that is declined.
 ///
 /// # Errors
 /// `unavailable`; nothing was done.
 pub(crate) async fn begin(request: &HttpRequest) -> Result<(), ApiError> {
-    let draft = Slot::of(request).filter(|draft| !draft.begun.get() && may_change(request));
+    let draft = DraftSlot::of(request).filter(|draft| !draft.has_intent.get() && may_change(request));
     let Some(draft) = draft else { return Ok(()) };
-    let known = draft.entry.borrow().clone();
+    let entry = draft.entry.borrow().clone();
     let route = request.match_pattern().unwrap_or_default();
-    let arrived = known.as_ref().map(|entry| entry.at);
-    let filled = known.and_then(|entry| draft.filled(entry, &route, AuditEntry::UNKNOWN));
-    let Some((entry, at)) = filled.zip(arrived) else { return Ok(()) };
-    let begun = draft.trail.begin(AuditEntry { at, ..entry }).await;
-    begun.map_err(|error| {
+    let arrived_at = entry.as_ref().map(|entry| entry.at);
+    let completed = entry.and_then(|entry| draft.complete_entry(entry, &route, AuditEntry::UNKNOWN));
+    let Some((entry, at)) = completed.zip(arrived_at) else { return Ok(()) };
+    let stored = draft.trail.begin(AuditEntry { at, ..entry }).await;
+    stored.map_err(|error| {
         ApiError::new(Code::Unavailable, "the call cannot be recorded now; nothing was done").caused_by(error)
     })?;
-    draft.begun.set(true);
+    draft.has_intent.set(true);
     Ok(())
 }
 
-/// Whether a call may change something: by its method, or because it opens a socket into a session or sends a request out of one.
+/// Returns whether a call may change something: by its method, or because it opens a socket to a session or sends a request from one.
 fn may_change(request: &HttpRequest) -> bool {
     !is_reading(request.method())
         || request.headers().contains_key(header::UPGRADE)
         || request.match_pattern().is_some_and(|route| route.ends_with("/curl/raw"))
 }
 
-/// Whether it was not even looked at what was asked for, because its caller asks too often.
+/// Returns whether the call was refused by the rate limit.
 fn is_rate_limited(response: &ServiceResponse<BoxBody>) -> bool {
     response.status() == StatusCode::TOO_MANY_REQUESTS && response.headers().contains_key(header::RETRY_AFTER)
 }
@@ -204,7 +205,7 @@ fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// A request that gets its record: with its answer, or when it is dropped because its caller has gone.
+/// A request whose record is written with its response, or when it is dropped because its client has disconnected.
 pub(crate) struct Audited {
     draft: Rc<Draft>,
 }
@@ -213,7 +214,7 @@ impl Audited {
     pub(crate) fn begin(api: &Api, request: &ServiceRequest, request_id: &str) -> Self {
         let headers = request.headers();
         let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        // Not what `Forwarded` says, which anybody can write: the name that is looked at before the request goes on.
+        // The `Host` that is checked before the request continues, not `Forwarded`, which clients can forge.
         let host = text(header::HOST).unwrap_or_default();
         let path = request.path();
         let entry = AuditEntry {
@@ -228,9 +229,9 @@ impl Audited {
             api_key: None,
             project: None,
             client_ip: caller_ip(request.peer_addr(), headers, api).map(|ip| ip.to_string()).unwrap_or_default(),
-            domain: cut(&host, MAX_HOST),
-            method: cut(request.method().as_str(), MAX_METHOD),
-            path: cut(path, MAX_PATH),
+            domain: truncate(&host, MAX_HOST_BYTES),
+            method: truncate(request.method().as_str(), MAX_METHOD_BYTES),
+            path: truncate(path, MAX_PATH_BYTES),
             route: String::new(),
             status: CLIENT_CLOSED,
             duration_ms: 0,
@@ -241,24 +242,25 @@ impl Audited {
         let draft = Rc::new(Draft {
             trail: Arc::clone(&api.services.trail),
             clock: Arc::clone(&api.services.clock),
-            began: Instant::now(),
+            started: Instant::now(),
             identity: Cell::default(),
-            deployed: Cell::default(),
-            begun: Cell::default(),
+            is_app: Cell::default(),
+            has_intent: Cell::default(),
             entry: RefCell::new(Some(entry)),
-            early: OnceCell::new(),
+            prepared: OnceCell::new(),
         });
-        request.extensions_mut().insert(Slot(Rc::clone(&draft)));
+        request.extensions_mut().insert(DraftSlot(Rc::clone(&draft)));
         Self { draft }
     }
 
-    /// The answer may go out: its record is durable, or its request changed nothing. Else there is another answer.
+    /// Writes the record and returns the response, once the record is durable or if the request changed nothing; an
+    /// error response if the record cannot be stored.
     pub(crate) async fn complete(self, response: ServiceResponse<BoxBody>, route: &str) -> ServiceResponse<BoxBody> {
-        let Some(entry) = self.draft.finish(route, response.status().as_u16()) else { return response };
-        let stored = |early: &Arc<PreparedRecord>| {
-            early.outcome() == PreparedRecordOutcome::Stored && early.entry().status == entry.status
+        let Some(entry) = self.draft.take_entry(route, response.status().as_u16()) else { return response };
+        let stored = |prepared: &Arc<PreparedRecord>| {
+            prepared.outcome() == PreparedRecordOutcome::Stored && prepared.entry().status == entry.status
         };
-        if self.draft.early.get().is_some_and(stored) {
+        if self.draft.prepared.get().is_some_and(stored) {
             return response;
         }
         if entry.auth_strategy == AuthStrategy::None || is_rate_limited(&response) {
@@ -266,31 +268,31 @@ impl Audited {
             return response;
         }
         if is_reading(response.request().method()) {
-            self.draft.trail.note(entry, self.draft.early());
+            self.draft.trail.note(entry, self.draft.prepared());
             return response;
         }
-        match self.draft.trail.keep(entry, self.draft.early()).await {
+        match self.draft.trail.keep(entry, self.draft.prepared()).await {
             Ok(()) => response,
-            // Nothing was done, for the same reason: to be asked again.
+            // Nothing was done, for the same reason; the client may retry.
             Err(_) if response.status() == StatusCode::SERVICE_UNAVAILABLE => response,
             Err(error) => {
                 let refusal = ApiError::new(Code::Internal, "it may have been done, but could not be recorded");
                 let refusal = refusal.caused_by(error);
-                tracing::error!(error = refusal.chain(), "an audit record is late");
+                tracing::error!(error = refusal.chain(), "an audit record could not be stored in time");
                 response.into_response(refusal.error_response())
             }
         }
     }
 
-    /// The record of a request of which nothing better is known than its status.
-    pub(crate) fn lost(self, status: u16) {
-        self.draft.leave(status);
+    /// Writes the record of a request of which only the status is known.
+    pub(crate) fn without_request(self, status: u16) {
+        self.draft.write(status);
     }
 }
 
 impl Drop for Audited {
     fn drop(&mut self) {
-        self.draft.leave(CLIENT_CLOSED);
+        self.draft.write(CLIENT_CLOSED);
     }
 }
 
@@ -298,22 +300,22 @@ fn to_microseconds(at: OffsetDateTime) -> OffsetDateTime {
     at.replace_nanosecond(at.microsecond() * 1000).unwrap_or(at)
 }
 
-/// As much as is kept, up to the end of a character.
-fn cut(text: &str, longest: usize) -> String {
-    let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+/// Truncates a text to at most `max_bytes` at a character boundary.
+fn truncate(text: &str, max_bytes: usize) -> String {
+    let end = (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text[..end.unwrap_or(0)].to_owned()
 }
 
-/// Where a call came from, as far as anybody knows.
+/// Returns the client's address, as far as it is known.
 pub(crate) fn caller_ip(peer: Option<SocketAddr>, headers: &HeaderMap, api: &Api) -> Option<IpAddr> {
     peer.map(|peer| api.trusted_proxies.client_ip(peer.ip(), headers))
 }
 
-/// Whose word on where a call came from is believed.
+/// The proxies whose `X-Forwarded-For` is trusted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TrustedProxies {
     networks: Vec<IpNet>,
-    /// What runs inside of sandboxes comes from these, also to a proxy that is trusted, and writes what it likes into its headers.
+    /// The source addresses of programs in sandboxes, which may forge headers. They are never trusted.
     sandboxes: Vec<IpAddr>,
 }
 
@@ -322,15 +324,15 @@ impl TrustedProxies {
         Self { networks, sandboxes }
     }
 
-    /// Whether the address is a proxy's whose word is believed.
-    pub(crate) fn has(&self, address: IpAddr) -> bool {
+    /// Returns whether the address is that of a trusted proxy.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
         !self.sandboxes.contains(&address) && self.networks.iter().any(|net| net.contains(&address))
     }
 
-    /// The peer, or behind proxies that are trusted the last hop that is none of them.
+    /// Returns the peer, or behind trusted proxies the last hop that is none of them.
     fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
-        if !self.has(peer) {
+        if !self.contains(peer) {
             return peer;
         }
         let hops: Vec<&str> = headers
@@ -339,16 +341,16 @@ impl TrustedProxies {
             .flat_map(|value| value.split(','))
             .map(str::trim)
             .collect();
-        let mut found = peer;
+        let mut client = peer;
         for hop in hops.into_iter().rev() {
-            // What is no address was written by nobody we trust.
+            // A malformed address was not written by a trusted proxy.
             let Ok(address) = hop.parse::<IpAddr>() else { break };
-            found = address.to_canonical();
-            if !self.has(found) {
+            client = address.to_canonical();
+            if !self.contains(client) {
                 break;
             }
         }
-        found
+        client
     }
 }
 
@@ -358,7 +360,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(peer: &str, forwarded: &[&str], trusted: &[&str]) -> String {
+    fn client_ip(peer: &str, forwarded: &[&str], trusted: &[&str]) -> String {
         let mut headers = HeaderMap::new();
         for value in forwarded {
             headers.append(HeaderName::from_static("x-forwarded-for"), HeaderValue::from_str(value).expect("a value"));
@@ -369,29 +371,33 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_believed_about_where_a_call_came_from_but_trusted_proxies() {
-        assert_eq!(seen("192.0.2.1", &["10.9.9.9"], &[]), "192.0.2.1");
-        assert_eq!(seen("192.0.2.1", &["10.9.9.9"], &["10.0.0.0/8"]), "192.0.2.1");
-        assert_eq!(seen("10.0.0.1", &["6.6.6.6, 192.0.2.7"], &["10.0.0.0/8"]), "192.0.2.7");
-        assert_eq!(seen("10.0.0.1", &["6.6.6.6", "192.0.2.7, 10.0.0.2"], &["10.0.0.0/8"]), "192.0.2.7");
-        assert_eq!(seen("10.0.0.1", &["192.0.2.7, nonsense"], &["10.0.0.0/8"]), "10.0.0.1");
-        assert_eq!(seen("::ffff:10.0.0.1", &["2001:db8::1"], &["10.0.0.0/8"]), "2001:db8::1");
+    fn only_trusted_proxies_may_name_the_client_address() {
+        assert_eq!(client_ip("192.0.2.1", &["10.9.9.9"], &[]), "192.0.2.1");
+        assert_eq!(client_ip("192.0.2.1", &["10.9.9.9"], &["10.0.0.0/8"]), "192.0.2.1");
+        assert_eq!(client_ip("10.0.0.1", &["6.6.6.6, 192.0.2.7"], &["10.0.0.0/8"]), "192.0.2.7");
+        assert_eq!(client_ip("10.0.0.1", &["6.6.6.6", "192.0.2.7, 10.0.0.2"], &["10.0.0.0/8"]), "192.0.2.7");
+        assert_eq!(client_ip("10.0.0.1", &["192.0.2.7, nonsense"], &["10.0.0.0/8"]), "10.0.0.1");
+        assert_eq!(client_ip("::ffff:10.0.0.1", &["2001:db8::1"], &["10.0.0.0/8"]), "2001:db8::1");
     }
 
-    /// A program in a sandbox asks Casement itself, or a proxy in front of it, which notes the address that it was asked from.
+    /// A program in a sandbox may call Casement itself, or a proxy in front of it, which adds the program's address.
     #[test]
-    fn what_runs_in_a_sandbox_is_believed_nothing_though_its_address_lies_in_a_trusted_network() {
+    fn a_sandbox_in_a_trusted_network_is_not_trusted() {
         let trusted = ["127.0.0.0/8", "::/0"];
-        assert_eq!(seen("127.0.0.77", &["203.0.113.9"], &trusted), "127.0.0.77");
-        assert_eq!(seen("::1", &["203.0.113.9"], &trusted), "::1");
-        assert_eq!(seen("127.0.0.1", &["203.0.113.9, 127.0.0.77"], &trusted), "127.0.0.77");
-        assert_eq!(seen("127.0.0.1", &["203.0.113.9, ::1", "127.0.0.1"], &trusted), "::1");
-        assert_eq!(seen("127.0.0.1", &["203.0.113.9"], &trusted), "203.0.113.9", "its neighbours are");
+        assert_eq!(client_ip("127.0.0.77", &["203.0.113.9"], &trusted), "127.0.0.77");
+        assert_eq!(client_ip("::1", &["203.0.113.9"], &trusted), "::1");
+        assert_eq!(client_ip("127.0.0.1", &["203.0.113.9, 127.0.0.77"], &trusted), "127.0.0.77");
+        assert_eq!(client_ip("127.0.0.1", &["203.0.113.9, ::1", "127.0.0.1"], &trusted), "::1");
+        assert_eq!(
+            client_ip("127.0.0.1", &["203.0.113.9"], &trusted),
+            "203.0.113.9",
+            "other addresses of the network are trusted"
+        );
     }
 
     #[test]
-    fn long_texts_end_with_a_whole_character() {
-        assert_eq!(cut("aä", 2), "a");
-        assert_eq!(cut("aä", 3), "aä");
+    fn truncated_texts_end_with_a_whole_character() {
+        assert_eq!(truncate("aä", 2), "a");
+        assert_eq!(truncate("aä", 3), "aä");
     }
 }

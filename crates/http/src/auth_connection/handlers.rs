@@ -70,9 +70,11 @@ pub(crate) async fn delete_auth_connection(request: Request<ProjectKey>) -> Answ
 
 pub(crate) async fn login_auth_connection(mut request: Request<ProjectKey>) -> Answer {
     let which = request.path("id")?;
-    let wish = request.json::<LoginBody>().await?.into();
-    let begun =
-        request.finish(|services, scope| async move { services.auth_connections.login(&scope, &which, wish).await });
+    let LoginBody { proxy, record_session } = request.json().await?;
+    let proxy = proxy.map(Into::into);
+    let begun = request.finish(|services, scope| async move {
+        services.auth_connections.login(&scope, &which, proxy, record_session).await
+    });
     let StartedLogin { flow, code } = begun.await?;
     let code = code.expose_secret().to_owned();
     let record = LoginRecord {

@@ -1,4 +1,4 @@
-//! The record of a connection, and the parts of it that the stream and the pages show, too.
+//! The record of a connection, and the parts of it that streams and pages show too.
 
 use casement_domain::auth_connection::{
     AuthConnection, CredentialRef, Flow, FlowKind, FlowStatus, FlowStep, Reauth, RequestedChoice, RequestedField,
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::{answer::Moment, error::ApiError, session::Urls, state::Api};
 
-/// What keeps a profile logged in to a site.
+/// A connection that keeps a profile logged in to a site.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthConnection)]
 pub(crate) struct ConnectionBody {
@@ -22,15 +22,15 @@ pub(crate) struct ConnectionBody {
     status: &'static str,
     record_session: bool,
     save_credentials: bool,
-    /// Only what was listed.
+    /// The hosts that were listed.
     allowed_domains: Vec<String>,
     auto_reauth: bool,
     health_checks: bool,
     /// In seconds.
     health_check_interval: u32,
-    /// Whether it could log in by itself.
+    /// Whether it can log in automatically.
     can_reauth: bool,
-    /// Why it could, or could not.
+    /// The reason why it can, or cannot.
     can_reauth_reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     credential: Option<CredentialReference>,
@@ -38,25 +38,25 @@ pub(crate) struct ConnectionBody {
     proxy_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     login_url: Option<String>,
-    /// Whose button is pressed first: the credential's.
+    /// The SSO provider of the credential, whose button is pressed first.
     #[serde(skip_serializing_if = "Option::is_none")]
     sso_provider: Option<String>,
-    /// When it was last looked whether the login holds, whatever was found.
+    /// The time of the last check of the login, whatever its result.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_auth_check_at: Option<Moment>,
-    /// The same; its old name.
+    /// The old name of `last_auth_check_at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_auth_at: Option<Moment>,
-    /// Of the latest login.
+    /// The status of the latest login.
     flow_status: Option<&'static str>,
     flow_step: Option<&'static str>,
     flow_type: Option<&'static str>,
-    /// While a login goes on.
+    /// The time at which a running login expires.
     #[schema(value_type = Option<String>, format = DateTime)]
     flow_expires_at: Option<Moment>,
-    /// The session that a login runs in.
+    /// The session of a running login.
     #[serde(skip_serializing_if = "Option::is_none")]
     browser_session_id: Option<String>,
     #[serde(flatten)]
@@ -77,11 +77,11 @@ struct CredentialReference {
     auto: Option<bool>,
 }
 
-/// What a login is at, and what it waits for.
+/// The progress of a login, and the input that it waits for.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = AuthFlowState)]
 pub(crate) struct FlowFacts {
-    /// Where a person goes on with it.
+    /// The URL of the page on which a person continues it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hosted_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,7 @@ pub(crate) struct FlowFacts {
     post_login_url: Option<String>,
 }
 
-/// A value that is waited for.
+/// A value that a login waits for.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthField)]
 struct FieldBody {
@@ -124,12 +124,12 @@ struct FieldBody {
     #[serde(skip_serializing_if = "String::is_empty")]
     observed_selector: String,
     required: bool,
-    /// What the value is one of, if the site takes nothing else.
+    /// The accepted values, if the site accepts no others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     options: Vec<String>,
 }
 
-/// A choice that is waited for.
+/// A choice that a login waits for.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthChoice)]
 struct ChoiceBody {
@@ -143,7 +143,7 @@ struct ChoiceBody {
     observed_selector: String,
 }
 
-/// A value that is waited for, in the older form.
+/// A value that a login waits for, in the older form.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthDiscoveredField)]
 struct DiscoveredField {
@@ -174,7 +174,7 @@ struct MfaOption {
     description: Option<String>,
 }
 
-/// Another site's button, in the older form.
+/// The button of an SSO provider, in the older form.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthSsoButton)]
 struct SsoButton {
@@ -193,7 +193,7 @@ struct SignInOption {
     description: Option<String>,
 }
 
-/// A login that goes on.
+/// A running login.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthLogin)]
 pub(super) struct LoginRecord {
@@ -205,11 +205,11 @@ pub(super) struct LoginRecord {
     pub(super) flow_expires_at: Moment,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) live_view_url: Option<String>,
-    /// Works once; stands in `hosted_url`, too.
+    /// The one-time code that is also part of `hosted_url`.
     pub(super) handoff_code: String,
 }
 
-/// Something that happened to a connection.
+/// An event of a connection.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthTimelineEvent)]
 pub(super) struct TimelineBody {
@@ -217,7 +217,7 @@ pub(super) struct TimelineBody {
     /// `login`, `reauth` or `health_check`.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// Of a login its status; of a look what the connection was found to be.
+    /// The status of a login, or the result of a check.
     status: &'static str,
     #[schema(value_type = String, format = DateTime)]
     timestamp: Moment,
@@ -252,7 +252,7 @@ impl From<CredentialRef> for CredentialReference {
 }
 
 impl ConnectionBody {
-    /// The record, with the addresses of a login that goes on.
+    /// Returns the record, with the URLs of a running login.
     pub(super) async fn of(api: &Api, connection: AuthConnection) -> Result<Self, ApiError> {
         let reauth = api.services.auth_connections.reauth(&connection).await?;
         let facts = match &connection.flow {
@@ -299,7 +299,7 @@ impl ConnectionBody {
     }
 }
 
-/// Where a person goes on with a login.
+/// Returns the URL of the page on which a person continues a login.
 pub(super) fn hosted_url(api: &Api, flow: &Flow, code: &str) -> String {
     let mut url = api.public_url.clone();
     url.set_path("");
@@ -308,7 +308,7 @@ pub(super) fn hosted_url(api: &Api, flow: &Flow, code: &str) -> String {
     format!("{}/login/{}?code={code}", url.as_str().trim_end_matches('/'), flow.connection)
 }
 
-/// Where the browser of a login is seen.
+/// Returns the URL of the live view of a login.
 pub(crate) async fn live_view_url(api: &Api, flow: &Flow) -> Option<String> {
     if !flow.session_made {
         return None;
@@ -318,7 +318,7 @@ pub(crate) async fn live_view_url(api: &Api, flow: &Flow) -> Option<String> {
 }
 
 impl FlowFacts {
-    /// With the addresses of a login that goes on.
+    /// Returns the progress, with the URLs of a running login.
     pub(super) async fn of(api: &Api, flow: &Flow) -> Result<Self, ApiError> {
         let mut facts = Self::without_addresses(flow);
         if flow.status == FlowStatus::InProgress {
@@ -329,7 +329,7 @@ impl FlowFacts {
         Ok(facts)
     }
 
-    /// As of somebody who has the page already.
+    /// Returns the progress without URLs, for a reader who has the page already.
     pub(crate) fn without_addresses(flow: &Flow) -> Self {
         let awaiting = flow.status == FlowStatus::InProgress && flow.is_awaiting();
         let fields = |any: bool| (awaiting && any).then_some(&flow.fields);
@@ -357,7 +357,7 @@ impl FlowFacts {
     }
 }
 
-/// Those of the choices that have an older form, if any has.
+/// Returns the choices that have an older form, or `None` if there is none.
 fn older<T>(choices: Option<&Vec<RequestedChoice>>, of: impl Fn(&RequestedChoice) -> Option<T>) -> Option<Vec<T>> {
     let found: Vec<T> = choices?.iter().filter_map(of).collect();
     (!found.is_empty()).then_some(found)

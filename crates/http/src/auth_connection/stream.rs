@@ -65,7 +65,7 @@ pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answ
         until: Instant::now() + TIMEOUT,
         over: false,
     };
-    Ok(sse::head().streaming(frames(state).map(Ok::<_, actix_web::Error>)))
+    Ok(sse::response(frames(state)))
 }
 
 struct Following {
@@ -108,7 +108,7 @@ impl Following {
 
     /// Waits until there is something to look at; `Some(false)` if nothing was heard for a while, `None` if it waited long enough.
     async fn hear(&mut self) -> Option<bool> {
-        let silence = tokio::time::sleep(sse::KEEP_ALIVE);
+        let silence = tokio::time::sleep(sse::KEEP_ALIVE_INTERVAL);
         // The end of a flow's time is told by nobody, if whoever carries it is away.
         let expiry = self.last.as_ref().map(|flow| flow.expires_at - self.now().0);
         let expiry = expiry.map_or(TIMEOUT, |left| Duration::try_from(left).unwrap_or(Duration::from_secs(1)));

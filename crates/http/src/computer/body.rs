@@ -1,8 +1,7 @@
-//! What callers send to have mouse and keyboard used.
+//! Request bodies of mouse and keyboard actions.
 
 use casement_domain::computer::{
-    ActionRequest, BatchItem, ClickRequest, CursorRequest, DragRequest, MoveRequest, PressRequest, ScrollRequest,
-    SleepRequest, TypeRequest,
+    ActionRequest, BatchItem, ClickRequest, DragRequest, MoveRequest, PressRequest, ScrollRequest, TypeRequest,
 };
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -16,11 +15,11 @@ pub(crate) struct ClickMouse {
     y: Option<i64>,
     /// `left`, `middle`, `right`, `back` or `forward`. Default: `left`.
     button: Option<String>,
-    /// `click`, `down` or `up`. What goes down stays down until it goes up. Default: `click`.
+    /// `click`, `down` or `up`. A pressed button stays down until `up`. Default: `click`.
     click_type: Option<String>,
     /// 1 to 10. Default: 1.
     num_clicks: Option<i64>,
-    /// Keys held meanwhile, at most 8.
+    /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
 }
 
@@ -31,11 +30,11 @@ pub(crate) struct MoveMouse {
     x: Option<i64>,
     #[schema(required, nullable = false)]
     y: Option<i64>,
-    /// Along a curve as a hand draws it. Default: false.
+    /// Whether the mouse moves along a curve like that of a hand. Default: false.
     smooth: Option<bool>,
     /// 0 to 30000, only with `smooth`. Default: from the distance.
     duration_ms: Option<i64>,
-    /// Keys held meanwhile, at most 8.
+    /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
 }
 
@@ -53,15 +52,15 @@ pub(crate) struct DragMouse {
     step_delay_ms: Option<i64>,
     /// From point to point, 1 to 1000. Default: 10.
     steps_per_segment: Option<i64>,
-    /// Along curves; the steps above are ignored then. Default: false.
+    /// Whether the mouse moves along curves; the steps above are ignored then. Default: false.
     smooth: Option<bool>,
     /// Of the whole drag, 0 to 30000, only with `smooth`. Default: from the distance.
     duration_ms: Option<i64>,
-    /// Keys held meanwhile, at most 8.
+    /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
 }
 
-/// A turn of the wheel. `x` and `y` are required.
+/// A scroll of the wheel. `x` and `y` are required.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Scroll {
     #[schema(required, nullable = false)]
@@ -72,7 +71,7 @@ pub(crate) struct Scroll {
     delta_x: Option<i64>,
     /// Steps of the wheel down, -1000 to 1000. Default: 0.
     delta_y: Option<i64>,
-    /// Keys held meanwhile, at most 8.
+    /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
 }
 
@@ -82,9 +81,9 @@ pub(crate) struct PressKey {
     /// 1 to 32 X11 key symbols or chords of them: `Return`, `Ctrl+t`. Required.
     #[schema(required, nullable = false)]
     keys: Option<Vec<String>>,
-    /// Milliseconds for which all of them are held together, 0 to 30000; 0: each is tapped. Default: 0.
+    /// The time in milliseconds for which all keys are held together, 0 to 30000; 0: each is pressed briefly. Default: 0.
     duration: Option<i64>,
-    /// Keys held meanwhile, at most 8.
+    /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
 }
 
@@ -114,7 +113,7 @@ struct Sleep {
     duration_ms: Option<i64>,
 }
 
-/// Actions, done in order.
+/// Actions to perform in order.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Batch {
     /// 1 to 100. Required.
@@ -138,55 +137,30 @@ struct BatchAction {
     sleep: Option<Sleep>,
 }
 
-impl From<ClickMouse> for ActionRequest {
-    fn from(ClickMouse { x, y, button, click_type, num_clicks, hold_keys }: ClickMouse) -> Self {
-        Self::Click(ClickRequest { x, y, button, click_type, num_clicks, hold_keys })
-    }
+/// Implements the conversion of each body to the domain's request with the same fields.
+macro_rules! actions {
+    ($($body:ident => $variant:ident $(($request:ident))? { $($field:ident),* };)*) => {$(
+        impl From<$body> for ActionRequest {
+            fn from($body { $($field),* }: $body) -> Self {
+                actions!(@ $variant $($request)? { $($field),* })
+            }
+        }
+    )*};
+    (@ $variant:ident $request:ident $fields:tt) => { Self::$variant($request $fields) };
+    (@ $variant:ident $fields:tt) => { Self::$variant $fields };
 }
 
-impl From<MoveMouse> for ActionRequest {
-    fn from(MoveMouse { x, y, smooth, duration_ms, hold_keys }: MoveMouse) -> Self {
-        Self::Move(MoveRequest { x, y, smooth, duration_ms, hold_keys })
-    }
-}
-
-impl From<DragMouse> for ActionRequest {
-    fn from(drag: DragMouse) -> Self {
-        let DragMouse { path, button, delay, step_delay_ms, steps_per_segment, smooth, duration_ms, hold_keys } = drag;
-        let wish =
-            DragRequest { path, button, delay, step_delay_ms, steps_per_segment, smooth, duration_ms, hold_keys };
-        Self::Drag(wish)
-    }
-}
-
-impl From<Scroll> for ActionRequest {
-    fn from(Scroll { x, y, delta_x, delta_y, hold_keys }: Scroll) -> Self {
-        Self::Scroll(ScrollRequest { x, y, delta_x, delta_y, hold_keys })
-    }
-}
-
-impl From<PressKey> for ActionRequest {
-    fn from(PressKey { keys, duration, hold_keys }: PressKey) -> Self {
-        Self::Press(PressRequest { keys, duration, hold_keys })
-    }
-}
-
-impl From<TypeText> for ActionRequest {
-    fn from(TypeText { text, delay }: TypeText) -> Self {
-        Self::Type(TypeRequest { text, delay })
-    }
-}
-
-impl From<SetCursor> for ActionRequest {
-    fn from(SetCursor { hidden }: SetCursor) -> Self {
-        Self::Cursor(CursorRequest { hidden })
-    }
-}
-
-impl From<Sleep> for ActionRequest {
-    fn from(Sleep { duration_ms }: Sleep) -> Self {
-        Self::Sleep(SleepRequest { duration_ms })
-    }
+actions! {
+    ClickMouse => Click(ClickRequest) { x, y, button, click_type, num_clicks, hold_keys };
+    MoveMouse => Move(MoveRequest) { x, y, smooth, duration_ms, hold_keys };
+    DragMouse => Drag(DragRequest) {
+        path, button, delay, step_delay_ms, steps_per_segment, smooth, duration_ms, hold_keys
+    };
+    Scroll => Scroll(ScrollRequest) { x, y, delta_x, delta_y, hold_keys };
+    PressKey => Press(PressRequest) { keys, duration, hold_keys };
+    TypeText => Type(TypeRequest) { text, delay };
+    SetCursor => Cursor { hidden };
+    Sleep => Sleep { duration_ms };
 }
 
 impl From<BatchAction> for BatchItem {

@@ -40,7 +40,7 @@ pub(crate) async fn capture_screenshot(mut request: Request<ActiveSession>) -> A
     let wanted = request.json::<Screenshot>().await?;
     let region =
         |display| wanted.region.map(|part| Region::parse(display, part.x, part.y, part.width, part.height)).transpose();
-    let place = image_response::place_of(request.session()).await?;
+    let place = image_response::acquire_slot(request.session()).await?;
     let png = request.services().sessions.screenshot(request.session(), region).await?;
     Ok(place.answer("image/png", png))
 }

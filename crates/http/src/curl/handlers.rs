@@ -9,7 +9,7 @@ use actix_web::HttpResponse;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
     browser::{EngineError, EngineFault},
-    curl::{CurlAnswer, CurlInput},
+    curl::{CurlAnswer, CurlRequest},
     field::{FieldCode, InvalidInput, InvalidValue},
     session::Session,
     session_operation::{ByteStream, OperationError, UpstreamFault},
@@ -31,7 +31,7 @@ const MAX_BYTES: usize = 10 * 1024 * 1024;
 /// A longer body than this needs one of a few places while it comes, and while it is read by the request.
 const SMALL: usize = 1024 * 1024;
 
-/// What to ask, and whom.
+/// The request to send.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CurlBrowser {
     /// `http` or `https`.
@@ -39,21 +39,21 @@ pub(crate) struct CurlBrowser {
     url: Option<String>,
     /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH`, `DELETE` or `OPTIONS`. Default: `GET`.
     method: Option<String>,
-    /// In place of the browser's own, or besides them.
+    /// Headers that replace those of the browser or are added to them.
     headers: Option<BTreeMap<String, String>>,
     body: Option<String>,
-    /// How the body of the answer is given: `utf8`, or `base64` for what is no text. Default: `utf8`.
+    /// The encoding of the body of the response: `utf8`, or `base64` for binary content. Default: `utf8`.
     response_encoding: Option<String>,
     /// 1 to 300000. Default: 30000.
     timeout_ms: Option<i64>,
 }
 
-/// What came back. A redirect is not followed, and has no body.
+/// The response. A redirect is not followed and has no body.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CurledAnswer)]
 pub(crate) struct CurlBody {
     status: u16,
-    /// By names in lower case.
+    /// The headers by their names in lower case.
     headers: BTreeMap<String, Vec<String>>,
     /// At most 10 MiB.
     body: String,
@@ -71,12 +71,12 @@ pub(crate) async fn curl(mut request: Request<ActiveSession>) -> Answer {
         }
     };
     let client_timeout = client_timeout(request.headers());
-    let limit = Duration::from_millis(timeout_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(30_000));
-    let limit = client_timeout.map_or(limit, |client_timeout| client_timeout.min(limit));
+    let curl_request = CurlRequest::parse(url.as_deref(), method, headers, body, timeout_ms, client_timeout)?;
+    let limit = curl_request.within;
     let began = Instant::now();
-    let input = CurlInput { url, method, headers, body, timeout_ms, client_timeout };
     let asked = async {
-        let CurlAnswer { status, headers, body } = request.services().curl.send(request.session(), input).await?;
+        let CurlAnswer { status, headers, body } =
+            request.services().curl.send(request.session(), curl_request).await?;
         let rest = limit.saturating_sub(began.elapsed());
         let body = tokio::time::timeout(rest, whole(body, request.session())).await.map_err(|_| late(limit))??;
         Ok::<_, ApiError>((status, headers, body))
@@ -96,7 +96,7 @@ pub(crate) async fn curl(mut request: Request<ActiveSession>) -> Answer {
     Ok(match answer.len() {
         0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
         // The request was made: that there is no place is not to be taken for nothing done.
-        _ => image_response::place_of(request.session())
+        _ => image_response::acquire_slot(request.session())
             .await
             .map_err(|_| late(limit))?
             .answer("application/json", answer),
@@ -121,7 +121,7 @@ async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiE
             other => other.into(),
         })?;
         if body.len() + part.len() > SMALL && place.is_none() {
-            place = Some(image_response::coming_to(session).await?);
+            place = Some(image_response::acquire_site_slot(session).await?);
         }
         if body.len() + part.len() > MAX_BYTES {
             let message = format!("the answer is longer than {MAX_BYTES} bytes; curl/raw has no such limit");

@@ -7,7 +7,7 @@ use actix_web::{
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
 };
-use casement_domain::curl::{CurlAnswer, RawInput};
+use casement_domain::curl::{CurlAnswer, CurlRequest};
 
 use crate::{
     answer::Answer,
@@ -63,14 +63,14 @@ pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
     let query = request.raw_query()?;
     let url = query.raw("url")?.map(str::to_owned);
     let others = query.all().filter(|(name, _)| !matches!(*name, "url" | "jwt"));
-    let query = others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let query: Vec<_> = others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let text = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
     let headers = request.headers().iter().filter_map(text).collect();
     let client_timeout = client_timeout(request.headers());
     let body = body::read(&mut request.take_payload()?, MAX_BYTES).await?;
-    let input = RawInput { url, query, method: method.to_string(), headers, body, client_timeout };
+    let curl_request = CurlRequest::pass_on(url.as_deref(), &query, method.to_string(), headers, body, client_timeout)?;
     let CurlAnswer { status, headers, body } =
-        request.while_served(request.services().curl.pass(request.session(), input)).await?;
+        request.while_served(request.services().curl.send(request.session(), curl_request)).await?;
     let bad = |_| ApiError::new(Code::UpstreamError, "the answer has a status that is none");
     let status = StatusCode::from_u16(status).map_err(bad)?;
     let mut response = HttpResponse::build(status);
@@ -98,7 +98,7 @@ fn not_from_a_page(request: &HttpRequest) -> Result<(), ApiError> {
     let fetch =
         mode || ["sec-fetch-site", "sec-fetch-dest", "sec-fetch-user", "service-worker"].iter().any(|name| said(name));
     // Of browsers that say none of these, and where they do not: over plain HTTP.
-    let older = said("origin") || said("upgrade-insecure-requests") || ui::shows_cookie(request);
+    let older = said("origin") || said("upgrade-insecure-requests") || ui::has_cookie(request);
     match fetch || older {
         false => Ok(()),
         true => Err(ApiError::new(

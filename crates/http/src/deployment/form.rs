@@ -1,17 +1,22 @@
-//! The form that brings a program: its texts, in all the ways in which clients write them.
+//! The texts of the form of a deployment, in all the forms that clients send.
 
 use std::collections::BTreeMap;
 
 use casement_domain::{
-    deployment::{AuthRequest, CreateDeployment, SourceRequest},
+    deployment::{AuthRequest, DeploymentRequest, SourceRequest},
     field::{FieldCode, InvalidInput, InvalidValue},
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 
-use crate::{error::ApiError, json, multipart::Form};
+use crate::{
+    error::ApiError,
+    from_fields::{from_fields, option, secrets},
+    json,
+    multipart::Form,
+};
 
-/// A repository, as a text of JSON says it.
+/// A repository, as JSON text.
 #[derive(Default, Deserialize)]
 struct Source {
     #[serde(rename = "type")]
@@ -30,17 +35,16 @@ struct Auth {
     token: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Variables(BTreeMap<String, String>);
+from_fields!(Source => SourceRequest { kind, url, git_ref, entrypoint, path, auth via option });
+from_fields!(Auth => AuthRequest { method, token via option });
 
-/// What the texts of the form ask for.
+/// Reads the texts of the form.
 ///
 /// # Errors
 /// `bad_request`; `invalid_input`.
-pub(super) fn wish(form: &Form) -> Result<CreateDeployment, ApiError> {
+pub(super) fn request(form: &Form) -> Result<DeploymentRequest, ApiError> {
     let text = |name| Ok::<_, ApiError>(form.text(name)?.map(str::to_owned));
-    Ok(CreateDeployment {
+    Ok(DeploymentRequest {
         entrypoint_rel_path: text("entrypoint_rel_path")?,
         version: text("version")?,
         region: text("region")?,
@@ -64,11 +68,9 @@ fn force(form: &Form) -> Result<Option<bool>, ApiError> {
     })
 }
 
-/// One text of JSON, a text each, or both as long as they agree.
+/// Reads the variables: one JSON text, one text each, or both if they agree.
 fn variables(form: &Form) -> Result<Option<BTreeMap<String, SecretString>>, ApiError> {
-    let whole = form.text("env_vars")?.map(|text| json::text::<Variables>("env_vars", text)).transpose()?;
-    let mut all: Option<BTreeMap<String, SecretString>> =
-        whole.map(|Variables(map)| map.into_iter().map(|(name, value)| (name, value.into())).collect());
+    let mut all = secrets(form.text("env_vars")?.map(|text| json::text("env_vars", text)).transpose()?);
     for name in form.names_in("env_vars") {
         let Some(value) = form.text(&format!("env_vars[{name}]"))? else { continue };
         let known = all.get_or_insert_default();
@@ -83,7 +85,7 @@ fn variables(form: &Form) -> Result<Option<BTreeMap<String, SecretString>>, ApiE
     Ok(all)
 }
 
-/// One text of JSON, or a text each.
+/// Reads the source: one JSON text, or one text for each member.
 fn source(form: &Form) -> Result<Option<SourceRequest>, ApiError> {
     let whole = form.text("source")?.map(|text| json::text::<Source>("source", text)).transpose()?;
     let member = |name: &str| Ok::<_, ApiError>(form.text(&format!("source[{name}]"))?.map(str::to_owned));
@@ -109,13 +111,5 @@ fn source(form: &Form) -> Result<Option<SourceRequest>, ApiError> {
         (None, true) => parts,
         (None, false) => return Ok(None),
     };
-    let auth = found.auth.map(|auth| AuthRequest { method: auth.method, token: auth.token.map(Into::into) });
-    Ok(Some(SourceRequest {
-        kind: found.kind,
-        url: found.url,
-        git_ref: found.git_ref,
-        entrypoint: found.entrypoint,
-        path: found.path,
-        auth,
-    }))
+    Ok(Some(found.into()))
 }

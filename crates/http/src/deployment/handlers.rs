@@ -77,21 +77,22 @@ pub(crate) struct GitAuth {
 
 pub(crate) async fn create_deployment(mut request: Request<ProjectKey>) -> Answer {
     let mut form = request.form(MAX_PACKAGE_BYTES + FORM, &[FILE]).await?;
-    let rest = form.rest();
+    let rest = form.take_body_end();
     let done = create(&request, form).await;
     if let (Err(_), Some(rest)) = (&done, rest) {
         // A client that sends still would not read the answer.
-        rest.passed().await;
+        rest.wait().await;
     }
     done
 }
 
 async fn create(request: &Request<ProjectKey>, mut form: Form) -> Answer {
-    let wish = form::wish(&form)?;
+    let deployment = form::request(&form)?;
     let archive = form.next_file().await?.map(|file| whole(file.boxed(), form));
     let user = request.user();
-    let made = request
-        .finish(move |services, scope| async move { services.deployments.create(&scope, user, wish, archive).await });
+    let made = request.finish(move |services, scope| async move {
+        services.deployments.create(&scope, user, deployment, archive).await
+    });
     let body = DeploymentBody::from(made.await?);
     Ok(answer::created(&format!("/deployments/{}", body.id()), &body))
 }

@@ -1,4 +1,4 @@
-//! Deployments and apps as they are answered. Of variables the names only.
+//! The records of deployments and apps. Variables have names only.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::answer::Moment;
 
-/// A program that was brought.
+/// A deployed program.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Deployment)]
 pub(crate) struct DeploymentBody {
@@ -18,9 +18,9 @@ pub(crate) struct DeploymentBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     status_reason: Option<String>,
     region: String,
-    /// What is loaded, relative to the package.
+    /// The file that is loaded, relative to the package.
     entrypoint_rel_path: String,
-    /// Every name, with an empty value.
+    /// All names, with empty values.
     env_vars: BTreeMap<String, &'static str>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
@@ -30,10 +30,10 @@ pub(crate) struct DeploymentBody {
     source_type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     source_url: Option<String>,
-    /// As asked for.
+    /// The requested branch, tag or commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     source_ref: Option<String>,
-    /// Not when it is the root.
+    /// The folder of the program; absent for the root.
     #[serde(skip_serializing_if = "Option::is_none")]
     source_path: Option<String>,
     /// SHA-256 of the source's archive, in hexadecimal.
@@ -77,11 +77,11 @@ impl From<Deployment> for DeploymentBody {
     }
 }
 
-/// What can be invoked of an app.
+/// An action of an app.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AppAction {
     name: String,
-    /// The frameworks declare none.
+    /// Always absent: the frameworks declare no schema.
     #[schema(value_type = Option<Object>)]
     input_schema: Option<()>,
     #[schema(value_type = Option<Object>)]
@@ -104,11 +104,11 @@ pub(crate) struct AppBody {
     id: String,
     app_name: String,
     version: String,
-    /// Which deployment registered it.
+    /// The deployment that registered it.
     deployment: String,
     region: String,
     actions: Vec<AppAction>,
-    /// Every name, with an empty value.
+    /// All names, with empty values.
     env_vars: BTreeMap<String, &'static str>,
 }
 
@@ -126,7 +126,7 @@ impl From<ListedApp> for AppBody {
     }
 }
 
-/// An app, as the followers of its deployment learn of it.
+/// An app in the events of its deployment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AppSummaryBody {
     #[schema(value_type = String, format = DateTime)]

@@ -1,6 +1,6 @@
 //! Making, deleting, moving, permissions.
 
-use casement_domain::fs::{MakeDirectory, Move, Permissions};
+use casement_domain::fs::{NewDirectory, NewMove, NewPermissions};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -27,15 +27,14 @@ pub(crate) struct SetPermissions {
 
 pub(crate) async fn set_file_permissions(mut request: Request<ActiveSession>) -> Answer {
     let SetPermissions { path, mode, owner, group } = request.json().await?;
-    let wish = Permissions { path, mode, owner, group };
-    request.services().files.set_permissions(request.session(), wish).await?;
+    let permissions = NewPermissions::parse(path, mode, owner, group)?;
+    request.services().files.set_permissions(request.session(), permissions).await?;
     Ok(answer::nothing())
 }
 
-/// A directory to make.
+/// A directory to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[schema(as = CreateDirectory)]
-pub(crate) struct NewDirectory {
+pub(crate) struct CreateDirectory {
     /// Absolute. Required.
     #[schema(required, nullable = false)]
     path: Option<String>,
@@ -44,8 +43,8 @@ pub(crate) struct NewDirectory {
 }
 
 pub(crate) async fn create_directory(mut request: Request<ActiveSession>) -> Answer {
-    let NewDirectory { path, mode } = request.json().await?;
-    request.services().files.make_directory(request.session(), MakeDirectory { path, mode }).await?;
+    let CreateDirectory { path, mode } = request.json().await?;
+    request.services().files.make_directory(request.session(), NewDirectory::parse(path, mode)?).await?;
     Ok(answer::nothing())
 }
 
@@ -70,7 +69,7 @@ pub(crate) async fn delete_file(mut request: Request<ActiveSession>) -> Answer {
     Ok(answer::nothing())
 }
 
-/// Something to move.
+/// A file or directory to move.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MovePath {
     /// Absolute. Required.
@@ -83,6 +82,6 @@ pub(crate) struct MovePath {
 
 pub(crate) async fn move_path(mut request: Request<ActiveSession>) -> Answer {
     let MovePath { src_path, dest_path } = request.json().await?;
-    request.services().files.relocate(request.session(), Move { src_path, dest_path }).await?;
+    request.services().files.relocate(request.session(), NewMove::parse(src_path, dest_path)?).await?;
     Ok(answer::nothing())
 }

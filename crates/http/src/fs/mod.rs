@@ -1,13 +1,13 @@
-//! `…/fs`: the files of a session's machine.
+//! The routes `…/fs`: files of sessions.
 
 mod change;
 mod record;
 mod transfer;
 mod watch;
 
-pub(crate) use self::transfer::{MAX_UPLOAD, done};
+pub(crate) use self::transfer::{MAX_UPLOAD, upload_response};
 use self::{
-    change::{MovePath, NewDirectory, OnePath, SetPermissions},
+    change::{CreateDirectory, MovePath, OnePath, SetPermissions},
     record::{AnyBytes, FileInfo},
     transfer::{FilesForm, PathParams, WriteFileParams, ZipForm},
     watch::{FileSystemEvent, FsWatch, StartFsWatch},
@@ -82,7 +82,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .refuses([NOT_PERMITTED, NO_PATH]);
     api.put("/browsers/{id}/fs/create_directory", "create_directory", change::create_directory)
         .summary("Creates a directory and its missing parents. An existing directory is not an error.")
-        .body::<NewDirectory>()
+        .body::<CreateDirectory>()
         .no_content("Created")
         .refuses([NOT_PERMITTED, ("409", "A file with this path exists"), DISK_FULL]);
     api.put("/browsers/{id}/fs/delete_directory", "delete_directory", change::delete_directory)

@@ -1,4 +1,4 @@
-//! Entries as they stand on the wire.
+//! The record of a file or directory.
 
 use casement_domain::fs::Entry;
 use serde::Serialize;
@@ -6,19 +6,19 @@ use utoipa::ToSchema;
 
 use crate::answer::Moment;
 
-/// What is at a path. Links are not followed: of a link, `mode` begins with `l` and `is_dir` is false.
+/// A file or directory. Links are not followed: the `mode` of a link begins with `l`, and its `is_dir` is false.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = FileInfo)]
 pub(crate) struct FileInfo {
     name: String,
     /// Absolute.
     path: String,
-    /// 0 of a directory.
+    /// 0 for a directory.
     size_bytes: u64,
     is_dir: bool,
     #[schema(value_type = String, format = DateTime)]
     mod_time: Moment,
-    /// As `ls` writes it: `drwxr-xr-x`.
+    /// The mode in the format of `ls`: `drwxr-xr-x`.
     mode: String,
 }
 
@@ -38,5 +38,5 @@ impl FileInfo {
 /// Bytes of any kind.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
-#[expect(dead_code, reason = "it stands in the description only; the bytes are sent as they are")]
+#[expect(dead_code, reason = "it is used in the OpenAPI document only; the bytes are sent unchanged")]
 pub(crate) struct AnyBytes(Vec<u8>);

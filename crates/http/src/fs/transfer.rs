@@ -1,4 +1,4 @@
-//! Looking at files, and bytes in both directions.
+//! Listing, downloading and uploading files.
 
 use actix_web::{
     HttpResponse,
@@ -6,7 +6,7 @@ use actix_web::{
     web::Bytes,
 };
 use casement_domain::{
-    fs::{AbsolutePath, Archive, Files, Upload, WriteFile},
+    fs::{AbsolutePath, Archive, Files, Upload},
     session_operation::OperationError,
 };
 use futures_util::{Stream, StreamExt as _, stream};
@@ -18,17 +18,17 @@ use utoipa::{IntoParams, ToSchema};
 use super::record::FileInfo;
 use crate::{
     answer::{self, Answer},
-    body::Rest,
+    body::BodyEnd,
     multipart::Form,
     query::Verbatim,
     request::{ActiveSession, Request},
     stream as streamed,
 };
 
-/// The most bytes of one upload.
+/// The maximum bytes of one upload.
 pub(crate) const MAX_UPLOAD: u64 = 4 << 30;
-/// Pieces of an upload that wait for the session.
-const UNDER_WAY: usize = 4;
+/// The chunks of an upload that may wait for the session.
+const MAX_QUEUED_CHUNKS: usize = 4;
 const DEST_PATHS: &str = "files[][dest_path]";
 const FILES: &str = "files[][file]";
 
@@ -61,13 +61,13 @@ pub(crate) async fn list_files(request: Request<ActiveSession>) -> Answer {
     let path = request.query::<PathParams>()?.path();
     let listed = request.services().files.list(request.session(), path).await?;
     let guard = listed.guard;
-    let body = array(listed.path, listed.entries.map(move |batch| held(&guard, batch)).boxed());
+    let body = array(listed.path, listed.entries.map(move |batch| holding(&guard, batch)).boxed());
     let mut response = HttpResponse::Ok();
     response.content_type("application/json");
     Ok(streamed::answer(response, request, body))
 }
 
-/// Batches of entries as one JSON array.
+/// Renders batches of entries as one JSON array.
 fn array(
     path: AbsolutePath,
     entries: casement_domain::fs::Entries,
@@ -77,13 +77,13 @@ fn array(
         let mut text = Vec::new();
         for entry in batch? {
             text.push(if std::mem::take(&mut first) { b'[' } else { b',' });
-            let at = path.child(&entry.name);
-            // Our own types always have a JSON form.
-            text.extend(serde_json::to_vec(&FileInfo::new(entry, at)).unwrap_or_default());
+            let entry_path = path.child(&entry.name);
+            // Serialization of our own types cannot fail.
+            text.extend(serde_json::to_vec(&FileInfo::new(entry, entry_path)).unwrap_or_default());
         }
         Ok((Bytes::from(text), first))
     });
-    // Whether there was any is known at the end only.
+    // Only the end tells whether the array is empty.
     stream::unfold((Some(items.boxed_local()), true), |(items, empty)| async move {
         let mut items = items?;
         match items.next().await {
@@ -121,32 +121,32 @@ fn download(request: Request<ActiveSession>, media_type: &'static str, name: &st
         response.no_chunking(length);
     }
     response.content_type(media_type).insert_header((header::CONTENT_DISPOSITION, attachment(name)));
-    streamed::answer(response, request, bytes.map(move |piece| held(&guard, piece)))
+    streamed::answer(response, request, bytes.map(move |piece| holding(&guard, piece)))
 }
 
-/// The value. What is named with it lives as long as the closure that says so.
-fn held<G, T>(_guard: &G, value: T) -> T {
+/// Returns `value`. A closure that calls this captures the guard and so keeps it alive.
+fn holding<G, T>(_guard: &G, value: T) -> T {
     value
 }
 
-/// To be saved under that name: once for everybody, in ASCII, and once as it is (RFC 6266).
+/// Returns a `Content-Disposition` that saves under `name`, with an ASCII fallback (RFC 6266).
 fn attachment(name: &str) -> HeaderValue {
-    let plain: String = name
+    let ascii: String = name
         .chars()
         .map(|c| if (c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '%')) || c == ' ' { c } else { '_' })
         .collect();
-    let mut exact = String::new();
+    let mut encoded = String::new();
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&byte) {
-            exact.push(char::from(byte));
+            encoded.push(char::from(byte));
         } else {
-            exact.push_str(&format!("%{byte:02X}"));
+            encoded.push_str(&format!("%{byte:02X}"));
         }
     }
-    let text = if plain == name {
-        format!("attachment; filename=\"{plain}\"")
+    let text = if ascii == name {
+        format!("attachment; filename=\"{ascii}\"")
     } else {
-        format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{exact}")
+        format!("attachment; filename=\"{ascii}\"; filename*=UTF-8''{encoded}")
     };
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("attachment"))
 }
@@ -154,15 +154,15 @@ fn attachment(name: &str) -> HeaderValue {
 pub(crate) async fn write_file(mut request: Request<ActiveSession>) -> Answer {
     let WriteFileParams { path, mode } = request.query()?;
     let (path, mode) = (path.map(|Verbatim(path)| path), mode.map(|Verbatim(mode)| mode));
-    let (content, rest) = request.body(MAX_UPLOAD)?;
-    let written = request.services().files.write(request.session(), WriteFile { path, mode }, content).await;
-    done(written, Some(rest)).await
+    let (content, body_end) = request.body(MAX_UPLOAD)?;
+    let written = request.services().files.write(request.session(), path, mode, content).await;
+    upload_response(written, Some(body_end)).await
 }
 
-/// The answer to an upload. A refusal is told when the caller has sent all: before, few listen.
-pub(crate) async fn done(result: Result<(), OperationError>, rest: Option<Rest>) -> Answer {
-    if let (Err(_), Some(rest)) = (&result, rest) {
-        rest.passed().await;
+/// Responds to an upload. An error is sent after the whole body was received, because few clients read a response earlier.
+pub(crate) async fn upload_response(result: Result<(), OperationError>, body_end: Option<BodyEnd>) -> Answer {
+    if let (Err(_), Some(body_end)) = (&result, body_end) {
+        body_end.wait().await;
     }
     result?;
     Ok(answer::nothing())
@@ -188,7 +188,7 @@ struct FileForm {
 
 pub(crate) async fn upload_files(mut request: Request<ActiveSession>) -> Answer {
     let mut form = request.form(MAX_UPLOAD, &[FILES]).await?;
-    let rest = form.rest();
+    let body_end = form.take_body_end();
     let uploaded = match Files::upload_paths(form.texts(DEST_PATHS)) {
         Ok(paths) => request.services().files.upload(request.session(), uploads(form, paths)).await,
         Err(error) => {
@@ -196,33 +196,33 @@ pub(crate) async fn upload_files(mut request: Request<ActiveSession>) -> Answer 
             Err(error)
         }
     };
-    done(uploaded, rest).await
+    upload_response(uploaded, body_end).await
 }
 
-/// The files of a form, each after its path.
+/// Streams the files of a form, each after its path.
 fn uploads(form: Form, paths: Vec<AbsolutePath>) -> casement_domain::fs::Uploads {
-    let (sender, receiver) = mpsc::channel(UNDER_WAY);
+    let (sender, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
     tokio::spawn(async move {
-        if let Err(error) = pass_on(form, paths, &sender).await {
-            // Nobody to tell it to: the upload is over.
+        if let Err(error) = forward(form, paths, &sender).await {
+            // If the receiver is dropped, the upload has ended and the error has no reader.
             drop(sender.send(Err(error)).await);
         }
     });
     ReceiverStream::new(receiver).boxed()
 }
 
-async fn pass_on(
+async fn forward(
     mut form: Form,
     paths: Vec<AbsolutePath>,
     sender: &mpsc::Sender<Result<Upload, OperationError>>,
 ) -> Result<(), OperationError> {
-    let gone = |_| OperationError::Broken("the upload is over".to_owned());
+    let closed = |_| OperationError::Broken("the upload is over".to_owned());
     let unequal = || OperationError::Broken(format!("there must be as many {FILES} as {DEST_PATHS}"));
     for path in paths {
         let mut file = form.next_file().await?.ok_or_else(unequal)?;
-        sender.send(Ok(Upload::File(path))).await.map_err(gone)?;
+        sender.send(Ok(Upload::File(path))).await.map_err(closed)?;
         while let Some(piece) = file.next().await.transpose()? {
-            sender.send(Ok(Upload::Data(piece))).await.map_err(gone)?;
+            sender.send(Ok(Upload::Data(piece))).await.map_err(closed)?;
         }
     }
     if form.next_file().await?.is_some() { Err(unequal()) } else { Ok(()) }
@@ -241,8 +241,8 @@ pub(crate) struct ZipForm {
 
 pub(crate) async fn upload_zip(mut request: Request<ActiveSession>) -> Answer {
     let mut form = request.form(MAX_UPLOAD, &["zip_file"]).await?;
-    let rest = form.rest();
-    done(unpack(&request, form).await, rest).await
+    let body_end = form.take_body_end();
+    upload_response(unpack(&request, form).await, body_end).await
 }
 
 async fn unpack(request: &Request<ActiveSession>, mut form: Form) -> Result<(), OperationError> {
@@ -251,7 +251,7 @@ async fn unpack(request: &Request<ActiveSession>, mut form: Form) -> Result<(), 
     let Some(archive) = form.next_file().await? else {
         return Err(OperationError::Broken("the form has no zip_file".to_owned()));
     };
-    // The rest of the form is read with it: only then is it whole.
+    // The form is complete only if no other part follows the archive.
     let end = stream::once(async move {
         match form.next_file().await {
             Ok(None) => Ok(Bytes::new()),

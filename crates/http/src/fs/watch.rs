@@ -1,6 +1,6 @@
-//! WatchRequest directories.
+//! Watches of directories.
 
-use casement_domain::fs::{Change, WatchRequest};
+use casement_domain::fs::Change;
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use crate::{
     sse,
 };
 
-/// What to watch.
+/// The directory to watch.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct StartFsWatch {
     /// Absolute. Required. A directory.
@@ -21,13 +21,13 @@ pub(crate) struct StartFsWatch {
     recursive: Option<bool>,
 }
 
-/// A watch that was begun.
+/// A new watch.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FsWatch {
     watch_id: String,
 }
 
-/// Something happened in a watched directory.
+/// A change in a watched directory.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FileSystemEvent {
     /// `CREATE`: it came to be, or was moved there; `WRITE`; `DELETE`; `RENAME`: it was moved away.
@@ -47,7 +47,7 @@ impl FileSystemEvent {
 
 pub(crate) async fn start_fs_watch(mut request: Request<ActiveSession>) -> Answer {
     let StartFsWatch { path, recursive } = request.json().await?;
-    let id = request.services().files.watch(request.session(), WatchRequest { path, recursive }).await?;
+    let id = request.services().files.watch(request.session(), path, recursive.unwrap_or(false)).await?;
     let location = format!("/browsers/{}/fs/watch/{}/events", request.session().id, id.as_str());
     Ok(answer::created(&location, &FsWatch { watch_id: id.as_str().to_owned() }))
 }

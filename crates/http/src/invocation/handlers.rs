@@ -3,9 +3,7 @@
 use actix_web::http::StatusCode;
 use casement_domain::{
     field::FieldCode,
-    invocation::{
-        InvocationError, InvocationFilter, InvocationStatus, Invocations, Invoke, UpdateInvocation as Change,
-    },
+    invocation::{InvocationError, InvocationFilter, InvocationRequest, InvocationStatus, Invocations},
     page::Listed,
 };
 use serde::{Deserialize, Serialize};
@@ -23,7 +21,7 @@ use crate::{
     session::SessionBody,
 };
 
-/// What to run.
+/// The action to run.
 #[derive(Default, Deserialize, ToSchema)]
 pub(crate) struct CreateInvocation {
     /// Required.
@@ -37,14 +35,14 @@ pub(crate) struct CreateInvocation {
     version: Option<String>,
     /// JSON text of at most 1 MiB.
     payload: Option<String>,
-    /// Whether not to wait for its end.
+    /// Whether the response does not wait for the end.
     #[serde(rename = "async")]
     no_wait: Option<bool>,
-    /// How long it may take, if nobody waits for it: 10 to 3600; default: 900.
+    /// The timeout in seconds of an invocation that is not waited for: 10 to 3600; default: 900.
     async_timeout_seconds: Option<i64>,
 }
 
-/// How an invocation ends.
+/// The end of an invocation.
 #[derive(Default, Deserialize, ToSchema)]
 pub(crate) struct UpdateInvocation {
     /// `succeeded`, or `failed`, which cancels it. Required.
@@ -68,16 +66,13 @@ pub(crate) async fn create_invocation(mut request: Request<ProjectKey>) -> Answe
         client_timeout(request.headers()).and_then(|client_timeout| Duration::try_from(client_timeout).ok());
     let until =
         request.services().clock.now() + client_timeout.map_or(longest, |client_timeout| client_timeout.min(longest));
-    let wish = Invoke {
-        app_name: body.app_name,
-        action_name: body.action_name,
-        version: body.version,
-        payload: body.payload,
-        no_wait: body.no_wait,
-        async_timeout_seconds: body.async_timeout_seconds,
-    };
+    request.scope().writable()?;
+    // The field has no meaning for a caller that waits, and is not checked then.
+    let timeout_seconds = body.async_timeout_seconds.filter(|_| no_wait);
+    let invocation =
+        InvocationRequest::parse(body.app_name, body.action_name, body.version, body.payload, timeout_seconds)?;
     let accepted =
-        request.finish(|services, scope| async move { services.invocations.accept(&scope, wish).await }).await?;
+        request.finish(|services, scope| async move { services.invocations.accept(&scope, invocation).await }).await?;
     if no_wait {
         return Ok(answer::record(StatusCode::ACCEPTED, &InvokedBody::from(accepted.invocation)));
     }
@@ -142,10 +137,10 @@ pub(crate) async fn get_invocation(request: Request<ProjectKey>) -> Answer {
 
 pub(crate) async fn update_invocation(mut request: Request<ProjectKey>) -> Answer {
     let which = request.path("id")?;
-    let body = request.json::<UpdateInvocation>().await?;
-    let wish = Change { status: body.status, output: body.output };
-    let changed =
-        request.finish(|services, scope| async move { services.invocations.update(&scope, &which, wish).await });
+    let UpdateInvocation { status, output } = request.json().await?;
+    let changed = request.finish(|services, scope| async move {
+        services.invocations.update(&scope, &which, status.as_deref(), output).await
+    });
     Ok(answer::record(StatusCode::OK, &InvocationBody::from(changed.await?)))
 }
 

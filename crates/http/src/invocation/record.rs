@@ -1,4 +1,4 @@
-//! Invocations as they are answered.
+//! The records of invocations.
 
 use casement_domain::invocation::Invocation;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::answer::Moment;
 
-/// One run of an action.
+/// A run of an action.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Invocation)]
 pub(crate) struct InvocationBody {
@@ -16,13 +16,13 @@ pub(crate) struct InvocationBody {
     action_name: String,
     /// `queued`, `running`, `succeeded` or `failed`.
     status: &'static str,
-    /// When it was accepted.
+    /// The time of its acceptance.
     #[schema(value_type = String, format = DateTime)]
     started_at: Moment,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     finished_at: Option<Moment>,
-    /// JSON text, as it was sent.
+    /// The JSON text, unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
     /// JSON text.
@@ -49,7 +49,7 @@ impl From<Invocation> for InvocationBody {
     }
 }
 
-/// What the call that makes an invocation answers.
+/// The response of the request that creates an invocation.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InvokedBody {
     id: String,

@@ -1,4 +1,4 @@
-//! Dialogs of pages without a display, as one viewer is shown them and answers them.
+//! JavaScript dialogs of the pages of a session without a display, as one viewer sees and answers them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,80 +12,80 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tracing::Instrument as _;
 
-/// How long after a failure it is asked again: the browser may be starting anew.
+/// The pause after a failure, because the browser may be restarting.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
-/// The longest answer to a question, in bytes.
+/// The maximum text of an answer to a prompt, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// The way to the dialogs of a session without a display.
+/// Access to the dialogs of a session without a display.
 #[derive(Clone)]
 pub struct PageDialogs {
-    /// Tells of them and answers them.
+    /// Reports and answers dialogs.
     pub pages: Arc<dyn LiveDisplay>,
-    /// Whose they are.
+    /// The browser of the session.
     pub browser: BrowserId,
 }
 
-type Coming = BoxFuture<'static, Result<OpenDialogs, OperationError>>;
+type Request = BoxFuture<'static, Result<OpenDialogs, OperationError>>;
 
-/// The dialogs as one viewer follows them.
+/// The dialogs as one viewer sees them.
 pub(super) struct Dialogs {
-    way: PageDialogs,
-    seen: Option<u64>,
-    /// Whether the page has been told of any.
-    told: bool,
-    coming: Option<Coming>,
+    source: PageDialogs,
+    seen_state: Option<u64>,
+    /// Whether the viewer's page shows any dialog.
+    is_showing: bool,
+    request: Option<Request>,
 }
 
 impl Dialogs {
-    pub(super) fn new(way: PageDialogs) -> Self {
-        Self { way, seen: None, told: false, coming: None }
+    pub(super) fn new(source: PageDialogs) -> Self {
+        Self { source, seen_state: None, is_showing: false, request: None }
     }
 
-    /// The next message for the page: what is open now. Safe to drop while it waits.
+    /// Waits for the next message for the page: the open dialogs. Cancel-safe.
     pub(super) async fn next(&mut self) -> Value {
         loop {
-            let (way, seen) = (&self.way, self.seen);
-            let coming = self.coming.get_or_insert_with(|| {
-                let PageDialogs { pages, browser } = way.clone();
-                Box::pin(async move { pages.next_dialogs(browser, seen).await })
+            let (source, seen_state) = (&self.source, self.seen_state);
+            let request = self.request.get_or_insert_with(|| {
+                let PageDialogs { pages, browser } = source.clone();
+                Box::pin(async move { pages.next_dialogs(browser, seen_state).await })
             });
-            let came = coming.await;
-            self.coming = None;
-            match came {
-                Ok(open) if self.seen == Some(open.state) => {}
+            let result = request.await;
+            self.request = None;
+            match result {
+                Ok(open) if self.seen_state == Some(open.state) => {}
                 Ok(open) => {
-                    self.seen = Some(open.state);
-                    let is_news = self.told || !open.dialogs.is_empty();
-                    self.told = !open.dialogs.is_empty();
-                    if is_news {
+                    self.seen_state = Some(open.state);
+                    let has_changed = self.is_showing || !open.dialogs.is_empty();
+                    self.is_showing = !open.dialogs.is_empty();
+                    if has_changed {
                         return message(&open);
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the dialogs of a session are not told");
-                    let seen = self.seen.take();
-                    self.coming = Some(Box::pin(async move {
+                    tracing::debug!(%error, "cannot read the dialogs of a session");
+                    let seen_state = self.seen_state.take();
+                    self.request = Some(Box::pin(async move {
                         sleep(RETRY_BACKOFF).await;
-                        Ok(OpenDialogs { state: seen.unwrap_or_default().wrapping_sub(1), dialogs: Vec::new() })
+                        Ok(OpenDialogs { state: seen_state.unwrap_or_default().wrapping_sub(1), dialogs: Vec::new() })
                     }));
                 }
             }
         }
     }
 
-    /// Answers a dialog, beside what else the viewer does.
+    /// Answers a dialog in a task of its own.
     pub(super) fn answer(&self, answer: DialogAnswer) {
         if answer.text.len() > MAX_ANSWER_BYTES {
             return;
         }
-        let PageDialogs { pages, browser } = self.way.clone();
-        let answered = async move {
+        let PageDialogs { pages, browser } = self.source.clone();
+        let task = async move {
             if let Err(error) = pages.answer_dialog(browser, answer).await {
                 tracing::debug!(%error, "a dialog was not answered");
             }
         };
-        actix_web::rt::spawn(answered.in_current_span());
+        actix_web::rt::spawn(task.in_current_span());
     }
 }
 
@@ -93,7 +93,7 @@ fn message(open: &OpenDialogs) -> Value {
     let dialogs: Vec<Value> = open
         .dialogs
         .iter()
-        .map(|one| json!({ "page": one.page, "kind": one.kind, "message": one.message, "default": one.default_text }))
+        .map(|dialog| json!({ "page": dialog.page, "kind": dialog.kind, "message": dialog.message, "default": dialog.default_text }))
         .collect();
     json!({ "t": "dialogs", "dialogs": dialogs })
 }

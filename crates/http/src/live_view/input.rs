@@ -1,21 +1,21 @@
-//! What a viewer's page sends, and the DevTools commands it becomes.
+//! Messages of a viewer's page, and the DevTools commands for them.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::uploads::is_uploaded;
 
-/// The longest text that is inserted at once, in bytes.
-pub(super) const MAX_TEXT: usize = 1024 * 1024;
-/// The longest text that is typed key by key, in bytes.
-pub(super) const MAX_TYPED: usize = 4 * 1024;
-/// The largest wheel step that is passed on, in CSS pixels.
-const MAX_STEP: f64 = 5_000.0;
+/// The maximum text that is inserted at once, in bytes.
+pub(super) const MAX_TEXT_BYTES: usize = 1024 * 1024;
+/// The maximum text that is typed key by key, in bytes.
+pub(super) const MAX_TYPED_BYTES: usize = 4 * 1024;
+/// The maximum wheel step, in CSS pixels.
+const MAX_WHEEL_STEP: f64 = 5_000.0;
 
 /// A message of the page.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "t", rename_all = "snake_case")]
-pub(super) enum FromPage {
+pub(super) enum PageMessage {
     /// A frame was drawn.
     Ack,
     /// The size of the canvas in device pixels.
@@ -23,7 +23,7 @@ pub(super) enum FromPage {
         w: u32,
         h: u32,
     },
-    /// Bring another tab to the front.
+    /// Brings another tab to the front.
     Tab {
         id: String,
     },
@@ -43,7 +43,7 @@ pub(super) enum FromPage {
         #[serde(default)]
         paste: bool,
     },
-    /// Files that were put into the session are let fall on a place.
+    /// Uploaded files of the session are dropped at a position.
     Drop(DroppedFiles),
 }
 
@@ -83,7 +83,7 @@ pub(super) enum Button {
     Forward,
 }
 
-/// A turn of the wheel at a place.
+/// A turn of the wheel at a position.
 #[derive(Debug, Deserialize)]
 pub(super) struct Wheel {
     pub(super) x: f64,
@@ -94,27 +94,27 @@ pub(super) struct Wheel {
     pub(super) m: u8,
 }
 
-/// Files let fall; `x` and `y` run from 0 to 1 over the picture.
+/// Dropped files; `x` and `y` run from 0 to 1 over the picture.
 #[derive(Debug, Deserialize)]
 pub(super) struct DroppedFiles {
     pub(super) x: f64,
     pub(super) y: f64,
-    /// Where they are in the session.
+    /// The paths of the files in the session.
     pub(super) paths: Vec<String>,
 }
 
-/// Files that are let fall at once.
+/// The maximum count of files that are dropped at once.
 const MAX_FILES: usize = 100;
 
 impl DroppedFiles {
-    /// Whether a browser may be told of them: a page reads what falls onto it, so that any other path would open that file to whoever
-    /// has a page of their own in the session.
+    /// Returns whether all paths are uploads. A page can read what is dropped onto it, so any other path would expose
+    /// that file to everybody who has a page in the session.
     pub(super) fn is_plain(&self) -> bool {
         (1..=MAX_FILES).contains(&self.paths.len()) && self.paths.iter().all(|path| is_uploaded(path))
     }
 }
 
-/// A key, as the page's own browser names it, so that every layout works.
+/// A key, as the viewer's browser names it, so that every layout works.
 #[derive(Debug, Deserialize)]
 pub(super) struct Key {
     k: KeyKind,
@@ -140,7 +140,7 @@ enum KeyKind {
     Up,
 }
 
-/// The size of the tab, in CSS pixels, as the latest frame tells it.
+/// The size of the tab in CSS pixels, from the latest frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TabSize {
     pub(super) width: f64,
@@ -149,7 +149,7 @@ pub(super) struct TabSize {
 
 impl TabSize {
     pub(super) fn point(self, x: f64, y: f64) -> (f64, f64) {
-        // `clamp` lets NaN through, but JSON has none.
+        // `clamp` passes NaN, but JSON has none.
         (x.clamp(0.0, 1.0) * self.width, y.clamp(0.0, 1.0) * self.height)
     }
 }
@@ -183,7 +183,7 @@ impl Wheel {
         let (x, y) = size.point(self.x, self.y);
         let params = json!({
             "type": "mouseWheel", "x": x, "y": y, "modifiers": self.m & 15,
-            "deltaX": self.dx.clamp(-MAX_STEP, MAX_STEP), "deltaY": self.dy.clamp(-MAX_STEP, MAX_STEP),
+            "deltaX": self.dx.clamp(-MAX_WHEEL_STEP, MAX_WHEEL_STEP), "deltaY": self.dy.clamp(-MAX_WHEEL_STEP, MAX_WHEEL_STEP),
         });
         ("Input.dispatchMouseEvent", params)
     }
@@ -194,17 +194,17 @@ impl Key {
         self.k == KeyKind::Up
     }
 
-    /// Of two of its kind, the one on the right.
+    /// Returns whether the key is the right one of a pair.
     pub(super) fn is_right(&self) -> bool {
         self.loc == 2
     }
 
-    /// Whether its names are no longer than any key's.
+    /// Returns whether the names are no longer than those of real keys.
     pub(super) fn is_plain(&self) -> bool {
         [&self.key, &self.code, &self.text].iter().all(|name| name.len() <= 64)
     }
 
-    /// Nothing, if the names are longer than any key's.
+    /// Returns the DevTools command; `None` if the names are too long.
     pub(super) fn command(&self) -> Option<(&'static str, Value)> {
         if !self.is_plain() {
             return None;
@@ -212,7 +212,7 @@ impl Key {
         let kind = match (self.k, self.text.is_empty()) {
             (KeyKind::Up, _) => "keyUp",
             (KeyKind::Down, false) => "keyDown",
-            // Without text: shortcuts, arrows, modifiers. It does not make a character.
+            // Without text, such as shortcuts, arrows and modifiers: no character is typed.
             (KeyKind::Down, true) => "rawKeyDown",
         };
         let mut params = json!({
@@ -228,7 +228,7 @@ impl Key {
     }
 }
 
-/// Text as a whole. Nothing, if it is too long.
-pub(super) fn insert(text: &str) -> Option<(&'static str, Value)> {
-    (text.len() <= MAX_TEXT).then(|| ("Input.insertText", json!({ "text": text })))
+/// Returns the command that inserts text; `None` if it is too long.
+pub(super) fn insert_text(text: &str) -> Option<(&'static str, Value)> {
+    (text.len() <= MAX_TEXT_BYTES).then(|| ("Input.insertText", json!({ "text": text })))
 }

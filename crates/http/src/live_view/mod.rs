@@ -1,8 +1,8 @@
-//! The live view: a page that shows the session's browser and passes mouse, keyboard, pasted text and dropped files on.
+//! The live view: pages that show the session's browser and pass mouse, keyboard, pasted text and dropped files on.
 //!
-//! Each viewer has a DevTools connection of its own. Of a session with a display all of it is shown, as the parts that changed, and
-//! what the viewer does goes the ways of computer control; of others one tab's screencast, and what the viewer does becomes DevTools
-//! commands. Frames are JPEG images in binary messages, everything else is JSON in text messages.
+//! Each viewer has a DevTools connection of its own. A session with a display is shown whole, as the parts that
+//! changed, and input goes through computer control. Other sessions are shown as the screencast of one tab, and input
+//! becomes DevTools commands. Frames are JPEG images in binary messages, everything else is JSON in text messages.
 
 mod cdp;
 mod dialogs;
@@ -22,4 +22,4 @@ pub use self::{
     page::{asset, page},
     viewer::{Access, LiveView, LiveViewError},
 };
-pub(crate) use self::{page::embedded, uploads::path_of as upload_path};
+pub(crate) use self::{page::embedded, uploads::upload_path};

@@ -1,4 +1,4 @@
-//! One viewer's DevTools side: which tab it follows, and that tab's screencast.
+//! One viewer's DevTools connection: which tab it follows, and that tab's screencast.
 
 use std::collections::HashMap;
 
@@ -6,27 +6,27 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{
-    cdp::{Cdp, Incoming, Lost},
+    cdp::{Cdp, Disconnected, Incoming},
     input::{DroppedFiles, TabSize},
     tabs::{Tabs, is_id},
 };
 
-/// The longest side of a frame, in pixels.
+/// The bounds of the sides of a frame, in pixels.
 const MAX_SIDE: u32 = 1920;
 const MIN_SIDE: u32 = 64;
-const QUALITY: u8 = 70;
-/// Frames under way to the page. More would only be old when they arrive; fewer would leave a slow line idle.
+const JPEG_QUALITY: u8 = 70;
+/// The frames in flight to the page. More would be outdated on arrival; fewer would leave a slow connection idle.
 const MAX_IN_FLIGHT: usize = 2;
-/// Hidden tabs asked at once for the one that is in front.
+/// The hidden tabs that are probed at once for the tab in front.
 const MAX_PROBES: usize = 20;
-/// A picture that nobody looks at: only whether the tab is in front is of interest.
-const UNSEEN: u32 = 64;
-const HARDLY_EVER: u32 = 1_000_000;
-/// Answers that may stand out. Many tabs opened at once are as many questions; a browser that answers none is of no use.
-const MAX_AWAITED: usize = 1024;
+/// The size and frame interval of a screencast that only reports whether the tab is in front.
+const PROBE_SIDE: u32 = 64;
+const PROBE_FRAME_INTERVAL: u32 = 1_000_000;
+/// The maximum count of pending commands. Many new tabs cause as many commands; a browser that responds to none is unusable.
+const MAX_PENDING_COMMANDS: usize = 1024;
 
-/// What an answer is awaited for.
-enum PendingAnswer {
+/// A command whose response is pending.
+enum PendingCommand {
     Discovery,
     Titles,
     Follow(String),
@@ -35,8 +35,8 @@ enum PendingAnswer {
         tab: String,
         session: String,
     },
-    /// Where the page is on the display, for files that were let fall at this pixel of it.
-    Place {
+    /// Reads the page's position on the display, for files that were dropped at this pixel of it.
+    Position {
         x: f64,
         y: f64,
         files: Vec<String>,
@@ -50,37 +50,37 @@ struct Current {
 
 pub(super) struct Screencast {
     cdp: Cdp,
-    /// The display is shown as a whole, by other means: here the tabs are followed only.
-    display: bool,
+    /// Whether the display is shown whole by other means, so that only the tabs are followed here.
+    has_display: bool,
     pub(super) tabs: Tabs,
     pub(super) size: TabSize,
     current: Option<Current>,
-    awaited: HashMap<u64, PendingAnswer>,
-    discovered: bool,
+    pending: HashMap<u64, PendingCommand>,
+    is_discovered: bool,
     bounds: (u32, u32),
     in_flight: usize,
     unacknowledged: Option<u64>,
 }
 
 impl Screencast {
-    pub(super) async fn start(mut cdp: Cdp, display: bool) -> Result<Self, Lost> {
+    pub(super) async fn start(mut cdp: Cdp, has_display: bool) -> Result<Self, Disconnected> {
         let id = cdp.send(None, "Target.setDiscoverTargets", json!({ "discover": true })).await?;
         Ok(Self {
             cdp,
-            display,
+            has_display,
             tabs: Tabs::default(),
             size: TabSize::default(),
             current: None,
-            awaited: HashMap::from([(id, PendingAnswer::Discovery)]),
-            discovered: false,
+            pending: HashMap::from([(id, PendingCommand::Discovery)]),
+            is_discovered: false,
             bounds: (1280, 1280),
             in_flight: 0,
             unacknowledged: None,
         })
     }
 
-    /// Waits for the browser; safe to drop while it waits.
-    pub(super) async fn next(&mut self) -> Result<Incoming, Lost> {
+    /// Waits for the browser. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<Incoming, Disconnected> {
         self.cdp.next().await
     }
 
@@ -88,37 +88,39 @@ impl Screencast {
         self.current.as_ref().map(|current| current.tab.as_str())
     }
 
-    /// Asks what the tabs are called: events tell of navigations, and a page names itself later. One question at a time.
-    pub(super) async fn ask_titles(&mut self) -> Result<(), Lost> {
-        if self.awaited.values().any(|awaited| matches!(awaited, PendingAnswer::Titles)) {
+    /// Requests the titles of the tabs: events report navigations, and a page sets its title later. One request at a time.
+    pub(super) async fn request_titles(&mut self) -> Result<(), Disconnected> {
+        if self.pending.values().any(|pending| matches!(pending, PendingCommand::Titles)) {
             return Ok(());
         }
         let id = self.cdp.send(None, "Target.getTargets", json!({})).await?;
-        self.expect(id, PendingAnswer::Titles)
+        self.expect(id, PendingCommand::Titles)
     }
 
-    /// Notes what the answer with this number will be for.
-    fn expect(&mut self, id: u64, answer: PendingAnswer) -> Result<(), Lost> {
-        if self.awaited.len() >= MAX_AWAITED {
-            return Err(Lost);
+    /// Registers the command whose response has this id.
+    fn expect(&mut self, id: u64, command: PendingCommand) -> Result<(), Disconnected> {
+        if self.pending.len() >= MAX_PENDING_COMMANDS {
+            return Err(Disconnected);
         }
-        self.awaited.insert(id, answer);
+        self.pending.insert(id, command);
         Ok(())
     }
 
-    /// Handles a message of the browser; answers a JPEG if it was a frame of the tab that is followed.
-    pub(super) async fn handle(&mut self, incoming: Incoming) -> Result<Option<Vec<u8>>, Lost> {
+    /// Handles a message of the browser. Returns a JPEG if it was a frame of the followed tab.
+    pub(super) async fn handle(&mut self, incoming: Incoming) -> Result<Option<Vec<u8>>, Disconnected> {
         if let Some(id) = incoming.id {
-            if let Some(awaited) = self.awaited.remove(&id) {
-                self.answered(awaited, &incoming.result).await?;
+            if let Some(pending) = self.pending.remove(&id) {
+                self.handle_response(pending, &incoming.result).await?;
             }
             return Ok(None);
         }
         match incoming.method.as_str() {
             "Target.targetCreated" | "Target.targetInfoChanged" => {
-                self.appeared(&incoming.params["targetInfo"]).await?
+                self.target_changed(&incoming.params["targetInfo"]).await?
             }
-            "Target.targetDestroyed" | "Target.targetCrashed" => self.vanished(&incoming.params["targetId"]).await?,
+            "Target.targetDestroyed" | "Target.targetCrashed" => {
+                self.target_closed(&incoming.params["targetId"]).await?
+            }
             "Page.screencastFrame" if self.is_current(&incoming) => return self.frame(&incoming.params).await,
             "Page.screencastVisibilityChanged" if self.is_current(&incoming) && incoming.params["visible"] == false => {
                 self.probe().await?;
@@ -133,15 +135,15 @@ impl Screencast {
         session.is_some() && session == incoming.session.as_deref()
     }
 
-    async fn appeared(&mut self, info: &Value) -> Result<(), Lost> {
-        match self.tabs.put(info) {
-            // A tab that opens comes to the front; those that were there before are all reported at once.
-            Some(new) if self.discovered || self.current.is_none() => self.follow(new).await,
+    async fn target_changed(&mut self, info: &Value) -> Result<(), Disconnected> {
+        match self.tabs.upsert(info) {
+            // A new tab opens in front; the tabs that exist at the start are all reported at once.
+            Some(new) if self.is_discovered || self.current.is_none() => self.follow(new).await,
             _ => Ok(()),
         }
     }
 
-    async fn vanished(&mut self, id: &Value) -> Result<(), Lost> {
+    async fn target_closed(&mut self, id: &Value) -> Result<(), Disconnected> {
         let Some(id) = id.as_str() else { return Ok(()) };
         self.tabs.remove(id);
         if self.current_tab() != Some(id) {
@@ -154,61 +156,61 @@ impl Screencast {
         }
     }
 
-    async fn answered(&mut self, awaited: PendingAnswer, result: &Value) -> Result<(), Lost> {
-        match awaited {
-            PendingAnswer::Discovery => {
-                self.discovered = true;
-                // Of several tabs, the one that is really in front.
+    async fn handle_response(&mut self, pending: PendingCommand, result: &Value) -> Result<(), Disconnected> {
+        match pending {
+            PendingCommand::Discovery => {
+                self.is_discovered = true;
+                // Finds the tab that is in front.
                 self.probe().await
             }
-            PendingAnswer::Titles => {
+            PendingCommand::Titles => {
                 self.tabs.refresh(&result["targetInfos"]);
                 Ok(())
             }
-            PendingAnswer::Follow(tab) => match (session_of(result), &mut self.current) {
+            PendingCommand::Follow(tab) => match (session_of(result), &mut self.current) {
                 (Some(session), Some(current)) if current.tab == tab => {
                     current.session = Some(session.to_owned());
-                    self.tabs.touch();
-                    self.cast().await
+                    self.tabs.mark_changed();
+                    self.start_screencast().await
                 }
                 (Some(session), _) => self.detach(session).await,
                 (None, _) => Ok(()),
             },
-            PendingAnswer::Probe(tab) => match session_of(result) {
+            PendingCommand::Probe(tab) => match session_of(result) {
                 Some(session) => {
-                    let ask = json!({ "expression": "document.visibilityState", "returnByValue": true });
-                    let id = self.cdp.send(Some(session), "Runtime.evaluate", ask).await?;
-                    self.expect(id, PendingAnswer::Visibility { tab, session: session.to_owned() })
+                    let params = json!({ "expression": "document.visibilityState", "returnByValue": true });
+                    let id = self.cdp.send(Some(session), "Runtime.evaluate", params).await?;
+                    self.expect(id, PendingCommand::Visibility { tab, session: session.to_owned() })
                 }
                 None => Ok(()),
             },
-            PendingAnswer::Place { x, y, files } => {
-                let side = |at: usize| result["result"]["value"][at].as_f64().unwrap_or_default();
-                self.let_fall(x - side(0), y - side(1), &files).await
+            PendingCommand::Position { x, y, files } => {
+                let offset = |index: usize| result["result"]["value"][index].as_f64().unwrap_or_default();
+                self.dispatch_drop(x - offset(0), y - offset(1), &files).await
             }
-            PendingAnswer::Visibility { tab, session } => {
+            PendingCommand::Visibility { tab, session } => {
                 self.detach(&session).await?;
                 if result["result"]["value"] == "visible" { self.follow(tab).await } else { Ok(()) }
             }
         }
     }
 
-    /// Asks the other tabs whether they are in front; in a headless browser all are, and the current one stays.
-    async fn probe(&mut self) -> Result<(), Lost> {
+    /// Asks the other tabs whether they are in front. In a headless browser all are, and the current one stays.
+    async fn probe(&mut self) -> Result<(), Disconnected> {
         let others = self.tabs.others(self.current_tab());
-        let awaited = self
-            .awaited
+        let pending = self
+            .pending
             .values()
-            .filter(|awaited| !matches!(awaited, PendingAnswer::Follow(_) | PendingAnswer::Titles))
+            .filter(|pending| !matches!(pending, PendingCommand::Follow(_) | PendingCommand::Titles))
             .count();
-        for tab in others.into_iter().take(MAX_PROBES.saturating_sub(awaited)) {
+        for tab in others.into_iter().take(MAX_PROBES.saturating_sub(pending)) {
             let id = self.attach(&tab).await?;
-            self.expect(id, PendingAnswer::Probe(tab))?;
+            self.expect(id, PendingCommand::Probe(tab))?;
         }
         Ok(())
     }
 
-    async fn follow(&mut self, tab: String) -> Result<(), Lost> {
+    async fn follow(&mut self, tab: String) -> Result<(), Disconnected> {
         if self.current_tab() == Some(tab.as_str()) {
             return Ok(());
         }
@@ -218,36 +220,38 @@ impl Screencast {
         self.in_flight = 0;
         self.unacknowledged = None;
         let id = self.attach(&tab).await?;
-        self.expect(id, PendingAnswer::Follow(tab.clone()))?;
+        self.expect(id, PendingCommand::Follow(tab.clone()))?;
         self.current = Some(Current { tab, session: None });
         Ok(())
     }
 
-    async fn attach(&mut self, tab: &str) -> Result<u64, Lost> {
+    async fn attach(&mut self, tab: &str) -> Result<u64, Disconnected> {
         self.cdp.send(None, "Target.attachToTarget", json!({ "targetId": tab, "flatten": true })).await
     }
 
-    async fn detach(&mut self, session: &str) -> Result<(), Lost> {
+    async fn detach(&mut self, session: &str) -> Result<(), Disconnected> {
         self.cdp.send(None, "Target.detachFromTarget", json!({ "sessionId": session })).await.map(drop)
     }
 
-    async fn cast(&mut self) -> Result<(), Lost> {
+    async fn start_screencast(&mut self) -> Result<(), Disconnected> {
         let (width, height) = self.bounds;
-        let how = match self.display {
-            false => json!({ "format": "jpeg", "quality": QUALITY, "maxWidth": width, "maxHeight": height }),
-            true => json!({ "format": "jpeg", "maxWidth": UNSEEN, "maxHeight": UNSEEN, "everyNthFrame": HARDLY_EVER }),
+        let params = match self.has_display {
+            false => json!({ "format": "jpeg", "quality": JPEG_QUALITY, "maxWidth": width, "maxHeight": height }),
+            true => {
+                json!({ "format": "jpeg", "maxWidth": PROBE_SIDE, "maxHeight": PROBE_SIDE, "everyNthFrame": PROBE_FRAME_INTERVAL })
+            }
         };
-        self.on_tab("Page.startScreencast", how).await
+        self.send_to_tab("Page.startScreencast", params).await
     }
 
-    /// A command to the tab that is followed; none, if there is no such tab now.
-    pub(super) async fn on_tab(&mut self, method: &str, params: Value) -> Result<(), Lost> {
+    /// Sends a command to the followed tab, if there is one.
+    pub(super) async fn send_to_tab(&mut self, method: &str, params: Value) -> Result<(), Disconnected> {
         let Some(session) = self.current.as_ref().and_then(|current| current.session.as_deref()) else { return Ok(()) };
         self.cdp.send(Some(session), method, params).await.map(drop)
     }
 
     /// Brings a tab to the front and follows it.
-    pub(super) async fn activate(&mut self, tab: String) -> Result<(), Lost> {
+    pub(super) async fn activate(&mut self, tab: String) -> Result<(), Disconnected> {
         if !self.tabs.has(&tab) {
             return Ok(());
         }
@@ -255,18 +259,18 @@ impl Screencast {
         self.follow(tab).await
     }
 
-    /// Frames no larger than the page's canvas.
-    pub(super) async fn fit(&mut self, width: u32, height: u32) -> Result<(), Lost> {
+    /// Limits frames to the size of the page's canvas.
+    pub(super) async fn set_bounds(&mut self, width: u32, height: u32) -> Result<(), Disconnected> {
         let bounds = (width.clamp(MIN_SIDE, MAX_SIDE), height.clamp(MIN_SIDE, MAX_SIDE));
-        if self.display || bounds == self.bounds {
+        if self.has_display || bounds == self.bounds {
             return Ok(());
         }
         self.bounds = bounds;
-        self.cast().await
+        self.start_screencast().await
     }
 
-    async fn frame(&mut self, params: &Value) -> Result<Option<Vec<u8>>, Lost> {
-        if self.display {
+    async fn frame(&mut self, params: &Value) -> Result<Option<Vec<u8>>, Disconnected> {
+        if self.has_display {
             return Ok(None);
         }
         let metadata = &params["metadata"];
@@ -274,7 +278,7 @@ impl Screencast {
         self.size = TabSize { width: side("deviceWidth"), height: side("deviceHeight") };
         let jpeg = params["data"].as_str().and_then(|data| STANDARD.decode(data).ok());
         self.in_flight += 1;
-        // The browser makes the next frame when this one is acknowledged: a slow page gets fewer, never older ones.
+        // The browser creates the next frame when this one is acknowledged: a slow page gets fewer frames, never outdated ones.
         let number = params["sessionId"].as_u64().unwrap_or_default();
         if self.in_flight < MAX_IN_FLIGHT {
             self.acknowledge(number).await?;
@@ -284,35 +288,39 @@ impl Screencast {
         Ok(jpeg)
     }
 
-    /// Lets files of the session fall onto the tab: on a display of this size, or on the picture of the tab alone.
-    pub(super) async fn drop_files(&mut self, dropped: DroppedFiles, display: Option<(u32, u32)>) -> Result<(), Lost> {
+    /// Drops files of the session onto the tab: at a position of a display of this size, or of the tab's picture.
+    pub(super) async fn drop_files(
+        &mut self,
+        dropped: DroppedFiles,
+        display: Option<(u32, u32)>,
+    ) -> Result<(), Disconnected> {
         let DroppedFiles { x, y, paths } = dropped;
         let Some((width, height)) = display else {
             let (x, y) = self.size.point(x, y);
-            return self.let_fall(x, y, &paths).await;
+            return self.dispatch_drop(x, y, &paths).await;
         };
         let Some(session) = self.current.as_ref().and_then(|current| current.session.as_deref()) else { return Ok(()) };
-        // All of a window's frame that is no page lies above it.
-        let ask = json!({
+        // The window's decorations and toolbars are assumed to be above the page.
+        let params = json!({
             "expression": "[screenX + (outerWidth - innerWidth) / 2, screenY + outerHeight - innerHeight]",
             "returnByValue": true,
         });
-        let id = self.cdp.send(Some(session), "Runtime.evaluate", ask).await?;
+        let id = self.cdp.send(Some(session), "Runtime.evaluate", params).await?;
         let (x, y) = TabSize { width: width.into(), height: height.into() }.point(x, y);
-        self.expect(id, PendingAnswer::Place { x, y, files: paths })
+        self.expect(id, PendingCommand::Position { x, y, files: paths })
     }
 
-    async fn let_fall(&mut self, x: f64, y: f64, files: &[String]) -> Result<(), Lost> {
+    async fn dispatch_drop(&mut self, x: f64, y: f64, files: &[String]) -> Result<(), Disconnected> {
         let data = json!({ "items": [], "files": files, "dragOperationsMask": 1 });
         for kind in ["dragEnter", "dragOver", "drop"] {
             let event = json!({ "type": kind, "x": x.max(0.0), "y": y.max(0.0), "data": data });
-            self.on_tab("Input.dispatchDragEvent", event).await?;
+            self.send_to_tab("Input.dispatchDragEvent", event).await?;
         }
         Ok(())
     }
 
-    /// The page drew a frame.
-    pub(super) async fn drawn(&mut self) -> Result<(), Lost> {
+    /// Notes that the page drew a frame.
+    pub(super) async fn drawn(&mut self) -> Result<(), Disconnected> {
         self.in_flight = self.in_flight.saturating_sub(1);
         match self.unacknowledged.take() {
             Some(number) => self.acknowledge(number).await,
@@ -320,12 +328,12 @@ impl Screencast {
         }
     }
 
-    async fn acknowledge(&mut self, number: u64) -> Result<(), Lost> {
-        self.on_tab("Page.screencastFrameAck", json!({ "sessionId": number })).await
+    async fn acknowledge(&mut self, number: u64) -> Result<(), Disconnected> {
+        self.send_to_tab("Page.screencastFrameAck", json!({ "sessionId": number })).await
     }
 }
 
-/// The name of the session that an answer tells of.
+/// Returns the id of the session in a response.
 fn session_of(result: &Value) -> Option<&str> {
     result["sessionId"].as_str().filter(|name| is_id(name))
 }

@@ -1,16 +1,16 @@
-//! The browser's tabs, as its discovery tells them.
+//! The browser's tabs, from target discovery.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// More tabs than this are not listed.
+/// The maximum count of listed tabs.
 const MAX_TABS: usize = 200;
-/// The browser's own names of targets and of its sessions with them have 32 characters.
-const MAX_ID: usize = 64;
-const MAX_TITLE: usize = 200;
-const MAX_URL: usize = 500;
+/// The maximum length of target and session ids; Chromium's have 32 characters.
+const MAX_ID_BYTES: usize = 64;
+const MAX_TITLE_CHARS: usize = 200;
+const MAX_URL_CHARS: usize = 500;
 
-/// One tab; title and address are the page's own words and must stay inert.
+/// One tab. Title and URL are controlled by the page and must be treated as untrusted text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Tab {
     pub(super) id: String,
@@ -18,9 +18,9 @@ pub(super) struct Tab {
     url: String,
 }
 
-/// Whether this may be the name of a target or of a session: what the browser says is kept, and it may have been taken over.
+/// Returns whether a text can be the id of a target or a session. Ids are stored, and the browser may be compromised.
 pub(super) fn is_id(text: &str) -> bool {
-    (1..=MAX_ID).contains(&text.len())
+    (1..=MAX_ID_BYTES).contains(&text.len())
 }
 
 #[derive(Deserialize)]
@@ -35,29 +35,29 @@ struct TargetInfo {
 }
 
 impl Tab {
-    /// Nothing, if `info` is of something else.
-    fn of(info: &Value) -> Option<Self> {
+    /// Reads a `targetInfo`; `None` for other targets than pages.
+    fn parse(info: &Value) -> Option<Self> {
         let info = TargetInfo::deserialize(info).ok()?;
-        let page = info.r#type == "page" && !info.url.starts_with("devtools://");
-        (page && is_id(&info.target_id)).then(|| Self {
+        let is_page = info.r#type == "page" && !info.url.starts_with("devtools://");
+        (is_page && is_id(&info.target_id)).then(|| Self {
             id: info.target_id,
-            title: info.title.chars().take(MAX_TITLE).collect(),
-            url: info.url.chars().take(MAX_URL).collect(),
+            title: info.title.chars().take(MAX_TITLE_CHARS).collect(),
+            url: info.url.chars().take(MAX_URL_CHARS).collect(),
         })
     }
 }
 
-/// The list, oldest first.
+/// The list of tabs, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Tabs {
     tabs: Vec<Tab>,
-    changed: bool,
+    has_changed: bool,
 }
 
 impl Tabs {
-    /// Takes a `targetInfo` in; answers the tab's id if it is new.
-    pub(super) fn put(&mut self, info: &Value) -> Option<String> {
-        let tab = Tab::of(info)?;
+    /// Adds or updates a tab from a `targetInfo`. Returns its id if it is new.
+    pub(super) fn upsert(&mut self, info: &Value) -> Option<String> {
+        let tab = Tab::parse(info)?;
         if self.has(&tab.id) {
             self.update(tab);
             return None;
@@ -65,15 +65,15 @@ impl Tabs {
         if self.tabs.len() >= MAX_TABS {
             return None;
         }
-        self.changed = true;
+        self.has_changed = true;
         let id = tab.id.clone();
         self.tabs.push(tab);
         Some(id)
     }
 
-    /// Takes in what the browser answers when it is asked for its tabs. Which there are, only its events say.
+    /// Updates tabs from the response to `Target.getTargets`. Only events add and remove tabs.
     pub(super) fn refresh(&mut self, infos: &Value) {
-        for tab in infos.as_array().into_iter().flatten().filter_map(Tab::of) {
+        for tab in infos.as_array().into_iter().flatten().filter_map(Tab::parse) {
             self.update(tab);
         }
     }
@@ -81,13 +81,13 @@ impl Tabs {
     fn update(&mut self, tab: Tab) {
         if let Some(known) = self.tabs.iter_mut().find(|known| known.id == tab.id && **known != tab) {
             *known = tab;
-            self.changed = true;
+            self.has_changed = true;
         }
     }
 
     pub(super) fn remove(&mut self, id: &str) {
         self.tabs.retain(|tab| tab.id != id);
-        self.changed = true;
+        self.has_changed = true;
     }
 
     pub(super) fn has(&self, id: &str) -> bool {
@@ -98,17 +98,17 @@ impl Tabs {
         self.tabs.last().map(|tab| tab.id.clone())
     }
 
-    /// Those that are not `current`, newest first.
+    /// Returns the ids of the tabs other than `current`, newest first.
     pub(super) fn others(&self, current: Option<&str>) -> Vec<String> {
         self.tabs.iter().rev().filter(|tab| Some(tab.id.as_str()) != current).map(|tab| tab.id.clone()).collect()
     }
 
-    pub(super) fn touch(&mut self) {
-        self.changed = true;
+    pub(super) fn mark_changed(&mut self) {
+        self.has_changed = true;
     }
 
-    /// The list for the page, if it changed since the last call.
-    pub(super) fn news(&mut self, current: Option<&str>) -> Option<Value> {
-        std::mem::take(&mut self.changed).then(|| json!({ "t": "tabs", "current": current, "tabs": self.tabs }))
+    /// Returns the list for the page, if it has changed since the last call.
+    pub(super) fn take_update(&mut self, current: Option<&str>) -> Option<Value> {
+        std::mem::take(&mut self.has_changed).then(|| json!({ "t": "tabs", "current": current, "tabs": self.tabs }))
     }
 }

@@ -1,4 +1,4 @@
-//! A viewer's mouse and keyboard on a display: what the page sends becomes what computer control does.
+//! A viewer's mouse and keyboard on a display, translated into computer control.
 
 use std::time::Duration;
 
@@ -11,82 +11,80 @@ use tracing::Instrument as _;
 
 use super::{
     held_keys::{HeldKeys, press},
-    input::{self, FromPage, Mouse, MouseKind, Wheel},
+    input::{self, Mouse, MouseKind, PageMessage, Wheel},
 };
 
-/// What may wait to be done. A viewer whose session does nothing any more loses what comes after.
-const QUEUE: usize = 256;
-/// Done in one call at most.
-const MAX_PARALLEL: usize = 50;
-/// What one step of the wheel scrolls, in the page's pixels.
+/// The maximum count of queued inputs. Further inputs of a viewer whose session does not respond are dropped.
+const MAX_QUEUED: usize = 256;
+/// The maximum count of actions in one call.
+const MAX_BATCH: usize = 50;
+/// The pixels of the page that one step of the wheel scrolls.
 const WHEEL_STEP: f64 = 100.0;
-/// Steps that one turn may make.
+/// The maximum steps of one turn.
 const MAX_STEPS: f64 = 50.0;
 
-/// Something to be done, in order.
+/// A queued input.
 #[derive(Debug)]
-enum Doing {
+enum QueuedInput {
     Action(Action),
-    /// Text for the clipboard, which is pasted then.
+    /// Text that is written to the clipboard and then pasted.
     Paste(String),
 }
 
-/// The way to the hands of a session, for one viewer. When it is dropped, buttons and keys that are still pressed are let go.
+/// The input of one viewer to a session. When it is dropped, buttons and keys that are still pressed are released.
 pub(super) struct ViewerInput {
-    queue: mpsc::Sender<Doing>,
+    queue: mpsc::Sender<QueuedInput>,
     held: HeldKeys,
-    /// Turns of the wheel that were too small for a step.
-    rest: (f64, f64),
+    /// The turns of the wheel that do not add up to a step yet, horizontal and vertical.
+    wheel_remainder: (f64, f64),
 }
 
 impl ViewerInput {
-    /// Begins to do what it is told. To be called on a worker of the server.
+    /// Starts the task that performs inputs. Must be called on a worker of the server.
     pub(super) fn new(computers: Computers, session: Session) -> Self {
-        let (queue, doing) = mpsc::channel(QUEUE);
-        actix_web::rt::spawn(work(computers, session, doing).in_current_span());
-        Self { queue, held: HeldKeys::default(), rest: (0.0, 0.0) }
+        let (queue, inputs) = mpsc::channel(MAX_QUEUED);
+        actix_web::rt::spawn(perform_inputs(computers, session, inputs).in_current_span());
+        Self { queue, held: HeldKeys::default(), wheel_remainder: (0.0, 0.0) }
     }
 
-    /// Does what a message of the page means on a display of this size.
-    pub(super) fn obey(&mut self, message: &FromPage, display: (u32, u32)) {
+    /// Performs the input of a page message on a display of this size.
+    pub(super) fn handle(&mut self, message: &PageMessage, display: (u32, u32)) {
         match message {
-            FromPage::Mouse(mouse) => self.mouse(mouse, display),
-            FromPage::Wheel(wheel) => self.wheel(wheel, display),
-            FromPage::Key(key) if key.is_plain() => {
+            PageMessage::Mouse(mouse) => self.mouse(mouse, display),
+            PageMessage::Wheel(wheel) => self.wheel(wheel, display),
+            PageMessage::Key(key) if key.is_plain() => {
                 let actions = self.held.key(key);
-                self.all(actions);
+                self.enqueue_actions(actions);
             }
-            FromPage::Text { s, paste } if s.len() <= input::MAX_TEXT => {
-                // Keys that are held would change it.
-                let actions = self.held.nothing();
-                self.all(actions);
-                // What would take too long key by key is pasted.
-                let by_key = !paste && s.len() <= input::MAX_TYPED;
-                self.say(Some(if by_key { typed(s) } else { Doing::Paste(s.clone()) }));
+            PageMessage::Text { s, paste } if s.len() <= input::MAX_TEXT_BYTES => {
+                // Held keys would change the text.
+                let actions = self.held.release_keys();
+                self.enqueue_actions(actions);
+                // Long texts are pasted, because typing them takes too long.
+                let by_key = !paste && s.len() <= input::MAX_TYPED_BYTES;
+                self.enqueue(if by_key { typed(s) } else { QueuedInput::Paste(s.clone()) });
             }
             _ => {}
         }
     }
 
-    fn say(&self, doing: Option<Doing>) {
-        if let Some(doing) = doing
-            && self.queue.try_send(doing).is_err()
-        {
-            tracing::debug!("a viewer's input was dropped: the session does nothing");
+    fn enqueue(&self, input: QueuedInput) {
+        if self.queue.try_send(input).is_err() {
+            tracing::debug!("a viewer's input was dropped, because the session does not respond");
         }
     }
 
-    fn all(&self, actions: Vec<Action>) {
-        actions.into_iter().for_each(|action| self.say(Some(Doing::Action(action))));
+    fn enqueue_actions(&self, actions: Vec<Action>) {
+        actions.into_iter().for_each(|action| self.enqueue(QueuedInput::Action(action)));
     }
 
     fn mouse(&mut self, mouse: &Mouse, display: (u32, u32)) {
-        // A move says nothing of keys that were pressed elsewhere; a button does.
+        // A move does not change modifiers that were pressed elsewhere; a button does.
         let hold = match mouse.k {
             MouseKind::Move => Vec::new(),
             MouseKind::Down | MouseKind::Up => self.modifiers(mouse.m),
         };
-        let at = place(mouse.x, mouse.y, display);
+        let at = pixel(mouse.x, mouse.y, display);
         let click = |kind| {
             let button = match mouse.b {
                 input::Button::None => return None,
@@ -103,76 +101,77 @@ impl ViewerInput {
             MouseKind::Down => click(ClickKind::Down),
             MouseKind::Up => click(ClickKind::Up),
         };
-        self.say(action.map(Doing::Action));
+        self.enqueue_actions(action.into_iter().collect());
     }
 
-    /// Lets go of those that are not held any more, and answers those that are to be held for this alone.
+    /// Releases modifiers that are no longer held, and returns those that must be held for this action only.
     fn modifiers(&mut self, bits: u8) -> Vec<KeySym> {
-        let (actions, missing) = self.held.follow(bits);
-        self.all(actions);
+        let (actions, missing) = self.held.sync_modifiers(bits);
+        self.enqueue_actions(actions);
         missing
     }
 
     fn wheel(&mut self, wheel: &Wheel, display: (u32, u32)) {
-        let steps = |turned: f64, rest: &mut f64| {
-            let turned = *rest + turned / WHEEL_STEP;
+        let steps = |turned: f64, wheel_remainder: &mut f64| {
+            let turned = *wheel_remainder + turned / WHEEL_STEP;
             let whole = turned.trunc().clamp(-MAX_STEPS, MAX_STEPS);
-            *rest = turned.fract();
-            // Cut to fifty just now.
+            *wheel_remainder = turned.fract();
+            // Clamped to fifty above.
             whole as i32
         };
-        let (right, down) = (steps(wheel.dx, &mut self.rest.0), steps(wheel.dy, &mut self.rest.1));
+        let (right, down) =
+            (steps(wheel.dx, &mut self.wheel_remainder.0), steps(wheel.dy, &mut self.wheel_remainder.1));
         if (right, down) != (0, 0) {
-            let (at, hold) = (place(wheel.x, wheel.y, display), self.modifiers(wheel.m));
-            self.say(Some(Doing::Action(Action::Scroll(Scroll { at, right, down, hold }))));
+            let (at, hold) = (pixel(wheel.x, wheel.y, display), self.modifiers(wheel.m));
+            self.enqueue(QueuedInput::Action(Action::Scroll(Scroll { at, right, down, hold })));
         }
     }
 }
 
-/// A pixel of the display; `x` and `y` run from 0 to 1 over it.
-fn place(x: f64, y: f64, display: (u32, u32)) -> Point {
+/// Returns a pixel of the display; `x` and `y` run from 0 to 1 over it.
+fn pixel(x: f64, y: f64, display: (u32, u32)) -> Point {
     let along = |part: f64, whole: u32| ((part.clamp(0.0, 1.0) * f64::from(whole)) as u32).min(whole.saturating_sub(1));
     Point { x: along(x, display.0), y: along(y, display.1) }
 }
 
-fn typed(text: &str) -> Doing {
+fn typed(text: &str) -> QueuedInput {
     let text = text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect();
-    Doing::Action(Action::Type(TypeText { text, delay: Duration::ZERO }))
+    QueuedInput::Action(Action::Type(TypeText { text, delay: Duration::ZERO }))
 }
 
-async fn work(computers: Computers, session: Session, mut doing: mpsc::Receiver<Doing>) {
+async fn perform_inputs(computers: Computers, session: Session, mut inputs: mpsc::Receiver<QueuedInput>) {
     let mut pressed = PressedKeys::default();
-    let mut waiting = None;
+    let mut next_input = None;
     loop {
-        let next = match waiting.take() {
+        let next = match next_input.take() {
             Some(next) => Some(next),
-            None => doing.recv().await,
+            None => inputs.recv().await,
         };
-        let done = match next {
-            Some(Doing::Paste(text)) => paste(&computers, &session, text).await,
-            Some(Doing::Action(action)) => {
+        let result = match next {
+            Some(QueuedInput::Paste(text)) => paste(&computers, &session, text).await,
+            Some(QueuedInput::Action(action)) => {
                 let mut actions = vec![action];
-                waiting = gather(&mut actions, &mut doing);
+                next_input = fill_batch(&mut actions, &mut inputs);
                 actions.iter().for_each(|action| pressed.note(action));
-                computers.all(&session, actions).await.map_err(|broke| broke.error.to_string())
+                computers.all(&session, actions).await.map_err(|failure| failure.error.to_string())
             }
             None => break,
         };
-        if let Err(error) = done {
-            tracing::debug!(%error, "a viewer's input was not done");
+        if let Err(error) = result {
+            tracing::debug!(%error, "a viewer's input failed");
         }
     }
-    let up = pressed.let_go();
-    if !up.is_empty() {
-        let _ = computers.all(&session, up).await;
+    let releases = pressed.release();
+    if !releases.is_empty() {
+        let _ = computers.all(&session, releases).await;
     }
 }
 
-/// Takes what waits behind `actions`, of moves one after the other the last; answers what must be done after these.
-fn gather(actions: &mut Vec<Action>, doing: &mut mpsc::Receiver<Doing>) -> Option<Doing> {
-    while actions.len() < MAX_PARALLEL {
-        match doing.try_recv() {
-            Ok(Doing::Action(action)) => {
+/// Adds queued actions to `actions`, merging consecutive moves. Returns a queued input that must follow these.
+fn fill_batch(actions: &mut Vec<Action>, inputs: &mut mpsc::Receiver<QueuedInput>) -> Option<QueuedInput> {
+    while actions.len() < MAX_BATCH {
+        match inputs.try_recv() {
+            Ok(QueuedInput::Action(action)) => {
                 if let (Action::Move(_), Some(last @ Action::Move(_))) = (&action, actions.last_mut()) {
                     *last = action;
                 } else {
@@ -186,7 +185,7 @@ fn gather(actions: &mut Vec<Action>, doing: &mut mpsc::Receiver<Doing>) -> Optio
     None
 }
 
-/// What is down.
+/// The pressed buttons and keys.
 #[derive(Default)]
 struct PressedKeys {
     buttons: Vec<Click>,
@@ -212,8 +211,8 @@ impl PressedKeys {
         }
     }
 
-    /// What lets go of all of it.
-    fn let_go(self) -> Vec<Action> {
+    /// Returns the actions that release all of them.
+    fn release(self) -> Vec<Action> {
         let button = |click: Click| Action::Click(Click { kind: ClickKind::Up, hold: Vec::new(), ..click });
         let key = |key: KeySym| Action::Key { key, down: false };
         self.keys.into_iter().rev().map(key).chain(self.buttons.into_iter().map(button)).collect()
@@ -225,5 +224,5 @@ async fn paste(computers: &Computers, session: &Session, text: String) -> Result
     computers
         .all(session, press("v", KeySym::named("Control_L").into_iter().collect()).into_iter().collect())
         .await
-        .map_err(|broke| broke.error.to_string())
+        .map_err(|failure| failure.error.to_string())
 }

@@ -1,37 +1,31 @@
-//! The cookie of a hosted page, and who may send it.
+//! The cookie of a hosted login page.
 
-use actix_web::{HttpRequest, http::header};
+use actix_web::HttpRequest;
 use casement_domain::AuthConnectionId;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::state::Api;
+use crate::{state::Api, ui::cookies};
 
-/// Longer than any login, so that its end is seen too.
-const MAX_SECONDS: u32 = 3600;
+/// Longer than any login, so that its end is shown too.
+const MAX_AGE_SECONDS: u32 = 3600;
 
-/// What the cookie of this connection's page holds.
-pub(super) fn of(api: &Api, request: &HttpRequest) -> Option<SecretString> {
-    let lines = request.headers().get_all(header::COOKIE).filter_map(|value| value.to_str().ok());
-    let mut found = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    found.find(|(given, _)| *given == name(api)).map(|(_, value)| value.into())
+/// Returns the value of the request's login cookie.
+pub(super) fn read(api: &Api, request: &HttpRequest) -> Option<SecretString> {
+    cookies(request).find(|(cookie_name, _)| *cookie_name == name(api)).map(|(_, value)| value.into())
 }
 
-/// The header that sets it. `Lax`, since a person comes from a link in a mail or a chat; it goes along with no change that another site
-/// makes all the same.
+/// Returns the `Set-Cookie` value. `SameSite=Lax`, because a person follows a link from a mail or a chat; it is still
+/// not sent with changes that other sites cause.
 pub(super) fn set(api: &Api, id: AuthConnectionId, key: &SecretString) -> String {
-    let secure = if is_secure(api) { "; Secure" } else { "" };
-    // Each connection's page has one of its own: its path is in no other's.
+    let secure = if api.is_https() { "; Secure" } else { "" };
+    // Each connection has a cookie of its own, because the path differs.
     format!(
-        "{}={}; Path=/login/{id}; HttpOnly; SameSite=Lax; Max-Age={MAX_SECONDS}{secure}",
+        "{}={}; Path=/login/{id}; HttpOnly; SameSite=Lax; Max-Age={MAX_AGE_SECONDS}{secure}",
         name(api),
         key.expose_secret()
     )
 }
 
 fn name(api: &Api) -> &'static str {
-    if is_secure(api) { "__Secure-casement_login" } else { "casement_login" }
-}
-
-fn is_secure(api: &Api) -> bool {
-    api.public_url.scheme() == "https"
+    if api.is_https() { "__Secure-casement_login" } else { "casement_login" }
 }

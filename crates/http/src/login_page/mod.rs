@@ -1,7 +1,7 @@
-//! The page on which a person goes on with a login: `/login/{connection_id}`.
+//! The hosted page on which a person continues a login: `/login/{connection_id}`.
 //!
-//! A code opens it once, and gives the browser a cookie that opens it from then on, for this login alone. What the page shows it is told by a
-//! stream; what the person gives goes back with the cookie. No API key has anything to do with it.
+//! A code opens the page once and gives the browser a cookie that opens it from then on, for this login only. A stream
+//! reports the state of the login to the page; input is sent with the cookie. No API key is involved.
 
 mod cookie;
 mod handlers;

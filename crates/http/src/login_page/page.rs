@@ -1,79 +1,82 @@
-//! The page and its parts, all embedded.
+//! The embedded pages and assets.
 
 use actix_web::{
     HttpResponse,
     http::{
         StatusCode,
-        header::{self, HeaderName, HeaderValue},
+        header::{self, HeaderValue},
     },
 };
 
+use crate::ui::add_security_headers;
+
 const PAGE: &str = include_str!("assets/page.html");
-const DOOR: &str = include_str!("assets/door.html");
-const DOOR_SCRIPT: &str = include_str!("assets/door.js");
+const START_PAGE: &str = include_str!("assets/door.html");
+const START_SCRIPT: &str = include_str!("assets/door.js");
 const SCRIPT: &str = include_str!("assets/login.js");
 const STYLE: &str = include_str!("assets/login.css");
-/// What stands for a reason in [`ENDED`].
+/// The placeholder of the reason in [`ERROR_PAGE`].
 const REASON: &str = "<!-- reason -->";
-const ENDED: &str = include_str!("assets/ended.html");
+const ERROR_PAGE: &str = include_str!("assets/ended.html");
 
-/// Nothing from elsewhere, nothing inline, no text that becomes markup or code, in no frame. The live view is our own page.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+/// Allows nothing from other origins, nothing inline, no text that becomes markup or code, and no embedding. The live
+/// view is a page of this server.
+pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
                       frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// Why a link opens nothing.
+/// Why a link cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// The code was used.
+pub(super) enum LinkError {
+    /// The code was used before.
     Used,
-    /// The login is over.
-    Over,
-    /// There is no such login, or the code or cookie is not its.
-    Nothing,
+    /// The login has ended.
+    Ended,
+    /// There is no such login, or the code or cookie belongs to another one.
+    NotFound,
 }
 
-/// The same bytes for every login; the script looks at the address.
+/// Returns the login page, which is the same for every login; the script reads the URL.
 pub(super) fn page() -> HttpResponse {
     embedded(StatusCode::OK, "text/html; charset=utf-8", "no-store", PAGE.to_owned())
 }
 
-/// What a link shows before it is used: a button. It posts to its own address, where the code stands.
-pub(super) fn door() -> HttpResponse {
-    let mut response = embedded(StatusCode::OK, "text/html; charset=utf-8", "no-store", DOOR.to_owned());
+/// Returns the page that a link shows before it is used: a button that posts to the URL with the code.
+pub(super) fn start_page() -> HttpResponse {
+    let mut response = embedded(StatusCode::OK, "text/html; charset=utf-8", "no-store", START_PAGE.to_owned());
     let headers = response.headers_mut();
     let policy = POLICY.replace("form-action 'none'", "form-action 'self'");
     if let Ok(policy) = HeaderValue::from_str(&policy) {
         headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     }
-    // The code is told to nobody, but where the form comes from is: browsers do not say it of a page without referrer.
+    // Without a referrer browsers do not send the form's origin; `strict-origin` sends it without the code.
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("strict-origin"));
     response
 }
 
-/// Says plainly that there is nothing to do here.
-pub(super) fn ended(why: Ended) -> HttpResponse {
-    let (status, reason) = match why {
-        Ended::Used => (
+/// Returns the page that says why a link cannot be opened.
+pub(super) fn error_page(error: LinkError) -> HttpResponse {
+    let (status, reason) = match error {
+        LinkError::Used => (
             StatusCode::GONE,
             "<h1>This link was used</h1><p>It opens once. Go on in the browser that opened it, or ask for a new link.</p>",
         ),
-        Ended::Over => {
+        LinkError::Ended => {
             (StatusCode::GONE, "<h1>This link has expired</h1><p>The login is over. Ask for a new link.</p>")
         }
-        Ended::Nothing => (
+        LinkError::NotFound => (
             StatusCode::NOT_FOUND,
             "<h1>This link opens nothing</h1><p>It may not have been copied as a whole, or is of a login that is over.</p>",
         ),
     };
-    embedded(status, "text/html; charset=utf-8", "no-store", ENDED.replace(REASON, reason))
+    embedded(status, "text/html; charset=utf-8", "no-store", ERROR_PAGE.replace(REASON, reason))
 }
 
-/// An asset of that name, if there is one.
+/// Returns the asset of that name, if it exists.
 pub(super) fn asset(name: &str) -> Option<HttpResponse> {
     let (kind, body) = match name {
         "login.js" => ("text/javascript; charset=utf-8", SCRIPT),
-        "door.js" => ("text/javascript; charset=utf-8", DOOR_SCRIPT),
+        "door.js" => ("text/javascript; charset=utf-8", START_SCRIPT),
         "login.css" => ("text/css; charset=utf-8", STYLE),
         _ => return None,
     };
@@ -82,18 +85,8 @@ pub(super) fn asset(name: &str) -> Option<HttpResponse> {
 
 fn embedded(status: StatusCode, kind: &'static str, caching: &'static str, body: String) -> HttpResponse {
     let mut response = HttpResponse::build(status);
-    guarded(&mut response).insert_header((header::CONTENT_TYPE, kind)).insert_header((header::CACHE_CONTROL, caching));
-    response.body(body)
-}
-
-/// With the headers that keep others out.
-pub(super) fn guarded(response: &mut actix_web::HttpResponseBuilder) -> &mut actix_web::HttpResponseBuilder {
-    response
-        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
-        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .insert_header((header::X_FRAME_OPTIONS, "DENY"))
-        // The code stands in the address that the page was opened with.
-        .insert_header((header::REFERRER_POLICY, "no-referrer"))
-        .insert_header((HeaderName::from_static("cross-origin-opener-policy"), "same-origin"))
-        .insert_header((HeaderName::from_static("cross-origin-resource-policy"), "same-origin"))
+    add_security_headers(&mut response, POLICY)
+        .insert_header((header::CONTENT_TYPE, kind))
+        .insert_header((header::CACHE_CONTROL, caching))
+        .body(body)
 }

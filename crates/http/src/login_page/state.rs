@@ -1,4 +1,4 @@
-//! What the page is told. Texts are the site's: the page shows them as text alone.
+//! The state that the page gets. Texts come from the site: the page shows them as plain text.
 
 use casement_domain::{
     auth_connection::{Flow, FlowStatus, FlowStep, HostedFlow, RequestedChoice, RequestedField},
@@ -8,15 +8,15 @@ use serde::Serialize;
 
 use crate::answer::Moment;
 
-/// What a login is at, for the person who goes on with it.
+/// The state of a login, for the person who continues it.
 #[derive(Serialize)]
 pub(super) struct PageState {
-    /// Where it logs in.
+    /// The site of the login.
     domain: String,
     status: &'static str,
     step: &'static str,
     expires_at: Moment,
-    /// Tells what is asked for now from what was asked for before.
+    /// Distinguishes the current inputs from earlier ones.
     revision: i64,
     fields: Vec<PageField>,
     choices: Vec<PageChoice>,
@@ -26,7 +26,7 @@ pub(super) struct PageState {
     website_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// Whether its browser can be seen.
+    /// Whether the live view of its browser is available.
     live: bool,
 }
 
@@ -41,7 +41,7 @@ struct PageField {
     #[serde(skip_serializing_if = "Option::is_none")]
     placeholder: Option<String>,
     required: bool,
-    /// What it is one of.
+    /// The allowed values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     options: Vec<String>,
 }
@@ -56,34 +56,34 @@ struct PageChoice {
 }
 
 impl PageState {
-    pub(super) fn of(hosted: HostedFlow) -> Self {
+    pub(super) fn new(hosted: HostedFlow) -> Self {
         let HostedFlow { connection, flow } = hosted;
-        let running = flow.status == FlowStatus::InProgress;
-        let awaiting = running && flow.is_awaiting();
+        let is_running = flow.status == FlowStatus::InProgress;
+        let is_awaiting = is_running && flow.is_awaiting();
         let Flow { fields, choices, external_action, failure, .. } = flow;
-        let elsewhere = flow.step == FlowStep::AwaitingExternalAction;
+        let is_external = flow.step == FlowStep::AwaitingExternalAction;
         Self {
             domain: connection.domain,
             status: flow.status.as_str(),
             step: flow.step.as_str(),
             expires_at: Moment(flow.expires_at),
             revision: flow.revision,
-            fields: if awaiting { fields.into_iter().map(PageField::from).collect() } else { Vec::new() },
-            choices: if awaiting { choices.into_iter().map(PageChoice::from).collect() } else { Vec::new() },
-            message: external_action.filter(|_| awaiting && elsewhere),
+            fields: if is_awaiting { fields.into_iter().map(PageField::from).collect() } else { Vec::new() },
+            choices: if is_awaiting { choices.into_iter().map(PageChoice::from).collect() } else { Vec::new() },
+            message: external_action.filter(|_| is_awaiting && is_external),
             website_error: flow.website_error,
             error: failure.map(|failure| failure.message),
-            live: running && flow.session_made,
+            live: is_running && flow.session_made,
         }
     }
 
-    /// Whether nothing comes after it.
+    /// Returns whether no other state follows.
     pub(super) fn is_last(&self) -> bool {
         self.status != FlowStatus::InProgress.as_str()
     }
 
-    /// As it is once a later login has taken its place, or its connection is gone.
-    pub(super) fn over(mut self) -> Self {
+    /// Returns the state after a later login has replaced this one, or its connection was deleted.
+    pub(super) fn canceled(mut self) -> Self {
         if !self.is_last() {
             self.status = FlowStatus::Canceled.as_str();
         }

@@ -7,7 +7,7 @@ use casement_domain::{
     access::Scope,
     audit::PreparedRecord,
     field::Fields,
-    pool::{AcquireInput, Acquired},
+    pool::{AcquireRequest, Acquired},
     session::{Refusal, Session},
 };
 use serde::Deserialize;
@@ -20,7 +20,7 @@ use crate::{
     error::ApiError,
     json::in_order,
     request::{DeferredAudit, Request},
-    session::{Telemetry, checked, wish},
+    session::{Telemetry, checked, config_request},
     state::Services,
     undelivered::UndeliveredSession,
 };
@@ -43,11 +43,11 @@ pub(crate) struct AcquireBrowser {
 impl AcquireBrowser {
     /// # Errors
     /// `invalid_input`, with all fields that are refused.
-    fn input(self) -> Result<AcquireInput, ApiError> {
+    fn input(self) -> Result<AcquireRequest, ApiError> {
         let Self { acquire_timeout_seconds, name, start_url, tags, telemetry } = self;
         let mut fields = Fields::new();
-        let telemetry = wish(telemetry, &mut fields);
-        let input = AcquireInput { acquire_timeout_seconds, name, start_url, tags, telemetry, client_timeout: None };
+        let telemetry = config_request(telemetry, &mut fields);
+        let input = AcquireRequest { acquire_timeout_seconds, name, start_url, tags, telemetry, client_timeout: None };
         checked(input, fields, |input| input.check().map_err(Refusal::Invalid))
     }
 }
@@ -56,11 +56,11 @@ pub(crate) async fn acquire_browser(mut request: Request<DeferredAudit>) -> Answ
     let which = request.path("id_or_name")?;
     let asked = request.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
     let client_timeout = client_timeout(request.headers()).and_then(|client_timeout| client_timeout.try_into().ok());
-    let input = AcquireInput { client_timeout, ..asked };
+    let input = AcquireRequest { client_timeout, ..asked };
     // Dropped with this handler, when the caller hangs up.
     let gone = CancellationToken::new();
     let _hang_up = gone.clone().drop_guard();
-    let record = request.early_record(StatusCode::OK);
+    let record = request.prepared_record(StatusCode::OK);
     let pool = which.clone();
     let work = |services, scope| acquire(services, scope, pool, input, record, gone);
     // Whoever will stand in line gets there on other threads: what is soon over would leave holes among the buffers of the worker's
@@ -94,7 +94,7 @@ async fn acquire(
     services: Arc<Services>,
     scope: Scope,
     which: String,
-    input: AcquireInput,
+    input: AcquireRequest,
     record: Option<Arc<PreparedRecord>>,
     gone: CancellationToken,
 ) -> Result<Option<Taken>, ApiError> {

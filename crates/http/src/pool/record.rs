@@ -25,36 +25,36 @@ pub(crate) struct PoolBody {
     acquired_count: u32,
     /// Extensions in the order they are loaded.
     extension_ids: Vec<String>,
-    /// The profile that its browsers are started with.
+    /// The profile of its browsers.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_id: Option<String>,
     browser_pool_config: Config,
 }
 
-/// What a pool wishes for.
+/// The configuration of a pool.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = BrowserPoolConfig)]
 struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     size: u32,
-    /// How much it may grow per minute, in percent of its size.
+    /// The maximum growth per minute, in percent of the size.
     fill_rate_per_minute: u32,
     headless: bool,
     stealth: bool,
     kiosk_mode: bool,
-    /// How long a lease may be idle before it ends.
+    /// The idle timeout of a lease.
     timeout_seconds: u32,
     viewport: Viewport,
     #[serde(skip_serializing_if = "Option::is_none")]
     browser_policy: Option<Map<String, Value>>,
-    /// The profile that its browsers are started with.
+    /// The profile of its browsers.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Resolved>,
     /// Whether idle browsers follow changes of the profile, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     refresh_on_profile_update: Option<bool>,
-    /// The proxy that the traffic of its browsers goes through.
+    /// The proxy of its browsers.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
     /// Extensions in the order they are loaded.
@@ -63,12 +63,12 @@ struct Config {
     extensions: Vec<Resolved>,
     #[serde(skip_serializing_if = "Option::is_none")]
     start_url: Option<String>,
-    /// What is captured of a lease.
+    /// The telemetry that is captured of a lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     telemetry: Option<Captured>,
 }
 
-/// What an id or a name meant when the pool was made or changed, by its id.
+/// A resource that was resolved when the pool was created or changed.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = BrowserPoolReference)]
 struct Resolved {

@@ -1,4 +1,4 @@
-//! The answer of a program that was waited for: made while it is sent, because its output may be long.
+//! The streamed response of a finished program, whose output may be long.
 
 use actix_web::web::Bytes;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -8,68 +8,69 @@ use casement_domain::{
 };
 use futures_util::{Stream, StreamExt as _, stream};
 
-/// The text in front of one output, what is left of it, and the text after the last.
-struct Writing {
+/// The state of the response while it is written.
+struct ResponseWriter {
     output: ByteStream,
-    /// What came and was not sent.
-    came: Bytes,
-    /// Bytes of the current output that are still to be encoded.
-    left: u64,
-    /// What follows the current output.
-    then: Vec<Next>,
-    /// One or two bytes that wait for their group of three.
-    carried: Vec<u8>,
+    /// The received bytes that are not encoded yet.
+    received: Bytes,
+    /// The bytes of the current output that are still to be encoded.
+    remaining_bytes: u64,
+    /// The segments that follow the current output, last first.
+    segments: Vec<Segment>,
+    /// Up to two bytes that wait for a group of three.
+    pending: Vec<u8>,
 }
 
-enum Next {
+enum Segment {
     Text(String),
     Output(u64),
 }
 
-/// The JSON of `executed`, in parts.
-pub(super) fn json(executed: ExecutionResult) -> impl Stream<Item = Result<Bytes, OperationError>> {
+/// Streams the JSON of `result`.
+pub(super) fn json(result: ExecutionResult) -> impl Stream<Item = Result<Bytes, OperationError>> {
     let ExecutionResult { exit_code, duration_ms, stdout_bytes, stderr_bytes, stdout_dropped, stderr_dropped, output } =
-        executed;
+        result;
     let mut end = "\"".to_owned();
     for (name, dropped) in [("stdout_dropped_bytes", stdout_dropped), ("stderr_dropped_bytes", stderr_dropped)] {
         if dropped > 0 {
             end += &format!(",\"{name}\":{dropped}");
         }
     }
-    // Taken from the end.
-    let then = vec![
-        Next::Text(end + "}"),
-        Next::Output(stderr_bytes),
-        Next::Text("\",\"stderr_b64\":\"".to_owned()),
-        Next::Output(stdout_bytes),
-        Next::Text(format!("{{\"exit_code\":{exit_code},\"duration_ms\":{duration_ms},\"stdout_b64\":\"")),
+    // Popped from the end.
+    let segments = vec![
+        Segment::Text(end + "}"),
+        Segment::Output(stderr_bytes),
+        Segment::Text("\",\"stderr_b64\":\"".to_owned()),
+        Segment::Output(stdout_bytes),
+        Segment::Text(format!("{{\"exit_code\":{exit_code},\"duration_ms\":{duration_ms},\"stdout_b64\":\"")),
     ];
-    let writing = Writing { output, came: Bytes::new(), left: 0, then, carried: Vec::new() };
-    stream::try_unfold(writing, |mut writing| async move {
-        Ok(writing.next().await?.map(|part| (Bytes::from(part), writing)))
-    })
+    let writer = ResponseWriter { output, received: Bytes::new(), remaining_bytes: 0, segments, pending: Vec::new() };
+    stream::try_unfold(
+        writer,
+        |mut writer| async move { Ok(writer.next().await?.map(|part| (Bytes::from(part), writer))) },
+    )
 }
 
-impl Writing {
+impl ResponseWriter {
     async fn next(&mut self) -> Result<Option<String>, OperationError> {
-        while self.left == 0 {
-            match self.then.pop() {
+        while self.remaining_bytes == 0 {
+            match self.segments.pop() {
                 None => return Ok(None),
-                Some(Next::Text(text)) => return Ok(Some(text)),
-                Some(Next::Output(bytes)) => self.left = bytes,
+                Some(Segment::Text(text)) => return Ok(Some(text)),
+                Some(Segment::Output(bytes)) => self.remaining_bytes = bytes,
             }
         }
-        while self.came.is_empty() {
+        while self.received.is_empty() {
             let broken = || OperationError::Failed("the output broke off".to_owned());
-            self.came = self.output.next().await.ok_or_else(broken)??;
+            self.received = self.output.next().await.ok_or_else(broken)??;
         }
-        let length = self.came.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        self.carried.extend_from_slice(&self.came.split_to(length));
-        self.left -= length as u64;
-        // Only the end of an output may be padded.
-        let whole = if self.left == 0 { self.carried.len() } else { self.carried.len() / 3 * 3 };
-        let rest = self.carried.split_off(whole);
-        let text = STANDARD.encode(std::mem::replace(&mut self.carried, rest));
+        let length = self.received.len().min(usize::try_from(self.remaining_bytes).unwrap_or(usize::MAX));
+        self.pending.extend_from_slice(&self.received.split_to(length));
+        self.remaining_bytes -= length as u64;
+        // Only the end of an output may have padding.
+        let whole = if self.remaining_bytes == 0 { self.pending.len() } else { self.pending.len() / 3 * 3 };
+        let rest = self.pending.split_off(whole);
+        let text = STANDARD.encode(std::mem::replace(&mut self.pending, rest));
         Ok(Some(text))
     }
 }
@@ -80,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    async fn written(stdout: &[u8], stderr: &[u8], cut: usize, dropped: u64) -> Value {
+    async fn response_of(stdout: &[u8], stderr: &[u8], cut: usize, dropped: u64) -> Value {
         let all: Vec<u8> = [stdout, stderr].concat();
         let parts: Vec<_> = all.chunks(cut).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
         let executed = ExecutionResult {
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_is_whole_however_it_came() {
+    async fn output_is_complete_for_any_chunk_size() {
         for (stdout, stderr) in [(0, 0), (1, 0), (0, 1), (3, 2), (10, 7), (256, 255)] {
             let bytes = |length: usize| (0..length).map(|n| n as u8).collect::<Vec<_>>();
             let (stdout, stderr) = (bytes(stdout), bytes(stderr));
@@ -106,14 +107,14 @@ mod tests {
                 "stdout_b64": STANDARD.encode(&stdout), "stderr_b64": STANDARD.encode(&stderr),
             });
             for cut in [1, 2, 3, 4, 5, 100, 1000] {
-                assert_eq!(written(&stdout, &stderr, cut, 0).await, expected, "in parts of {cut}");
+                assert_eq!(response_of(&stdout, &stderr, cut, 0).await, expected, "in parts of {cut}");
             }
         }
-        assert_eq!(written(b"a", b"", 1, 9).await["stdout_dropped_bytes"], 9);
+        assert_eq!(response_of(b"a", b"", 1, 9).await["stdout_dropped_bytes"], 9);
     }
 
     #[tokio::test]
-    async fn an_output_that_breaks_off_is_never_taken_for_the_whole() {
+    async fn a_truncated_output_ends_the_response_with_an_error() {
         let executed = ExecutionResult {
             exit_code: 0,
             duration_ms: 0,

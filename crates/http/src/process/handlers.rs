@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use actix_web::{HttpResponse, http::StatusCode};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casement_domain::process::{
-    ExecInput, KillInput, Output, OutputStream, ProcessState, ProcessStatus, ProgramInput, ResizeInput, SpawnInput,
-    StdinInput,
+use bytes::Bytes;
+use casement_domain::{
+    field::{self, FieldCode, InvalidInput, InvalidValue},
+    process::{Exec, Output, OutputStream, ProcessState, ProcessStatus, Processes, ProgramRequest, parse_stdin},
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use crate::{
     sse, stream,
 };
 
-/// What to run and wait for.
+/// The program to run and wait for.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ExecuteProcess {
     /// With `args` the program; without, a line for `/bin/sh -c`.
@@ -40,31 +41,31 @@ pub(crate) struct ExecuteProcess {
     timeout_sec: Option<i64>,
 }
 
-/// How a program ended, and what it wrote: the first 10 MiB of each output.
+/// The exit code of a program and the first 10 MiB of each of its outputs.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ExecutedProcess {
-    /// 127 when there is no such program; 128 and the signal's number when a signal ended it.
+    /// 127 if there is no such program; 128 plus the number of the signal that ended it.
     exit_code: i32,
     duration_ms: u64,
     stdout_b64: String,
     stderr_b64: String,
-    /// How many more bytes it wrote to standard output, if it did.
+    /// The number of further bytes of standard output, if any.
     stdout_dropped_bytes: Option<u64>,
-    /// How many more bytes it wrote to standard error, if it did.
+    /// The number of further bytes of standard error, if any.
     stderr_dropped_bytes: Option<u64>,
 }
 
 pub(crate) async fn execute_process(mut request: Request<ActiveSession>) -> Answer {
     let ExecuteProcess { command, args, cwd, env, as_root, as_user, timeout_sec } = request.json().await?;
-    let program = ProgramInput { command, args, cwd, env, as_root, as_user };
-    let input = ExecInput { program, timeout_sec, client_timeout: client_timeout(request.headers()) };
-    let executed = request.while_served(request.services().processes.exec(request.session(), input)).await?;
+    let program = ProgramRequest { command, args, cwd, env, as_root, as_user };
+    let exec = Exec::parse(program, timeout_sec, client_timeout(request.headers()))?;
+    let executed = request.while_served(request.services().processes.exec(request.session(), exec)).await?;
     let mut response = HttpResponse::Ok();
     response.content_type("application/json");
     Ok(stream::answer(response, request, executed::json(executed)))
 }
 
-/// What to start.
+/// The program to start.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct SpawnProcess {
     /// With `args` the program; without, a line for `/bin/sh -c`.
@@ -80,9 +81,9 @@ pub(crate) struct SpawnProcess {
     as_root: Option<bool>,
     /// A session has one user, `casement`.
     as_user: Option<String>,
-    /// After how many seconds it is killed, 1 to 3600. Default: never.
+    /// The timeout in seconds, 1 to 3600, after which it is killed. Default: none.
     timeout_sec: Option<i64>,
-    /// With a terminal. Default: false.
+    /// Whether it has a terminal. Default: false.
     allocate_tty: Option<bool>,
     /// Width of the terminal, 1 to 1000. Default: 80.
     cols: Option<i64>,
@@ -90,11 +91,11 @@ pub(crate) struct SpawnProcess {
     rows: Option<i64>,
 }
 
-/// A program that was started.
+/// A started program.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SpawnedProcess {
     process_id: String,
-    /// Its number inside the session.
+    /// The process id inside the session.
     pid: i32,
     #[schema(value_type = String, format = DateTime)]
     started_at: Moment,
@@ -103,16 +104,16 @@ pub(crate) struct SpawnedProcess {
 pub(crate) async fn spawn_process(mut request: Request<ActiveSession>) -> Answer {
     let SpawnProcess { command, args, cwd, env, as_root, as_user, timeout_sec, allocate_tty, cols, rows } =
         request.json().await?;
-    let program = ProgramInput { command, args, cwd, env, as_root, as_user };
-    let input = SpawnInput { program, timeout_sec, allocate_tty, cols, rows };
-    let spawned = request.services().processes.spawn(request.session(), input).await?;
+    let program = ProgramRequest { command, args, cwd, env, as_root, as_user };
+    let (processes, with_terminal) = (&request.services().processes, allocate_tty == Some(true));
+    let spawned = processes.spawn(request.session(), program, timeout_sec, with_terminal, cols, rows).await?;
     let location = format!("/browsers/{}/process/{}/status", request.session().id, spawned.id);
     let body =
         SpawnedProcess { process_id: spawned.id.to_string(), pid: spawned.pid, started_at: Moment(spawned.started_at) };
     Ok(answer::created(&location, &body))
 }
 
-/// Whether a program runs.
+/// The state of a program.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum State {
@@ -120,17 +121,17 @@ enum State {
     Exited,
 }
 
-/// How a program is.
+/// The status of a program.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProcessStatus)]
 pub(crate) struct StatusBody {
     state: State,
-    /// Once it has ended; 128 and the signal's number when a signal ended it.
+    /// The exit code of an ended program; 128 plus the number of the signal that ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
-    /// Since the last question or its start, in percent of one processor; with all it has started.
+    /// The CPU usage since the last request or the start, in percent of one CPU, with its descendants.
     cpu_pct: f64,
-    /// Resident; with all it has started.
+    /// The resident memory, with its descendants.
     mem_bytes: u64,
 }
 
@@ -145,7 +146,7 @@ pub(crate) async fn get_process_status(request: Request<ActiveSession>) -> Answe
     Ok(answer::record(StatusCode::OK, &StatusBody { state, exit_code, cpu_pct, mem_bytes }))
 }
 
-/// What a program is to read.
+/// The input of a program.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct WriteProcessStdin {
     /// At most 1 MiB, in base64.
@@ -153,22 +154,31 @@ pub(crate) struct WriteProcessStdin {
     data_b64: Option<String>,
 }
 
-/// How much a program took.
+impl WriteProcessStdin {
+    fn data(self) -> Result<Bytes, InvalidInput> {
+        field::required("data_b64", self.data_b64, |text| {
+            let bad = |_| InvalidValue::new(FieldCode::InvalidFormat, "must be base64");
+            parse_stdin(STANDARD.decode(text).map_err(bad)?)
+        })
+    }
+}
+
+/// The number of bytes that a program accepted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WrittenProcessStdin {
-    /// Less than was sent when it does not read.
+    /// Fewer than were sent if it does not read.
     written_bytes: u64,
 }
 
 pub(crate) async fn write_process_stdin(mut request: Request<ActiveSession>) -> Answer {
     let which = request.path("process_id")?;
-    let WriteProcessStdin { data_b64 } = request.json().await?;
-    let input = StdinInput { data_b64 };
-    let written_bytes = request.services().processes.write(request.session(), &which, input).await?;
+    let body = request.json::<WriteProcessStdin>().await?;
+    let id = Processes::id(&which)?;
+    let written_bytes = request.services().processes.write(request.session(), id, body.data()?).await?;
     Ok(answer::record(StatusCode::OK, &WrittenProcessStdin { written_bytes }))
 }
 
-/// What a program is told.
+/// The signal to send to a program.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct KillProcess {
     /// `TERM`, `KILL`, `INT` or `HUP`.
@@ -176,7 +186,7 @@ pub(crate) struct KillProcess {
     signal: Option<String>,
 }
 
-/// What a program is to show itself in.
+/// The new size of a program's terminal.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ResizeProcess {
     /// 1 to 1000.
@@ -187,7 +197,7 @@ pub(crate) struct ResizeProcess {
     rows: Option<i64>,
 }
 
-/// Done.
+/// The result of a completed operation.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProcessDone)]
 pub(crate) struct Done {
@@ -197,31 +207,31 @@ pub(crate) struct Done {
 pub(crate) async fn kill_process(mut request: Request<ActiveSession>) -> Answer {
     let which = request.path("process_id")?;
     let KillProcess { signal } = request.json().await?;
-    request.services().processes.kill(request.session(), &which, KillInput { signal }).await?;
+    request.services().processes.kill(request.session(), &which, signal.as_deref()).await?;
     Ok(answer::record(StatusCode::OK, &Done { ok: true }))
 }
 
 pub(crate) async fn resize_process(mut request: Request<ActiveSession>) -> Answer {
     let which = request.path("process_id")?;
     let ResizeProcess { cols, rows } = request.json().await?;
-    request.services().processes.resize(request.session(), &which, ResizeInput { cols, rows }).await?;
+    request.services().processes.resize(request.session(), &which, cols, rows).await?;
     Ok(answer::record(StatusCode::OK, &Done { ok: true }))
 }
 
-/// Something a program did: it wrote, or, as the last event, it ended.
+/// An event of a program: output, or, as the last event, its end.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum ProcessEvent {
-    /// It wrote.
+    /// Output.
     Data {
         /// `stdout` or `stderr`.
         stream: &'static str,
         data_b64: String,
-        /// How many bytes before these were dropped, because the reader was too slow or came too late; left out for none.
+        /// The number of bytes that were dropped before these because the reader was too slow or too late; absent for none.
         #[serde(skip_serializing_if = "Option::is_none")]
         dropped_bytes: Option<u64>,
     },
-    /// It ended.
+    /// The end.
     Exit {
         /// `exit`.
         event: &'static str,
@@ -249,4 +259,18 @@ pub(crate) async fn stream_process_output(request: Request<ActiveSession>) -> An
     let which = request.path("process_id")?;
     let events = request.services().processes.output(request.session(), &which).await?;
     Ok(sse::answer(request, events.map(|event| event.map(ProcessEvent::from))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standard_input_comes_in_base64_of_at_most_1_mib() {
+        let data = |text: &str| WriteProcessStdin { data_b64: Some(text.to_owned()) }.data();
+        assert_eq!(data("AGE=").expect("bytes"), b"\0a".as_slice());
+        assert!(data("%").is_err() && data(&STANDARD.encode(vec![0; (1 << 20) + 1])).is_err());
+        assert!(data(&STANDARD.encode(vec![0; 1 << 20])).is_ok());
+        assert!(WriteProcessStdin::default().data().is_err());
+    }
 }

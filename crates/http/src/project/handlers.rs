@@ -1,7 +1,7 @@
 //! Create, list, get, update, delete.
 
 use actix_web::http::StatusCode;
-use casement_domain::project::{Project, ProjectFilter, UpdateProject};
+use casement_domain::project::{Project, ProjectFilter};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -78,8 +78,7 @@ pub(crate) async fn get_project(request: Request<AnyKey>) -> Answer {
 pub(crate) async fn update_project(mut request: Request<OrganizationKey>) -> Answer {
     let id = request.path("id")?;
     let ProjectChanges { name, status } = request.json().await?;
-    let wish = UpdateProject { name, status };
-    let project = request.services().projects.update(request.organization(), &id, wish).await?;
+    let project = request.services().projects.update(request.organization(), &id, name, status).await?;
     Ok(answer::record(StatusCode::OK, &ProjectBody::from(project)))
 }
 

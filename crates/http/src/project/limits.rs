@@ -1,10 +1,7 @@
 //! The limits of a project, and of the organization.
 
 use actix_web::http::StatusCode;
-use casement_domain::{
-    organization::{Caps, Organization},
-    project::LimitsInput,
-};
+use casement_domain::organization::{Caps, Organization};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -92,13 +89,11 @@ pub(crate) async fn get_project_limits(request: Request<AnyKey>) -> Answer {
 
 pub(crate) async fn update_project_limits(mut request: Request<OrganizationKey>) -> Answer {
     let id = request.path("id")?;
-    let wish = request.json::<ProjectLimitsChanges>().await?;
-    let wish = LimitsInput {
-        max_concurrent_sessions: wish.max_concurrent_sessions,
-        max_concurrent_invocations: wish.max_concurrent_invocations,
-        max_pooled_sessions: wish.max_pooled_sessions,
-    };
-    let limits = request.services().projects.set_limits(request.organization(), &id, wish).await?;
+    let ProjectLimitsChanges { max_concurrent_sessions, max_concurrent_invocations, max_pooled_sessions } =
+        request.json().await?;
+    let (sessions, invocations, pooled) = (max_concurrent_sessions, max_concurrent_invocations, max_pooled_sessions);
+    let projects = &request.services().projects;
+    let limits = projects.set_limits(request.organization(), &id, sessions, invocations, pooled).await?;
     Ok(answer::record(StatusCode::OK, &ProjectLimitsBody::from(limits)))
 }
 

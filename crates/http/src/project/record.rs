@@ -1,4 +1,4 @@
-//! A project as it is sent.
+//! The record of a project.
 
 use casement_domain::project::Project;
 use serde::Serialize;
@@ -12,7 +12,7 @@ pub(crate) struct ProjectBody {
     id: String,
     /// Unique in the organization.
     name: String,
-    /// `active`, or `archived`: it takes nothing new.
+    /// `active`, or `archived`: it accepts nothing new.
     status: &'static str,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,

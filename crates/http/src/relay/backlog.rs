@@ -1,4 +1,4 @@
-//! Whether a client takes what it is sent.
+//! Detects clients that do not read what is sent to them.
 
 use std::{
     cell::Cell,
@@ -12,37 +12,37 @@ use std::{
 
 use tokio::time::{Sleep, sleep};
 
-use super::socket::CUT_AFTER;
+use super::socket::STUCK_TIMEOUT;
 
-/// Since when the kernel has taken nothing more for a client. The connection notes it, and whoever sends over the
-/// connection learns from it why it ended; clones are of the same connection.
+/// The time since which the kernel has accepted nothing more for a client. The connection updates it, and the sender
+/// reads from it why the connection ended. Clones belong to the same connection.
 #[derive(Clone, Debug, Default)]
 pub struct SendBacklog(Rc<Cell<Option<Instant>>>);
 
 impl SendBacklog {
-    /// Nothing of what there is to send was taken.
-    pub(crate) fn stuck(&self) {
+    /// Notes that nothing of the pending bytes was accepted.
+    pub(crate) fn mark_stuck(&self) {
         if self.0.get().is_none() {
             self.0.set(Some(Instant::now()));
         }
     }
 
-    /// Some of it was.
-    pub(crate) fn moved(&self) {
+    /// Notes that bytes were accepted.
+    pub(crate) fn mark_progress(&self) {
         self.0.set(None);
     }
 
-    /// For how long nothing was taken; zero while nothing waits.
+    /// Returns the time for which nothing was accepted; zero while nothing is pending.
     pub(crate) fn stuck_for(&self) -> Duration {
         self.0.get().map(|since| since.elapsed()).unwrap_or_default()
     }
 }
 
-/// Watches the writes of one connection, and ends it when it is stuck.
+/// Watches the writes of one connection, and fails them when it is stuck.
 #[derive(Default)]
 pub(crate) struct Writes {
     backlog: SendBacklog,
-    client_timeout: Option<Pin<Box<Sleep>>>,
+    stuck_timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl Writes {
@@ -50,22 +50,22 @@ impl Writes {
         self.backlog.clone()
     }
 
-    /// Passes the outcome of a write on.
+    /// Returns the outcome of a write, or an error once the connection is stuck.
     ///
     /// # Errors
-    /// `TimedOut`, once nothing was taken for [`CUT_AFTER`].
+    /// `TimedOut`, once nothing was accepted for [`STUCK_TIMEOUT`].
     pub(crate) fn watch(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(_)) => {
-                self.backlog.moved();
-                self.client_timeout = None;
+                self.backlog.mark_progress();
+                self.stuck_timeout = None;
             }
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
-                self.backlog.stuck();
-                let client_timeout = self.client_timeout.get_or_insert_with(|| Box::pin(sleep(CUT_AFTER)));
-                if client_timeout.as_mut().poll(cx).is_ready() {
-                    let slow = io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing");
+                self.backlog.mark_stuck();
+                let stuck_timeout = self.stuck_timeout.get_or_insert_with(|| Box::pin(sleep(STUCK_TIMEOUT)));
+                if stuck_timeout.as_mut().poll(cx).is_ready() {
+                    let slow = io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing");
                     return Poll::Ready(Err(slow));
                 }
             }

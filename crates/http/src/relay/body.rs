@@ -1,4 +1,4 @@
-//! The relay itself: the streaming body of the 101 answer.
+//! The relay: the streaming body of the 101 response.
 
 use std::{
     any::Any,
@@ -6,7 +6,7 @@ use std::{
     future::Future,
     io,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
@@ -18,38 +18,37 @@ use tokio_util::io::poll_read_buf;
 
 use super::{ByteCounter, CloseReason, FrameTracker, Limits, Upstream, client_frames::ClientFrames};
 
-/// Read from the upstream at once; with actix's own buffers this bounds what a relay holds.
-const CHUNK: usize = 32 * 1024;
-/// How long a client that was refused may still send.
-const LAST_READS: Duration = Duration::from_secs(1);
+/// The bytes that are read from the upstream at once. With actix's own buffers this bounds the memory of a relay.
+const CHUNK_BYTES: usize = 32 * 1024;
+/// The time that a refused client may still send.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes that were read before the relay began.
+/// Bytes that were read before the relay started.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadBytes {
     pub(crate) from_client: BytesMut,
     pub(crate) from_upstream: BytesMut,
 }
 
-/// Which reasons a relay can end for without its client.
+/// The reasons that a relay ends for on the server's side.
 pub(crate) struct Ending {
-    /// The session's own reason.
-    pub(crate) told: Pin<Box<dyn Future<Output = CloseReason>>>,
-    /// What it means that the upstream just ends, and the session says nothing.
-    pub(crate) bare: CloseReason,
+    /// Resolves when the session ends its connections.
+    pub(crate) session_end: Pin<Box<dyn Future<Output = CloseReason>>>,
+    /// The reason if the upstream closes without a close frame and the session gives no reason.
+    pub(crate) default_reason: CloseReason,
 }
 
 enum State {
     Open,
-    /// The upstream ended without a close frame; the session's own reason may still come.
-    Orphaned(Pin<Box<Sleep>>),
-    /// The client was told that it broke a rule, and may have something under way.
+    /// The upstream ended without a close frame; the session's reason may still come.
+    AwaitingReason(Pin<Box<Sleep>>),
+    /// The client got a close frame because it broke a rule, and may still be sending.
     Refused(Pin<Box<Sleep>>),
     Over,
 }
 
-/// Everything goes through one poll: actix polls it when the client's connection can take more, so a client that
-/// does not read stops the reading of the upstream, and an upstream that does not read stops the reading of the
-/// client.
+/// One poll drives both directions. actix polls the body when the client's connection accepts more, so a client that does not read stops
+/// the reads from the upstream, and an upstream that does not read stops the reads from the client.
 pub(crate) struct RelayBody {
     payload: web::Payload,
     upstream: Upstream,
@@ -60,82 +59,85 @@ pub(crate) struct RelayBody {
     ending: Ending,
     state: State,
     limits: Limits,
-    handed_over: Option<Instant>,
-    meter: ByteCounter,
-    /// Messages that passed before the relay began.
-    passed: u64,
+    yielded_at: Option<Instant>,
+    counter: ByteCounter,
+    /// The count of messages that passed before the relay started.
+    initial_messages: u64,
     _guard: Box<dyn Any>,
 }
 
-/// What became of one direction in one poll.
-enum Pumped {
-    Waiting,
-    ClientGone,
-    UpstreamGone,
-    /// The client broke a rule; there is nothing more of it to pass on.
-    Broken(CloseReason),
+/// The result of one poll of the client's direction.
+enum ClientPoll {
+    Pending,
+    ClientEnded,
+    UpstreamEnded,
+    /// The client broke a rule; nothing more of it is forwarded.
+    Refused(CloseReason),
 }
 
 impl RelayBody {
     pub(crate) fn new(
         payload: web::Payload,
         upstream: Upstream,
-        leftovers: UnreadBytes,
+        unread: UnreadBytes,
         ending: Ending,
         limits: Limits,
-        meter: ByteCounter,
+        counter: ByteCounter,
         guard: Box<dyn Any>,
     ) -> Self {
-        let (mut from_client, mut to_upstream) = (ClientFrames::new(limits.client_message), VecDeque::new());
-        from_client.pass(&leftovers.from_client.freeze(), &mut to_upstream);
-        let passed = meter.messages();
+        let (mut from_client, mut to_upstream) = (ClientFrames::new(limits.max_client_message_bytes), VecDeque::new());
+        from_client.pass(&unread.from_client.freeze(), &mut to_upstream);
+        let initial_messages = counter.messages();
         Self {
             payload,
             upstream,
             to_upstream,
-            buffer: leftovers.from_upstream,
+            buffer: unread.from_upstream,
             from_client,
             from_upstream: FrameTracker::new(u64::MAX),
             ending,
             state: State::Open,
             limits,
-            handed_over: None,
-            meter,
-            passed,
+            yielded_at: None,
+            counter,
+            initial_messages,
             _guard: guard,
         }
     }
 
-    /// Ends the relay: with a close frame if the client's side stands between two frames, by a bare end if not.
+    /// Ends the relay, with a close frame if the client's side is between two frames.
     fn finish(&mut self, reason: CloseReason) -> Poll<Option<io::Result<Bytes>>> {
         self.state = State::Over;
-        let told = self.from_upstream.between_frames() && !self.from_upstream.close_seen();
-        self.meter.ended(reason, told);
-        Poll::Ready(told.then(|| Ok(reason.frame())))
+        let sends_frame = self.from_upstream.between_frames() && !self.from_upstream.close_seen();
+        self.counter.ended(reason, sends_frame);
+        Poll::Ready(sends_frame.then(|| Ok(reason.frame())))
     }
 
-    /// Ends the relay for what the client did. What it still sends is taken for a while: closed with something unread, the connection
-    /// would be reset, and the client might never see why.
+    /// Ends the relay because the client broke a rule. Its data is read and discarded for a while: a connection that
+    /// is closed with unread data is reset, and the client might never get the close frame.
     fn refuse(&mut self, reason: CloseReason) -> Poll<Option<io::Result<Bytes>>> {
-        let told = self.finish(reason);
-        if matches!(told, Poll::Ready(Some(_))) {
-            self.state = State::Refused(Box::pin(tokio::time::sleep(LAST_READS)));
+        let finished = self.finish(reason);
+        if matches!(finished, Poll::Ready(Some(_))) {
+            self.state = State::Refused(Box::pin(tokio::time::sleep(DRAIN_TIMEOUT)));
         }
-        told
+        finished
     }
 
-    fn read_off(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        let State::Refused(until) = &mut self.state else { return self.over() };
-        if until.as_mut().poll(cx).is_ready() {
+    fn drain_client(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let State::Refused(deadline) = &mut self.state else { return self.over() };
+        if deadline.as_mut().poll(cx).is_ready() {
             return self.over();
         }
-        loop {
-            match self.payload.poll_next_unpin(cx) {
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(_) => return self.over(),
-                Poll::Pending => return Poll::Pending,
-            }
+        match self.discard_client_data(cx) {
+            Poll::Ready(()) => self.over(),
+            Poll::Pending => Poll::Pending,
         }
+    }
+
+    /// Reads and discards the client's data. Ready at the end of the client's side.
+    fn discard_client_data(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(Ok(_)) = ready!(self.payload.poll_next_unpin(cx)) {}
+        Poll::Ready(())
     }
 
     fn over(&mut self) -> Poll<Option<io::Result<Bytes>>> {
@@ -143,41 +145,41 @@ impl RelayBody {
         Poll::Ready(None)
     }
 
-    fn count_messages(&self) {
-        self.meter.count_messages(self.passed + self.from_client.messages() + self.from_upstream.messages());
+    fn update_message_count(&self) {
+        self.counter.set_messages(self.initial_messages + self.from_client.messages() + self.from_upstream.messages());
     }
 
-    fn pump_client(&mut self, cx: &mut Context<'_>) -> Pumped {
+    fn pump_client(&mut self, cx: &mut Context<'_>) -> ClientPoll {
         loop {
             while let Some(next) = self.to_upstream.front_mut() {
                 match Pin::new(&mut self.upstream).poll_write(cx, next) {
                     Poll::Ready(Ok(written @ 1..)) => next.advance(written),
-                    Poll::Ready(_) => return Pumped::UpstreamGone,
-                    Poll::Pending => return Pumped::Waiting,
+                    Poll::Ready(_) => return ClientPoll::UpstreamEnded,
+                    Poll::Pending => return ClientPoll::Pending,
                 }
                 if next.is_empty() {
                     self.to_upstream.pop_front();
                 }
             }
-            if let Some(reason) = self.from_client.broken() {
-                return Pumped::Broken(reason);
+            if let Some(reason) = self.from_client.violation() {
+                return ClientPoll::Refused(reason);
             }
             match self.payload.poll_next_unpin(cx) {
                 Poll::Ready(Some(Ok(chunk))) => {
                     self.from_client.pass(&chunk, &mut self.to_upstream);
-                    self.meter.count_from_client(chunk.len());
-                    self.count_messages();
+                    self.counter.count_from_client(chunk.len());
+                    self.update_message_count();
                 }
-                Poll::Ready(_) => return Pumped::ClientGone,
-                Poll::Pending => return Pumped::Waiting,
+                Poll::Ready(_) => return ClientPoll::ClientEnded,
+                Poll::Pending => return ClientPoll::Pending,
             }
         }
     }
 
     fn pump_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if self.buffer.is_empty() {
-            if self.buffer.capacity() < CHUNK / 4 {
-                self.buffer.reserve(CHUNK);
+            if self.buffer.capacity() < CHUNK_BYTES / 4 {
+                self.buffer.reserve(CHUNK_BYTES);
             }
             match poll_read_buf(Pin::new(&mut self.upstream), cx, &mut self.buffer) {
                 Poll::Pending => return Poll::Pending,
@@ -186,65 +188,61 @@ impl RelayBody {
             }
         }
         let chunk = self.buffer.split().freeze();
-        // No limit in this direction: nothing is gathered, so nothing can be too long.
+        // No limit applies in this direction, because nothing is buffered.
         let _ = self.from_upstream.feed(&chunk);
-        self.meter.count_to_client(chunk.len());
-        self.count_messages();
+        self.counter.count_to_client(chunk.len());
+        self.update_message_count();
         Poll::Ready(Some(chunk))
     }
 
-    /// The upstream ended. After a close frame of either side that is the regular end.
-    fn orphan(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    /// Handles the end of the upstream. After a close frame of either side it is the regular end.
+    fn upstream_ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.from_upstream.close_seen() || self.from_client.close_seen() {
-            self.meter.closed();
+            self.counter.closed();
             return self.over();
         }
-        self.state = State::Orphaned(Box::pin(tokio::time::sleep(self.limits.crash_grace)));
+        self.state = State::AwaitingReason(Box::pin(tokio::time::sleep(self.limits.crash_grace)));
         self.await_reason(cx)
     }
 
     fn await_reason(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if let Poll::Ready(reason) = self.ending.told.as_mut().poll(cx) {
+        if let Poll::Ready(reason) = self.ending.session_end.as_mut().poll(cx) {
             return self.finish(reason);
         }
-        // What the client still sends has nowhere to go; reading it is how its own end is noticed.
-        loop {
-            match self.payload.poll_next_unpin(cx) {
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(_) => return self.over(),
-                Poll::Pending => break,
-            }
+        // The client's data is discarded; reading it detects the client's own end.
+        if self.discard_client_data(cx).is_ready() {
+            return self.over();
         }
-        let State::Orphaned(grace) = &mut self.state else { return self.over() };
+        let State::AwaitingReason(grace) = &mut self.state else { return self.over() };
         match grace.as_mut().poll(cx) {
-            Poll::Ready(()) => self.finish(self.ending.bare),
+            Poll::Ready(()) => self.finish(self.ending.default_reason),
             Poll::Pending => Poll::Pending,
         }
     }
 
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        // actix asks again as soon as the client's connection has taken enough of what it got. If that took too long,
-        // nobody was reading.
-        if self.handed_over.take().is_some_and(|at| at.elapsed() > self.limits.stall) {
+        // actix polls again as soon as the client's connection has accepted enough of the last chunk. A long delay
+        // means that the client was not reading.
+        if self.yielded_at.take().is_some_and(|yielded_at| yielded_at.elapsed() > self.limits.stall_timeout) {
             return self.finish(CloseReason::SlowReader);
         }
-        if let Poll::Ready(reason) = self.ending.told.as_mut().poll(cx) {
+        if let Poll::Ready(reason) = self.ending.session_end.as_mut().poll(cx) {
             return self.finish(reason);
         }
         match self.pump_client(cx) {
-            Pumped::Waiting => {}
-            Pumped::ClientGone => return self.over(),
-            Pumped::Broken(reason) => return self.refuse(reason),
-            // What the upstream sent before it went is still to be read, its close frame above all.
-            Pumped::UpstreamGone => self.to_upstream.clear(),
+            ClientPoll::Pending => {}
+            ClientPoll::ClientEnded => return self.over(),
+            ClientPoll::Refused(reason) => return self.refuse(reason),
+            // What the upstream sent before its end is still forwarded, above all its close frame.
+            ClientPoll::UpstreamEnded => self.to_upstream.clear(),
         }
         match self.pump_upstream(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(chunk)) => {
-                self.handed_over = Some(Instant::now());
+                self.yielded_at = Some(Instant::now());
                 Poll::Ready(Some(Ok(chunk)))
             }
-            Poll::Ready(None) => self.orphan(cx),
+            Poll::Ready(None) => self.upstream_ended(cx),
         }
     }
 }
@@ -256,8 +254,8 @@ impl Stream for RelayBody {
         let relay = &mut *self;
         match relay.state {
             State::Open => relay.poll_open(cx),
-            State::Orphaned(_) => relay.await_reason(cx),
-            State::Refused(_) => relay.read_off(cx),
+            State::AwaitingReason(_) => relay.await_reason(cx),
+            State::Refused(_) => relay.drain_client(cx),
             State::Over => Poll::Ready(None),
         }
     }

@@ -1,4 +1,4 @@
-//! What relays tell `/metrics` and the log.
+//! Metrics, log lines and events of relays.
 
 use std::{cell::Cell, time::Duration};
 
@@ -7,30 +7,31 @@ use tracing::Span;
 
 use super::{CloseReason, SendBacklog};
 
-/// A client whose connection ends after it took nothing for so long was a slow reader; a shorter pause is common.
-const SLOW: Duration = Duration::from_secs(3);
+/// A client whose connection ends after it has read nothing for this long counts as a slow reader. Shorter pauses are common.
+const SLOW_READER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Is told when a connection has opened, and when and why it ended.
+/// Observes the opening and the end of a connection.
 pub trait RelayObserver {
-    /// It has opened.
+    /// Called when the connection has opened.
     fn opened(&self);
 
-    /// It has ended: for our reason, or without one when its client ended it. So many messages had passed, both ways together.
-    fn ended(&self, why: Option<CloseReason>, messages: u64);
+    /// Called when the connection has ended: with the server's reason, or without one if the client ended it.
+    /// `messages` counts both directions.
+    fn ended(&self, reason: Option<CloseReason>, messages: u64);
 }
 
-/// Counts one open relay and its bytes, and reports its end in the span that it was opened in.
+/// Counts one open relay and its bytes, and logs its end in the span that it was opened in.
 pub(crate) struct ByteCounter {
     channel: &'static str,
     span: Span,
     backlog: SendBacklog,
-    reported: Cell<bool>,
+    is_logged: Cell<bool>,
     open: Gauge,
     from_client: Counter,
     to_client: Counter,
     observer: Option<Box<dyn RelayObserver>>,
     messages: Cell<u64>,
-    why: Cell<Option<CloseReason>>,
+    reason: Cell<Option<CloseReason>>,
 }
 
 impl ByteCounter {
@@ -44,13 +45,13 @@ impl ByteCounter {
             channel,
             span: Span::current(),
             backlog,
-            reported: Cell::new(false),
+            is_logged: Cell::new(false),
             open,
             from_client: counter!("casement_relay_bytes_total", "channel" => channel, "direction" => "from_client"),
             to_client: counter!("casement_relay_bytes_total", "channel" => channel, "direction" => "to_client"),
             observer,
             messages: Cell::default(),
-            why: Cell::default(),
+            reason: Cell::default(),
         }
     }
 
@@ -62,49 +63,49 @@ impl ByteCounter {
         self.to_client.increment(bytes as u64);
     }
 
-    /// One more message has passed.
+    /// Counts one more message.
     pub(crate) fn count_message(&self) {
         self.messages.set(self.messages.get() + 1);
     }
 
-    /// So many messages have passed until now.
-    pub(crate) fn count_messages(&self, messages: u64) {
+    /// Sets the count of messages.
+    pub(crate) fn set_messages(&self, messages: u64) {
         self.messages.set(messages);
     }
 
-    /// How many messages have passed until now.
+    /// Returns the count of messages.
     pub(crate) fn messages(&self) -> u64 {
         self.messages.get()
     }
 
-    /// We ended it. `told`: the client got the close frame.
-    pub(crate) fn ended(&self, reason: CloseReason, told: bool) {
-        self.why.set(Some(reason));
+    /// Notes that the server ended the relay. `frame_sent`: with a close frame to the client.
+    pub(crate) fn ended(&self, reason: CloseReason, frame_sent: bool) {
+        self.reason.set(Some(reason));
         counter!("casement_relays_ended_total", "channel" => self.channel, "reason" => reason.as_str()).increment(1);
-        self.report(reason.as_str(), told);
+        self.log_end(reason.as_str(), frame_sent);
     }
 
-    /// Both sides had said goodbye.
+    /// Notes that the relay ended with a close frame of either side.
     pub(crate) fn closed(&self) {
-        self.report("closed", true);
+        self.log_end("closed", true);
     }
 
-    fn report(&self, reason: &'static str, told: bool) {
-        self.reported.set(true);
-        tracing::info!(parent: &self.span, channel = self.channel, reason, told, "relay ended");
+    fn log_end(&self, reason: &'static str, frame_sent: bool) {
+        self.is_logged.set(true);
+        tracing::info!(parent: &self.span, channel = self.channel, reason, frame_sent, "relay ended");
     }
 }
 
 impl Drop for ByteCounter {
     fn drop(&mut self) {
         self.open.decrement(1.0);
-        match self.reported.get() {
+        match self.is_logged.get() {
             true => {}
-            false if self.backlog.stuck_for() >= SLOW => self.ended(CloseReason::SlowReader, false),
-            false => self.report("client_gone", false),
+            false if self.backlog.stuck_for() >= SLOW_READER_TIMEOUT => self.ended(CloseReason::SlowReader, false),
+            false => self.log_end("client_gone", false),
         }
         if let Some(observer) = &self.observer {
-            observer.ended(self.why.get(), self.messages.get());
+            observer.ended(self.reason.get(), self.messages.get());
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What a client sends, on its way to the browser: checked frame by frame, and given on in pieces that the browser takes.
+//! Frames of a client on their way to the browser: checked one by one, and forwarded in pieces that the browser accepts.
 //!
-//! Payloads are never looked at. Frame headers are: what breaks the protocol is told to the client by us, since the browser would just
-//! end the connection, and look as if it had crashed.
+//! Only frame headers are parsed. The server itself reports protocol violations to the client, because the browser
+//! would just close the connection, which looks like a crash.
 
 use std::collections::VecDeque;
 
@@ -9,40 +9,38 @@ use bytes::Bytes;
 
 use super::{
     CloseReason, TooLong,
-    wire::{self, BadFrame, Header, MAX_HEADER},
+    wire::{self, BadFrame, Header, HeaderBuffer},
 };
 
-/// The longest frame that is given on in one piece. Chromium's endpoint holds a whole frame with its header in a buffer of 100 MiB, so one
-/// of exactly 100 MiB would not fit. A multiple of four: the mask goes on behind it as it began.
-const CHUNK_BYTES: u64 = 32 * 1024 * 1024;
+/// The maximum frame that is forwarded in one piece. Chromium's endpoint holds a whole frame with its header in a buffer of 100 MiB, so a
+/// frame of exactly 100 MiB would not fit. It is a multiple of four, so that the mask continues unchanged in the next piece.
+const MAX_PIECE_BYTES: u64 = 32 * 1024 * 1024;
 
-/// The frames of one client.
+/// The state of one client's frames.
 #[derive(Debug)]
 pub(crate) struct ClientFrames {
     limit: u64,
-    /// The header that is being read; what of it has come was not given on yet.
-    header: [u8; MAX_HEADER],
-    have: usize,
-    /// Of the frame that is given on.
+    /// The header that is being read; its received bytes are not forwarded yet.
+    header: HeaderBuffer,
+    /// The remaining bytes of the current frame, and of its current piece.
     payload_left: u64,
     piece_left: u64,
     mask: [u8; 4],
     fin: bool,
-    /// A message has begun that has not ended, and its length until now.
+    /// Whether a message is incomplete, and its length so far.
     in_message: bool,
     message: u64,
     messages: u64,
     close_seen: bool,
-    broken: Option<CloseReason>,
+    violation: Option<CloseReason>,
 }
 
 impl ClientFrames {
-    /// Begins between two frames. Messages above `limit` bytes, over all their fragments, are refused.
+    /// Starts between two frames. Messages above `limit` bytes, over all their fragments, are refused.
     pub(crate) fn new(limit: u64) -> Self {
         Self {
             limit,
-            header: [0; MAX_HEADER],
-            have: 0,
+            header: HeaderBuffer::default(),
             payload_left: 0,
             piece_left: 0,
             mask: [0; 4],
@@ -51,104 +49,86 @@ impl ClientFrames {
             message: 0,
             messages: 0,
             close_seen: false,
-            broken: None,
+            violation: None,
         }
     }
 
-    /// How many messages have begun to end: their last frame has begun.
+    /// Returns the count of messages whose last frame has started.
     pub(crate) fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Whether a close frame has begun to pass: nothing may follow it.
+    /// Returns whether a close frame has started; nothing may follow it.
     pub(crate) fn close_seen(&self) -> bool {
         self.close_seen
     }
 
-    /// Why nothing more of this client is given on.
-    pub(crate) fn broken(&self) -> Option<CloseReason> {
-        self.broken
+    /// Returns why nothing more of this client is forwarded.
+    pub(crate) fn violation(&self) -> Option<CloseReason> {
+        self.violation
     }
 
-    /// Puts what the browser gets of `chunk`, the next bytes of the client, behind what is in `out`. From the first frame on that is
-    /// [`broken`](Self::broken), it is nothing.
+    /// Appends to `out` what the browser gets of `chunk`, the next bytes of the client; nothing after the first
+    /// [`violation`](Self::violation).
     pub(crate) fn pass(&mut self, chunk: &Bytes, out: &mut VecDeque<Bytes>) {
-        // What lies between the two was looked at and not given on yet.
+        // The bytes from `from` to `at` are parsed and not forwarded yet.
         let (mut from, mut at) = (0, 0);
-        while at < chunk.len() && self.broken.is_none() {
+        while at < chunk.len() && self.violation.is_none() {
             if self.payload_left > 0 {
                 at += self.skip(chunk.len() - at);
                 if self.piece_left == 0 && self.payload_left > 0 {
-                    give(chunk, from..at, out);
+                    forward(chunk, from..at, out);
                     out.push_back(self.next_piece(wire::CONTINUATION));
                     from = at;
                 }
                 continue;
             }
-            let (begun_before, begin) = (self.have > 0, at);
-            at += self.take_header(&chunk[at..]);
-            if !self.has_header() {
-                // The rest of it is in the next chunk.
-                give(chunk, from..begin, out);
+            let (starts_in_earlier_chunk, header_start) = (!self.header.is_empty(), at);
+            at += self.header.fill(&chunk[at..]);
+            let Some(header) = self.header.take_complete() else {
+                // The rest of the header is in the next chunk.
+                forward(chunk, from..header_start, out);
                 from = at;
                 continue;
-            }
-            let header = self.header[..self.have].to_vec();
-            let opcode = match self.begin_frame() {
+            };
+            let opcode = match self.begin_frame(&Header::parse(header.as_slice())) {
                 Ok(opcode) => opcode,
                 Err(bad) => {
-                    give(chunk, from..begin, out);
-                    self.broken = Some(bad.into());
+                    forward(chunk, from..header_start, out);
+                    self.violation = Some(bad.into());
                     return;
                 }
             };
-            if self.payload_left > CHUNK_BYTES {
-                give(chunk, from..begin, out);
+            if self.payload_left > MAX_PIECE_BYTES {
+                forward(chunk, from..header_start, out);
                 out.push_back(self.next_piece(opcode));
                 from = at;
-            } else if begun_before {
-                self.piece_left = self.payload_left;
-                out.push_back(header.into());
+                continue;
+            }
+            self.piece_left = self.payload_left;
+            if starts_in_earlier_chunk {
+                out.push_back(Bytes::copy_from_slice(header.as_slice()));
                 from = at;
-            } else {
-                self.piece_left = self.payload_left;
             }
         }
-        give(chunk, from..at, out);
+        forward(chunk, from..at, out);
     }
 
-    fn skip(&mut self, most: usize) -> usize {
-        let skipped = usize::try_from(self.piece_left).unwrap_or(usize::MAX).min(most);
+    fn skip(&mut self, max: usize) -> usize {
+        let skipped = usize::try_from(self.piece_left).unwrap_or(usize::MAX).min(max);
         self.piece_left -= skipped as u64;
         self.payload_left -= skipped as u64;
         skipped
     }
 
-    /// The header of the next piece of the frame that is given on.
+    /// Starts the next piece of the current frame and returns its header.
     fn next_piece(&mut self, opcode: u8) -> Bytes {
-        self.piece_left = self.payload_left.min(CHUNK_BYTES);
+        self.piece_left = self.payload_left.min(MAX_PIECE_BYTES);
         let last = self.piece_left == self.payload_left;
         wire::header(self.fin && last, opcode, self.piece_left, Some(self.mask))
     }
 
-    fn has_header(&self) -> bool {
-        self.have >= 2 && self.have == wire::header_length(self.header[1])
-    }
-
-    /// Takes what belongs to the header; answers how much that is.
-    fn take_header(&mut self, bytes: &[u8]) -> usize {
-        let mut taken = 0;
-        while taken < bytes.len() && !self.has_header() {
-            self.header[self.have] = bytes[taken];
-            self.have += 1;
-            taken += 1;
-        }
-        taken
-    }
-
-    fn begin_frame(&mut self) -> Result<u8, BadFrame> {
-        let header = Header::parse(&self.header[..self.have]);
-        self.have = 0;
+    fn begin_frame(&mut self, header: &Header) -> Result<u8, BadFrame> {
         header.check()?;
         self.mask = header.mask.ok_or(BadFrame::Protocol("a client's frame is not masked"))?;
         if header.opcode < wire::CLOSE {
@@ -171,7 +151,7 @@ impl ClientFrames {
     }
 }
 
-fn give(chunk: &Bytes, part: std::ops::Range<usize>, out: &mut VecDeque<Bytes>) {
+fn forward(chunk: &Bytes, part: std::ops::Range<usize>, out: &mut VecDeque<Bytes>) {
     if !part.is_empty() {
         out.push_back(chunk.slice(part));
     }
@@ -181,13 +161,13 @@ fn give(chunk: &Bytes, part: std::ops::Range<usize>, out: &mut VecDeque<Bytes>) 
 mod tests {
     use super::*;
 
-    /// What is given on of `bytes` that come in chunks of `size`, and why it ends.
-    fn passed(bytes: &[u8], size: usize, limit: u64) -> (Vec<u8>, Option<CloseReason>) {
+    /// Returns what is forwarded of `bytes` that arrive in chunks of `size`, and the violation.
+    fn forwarded(bytes: &[u8], size: usize, limit: u64) -> (Vec<u8>, Option<CloseReason>) {
         let (mut frames, mut out) = (ClientFrames::new(limit), VecDeque::new());
         for chunk in bytes.chunks(size) {
             frames.pass(&Bytes::copy_from_slice(chunk), &mut out);
         }
-        (out.into_iter().flatten().collect(), frames.broken())
+        (out.into_iter().flatten().collect(), frames.violation())
     }
 
     fn frame(fin: bool, opcode: u8, payload: &[u8]) -> Vec<u8> {
@@ -197,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_to_the_protocol_passes_as_it_came_however_it_is_cut() {
+    fn valid_frames_pass_unchanged_for_any_chunk_size() {
         let mut all = Vec::new();
         for (fin, opcode, length) in [
             (true, 1, 0),
@@ -211,12 +191,12 @@ mod tests {
             all.extend(frame(fin, opcode, &vec![7; length]));
         }
         for size in [1, 2, 3, 7, 16, 1000, all.len()] {
-            assert!(passed(&all, size, u64::MAX) == (all.clone(), None), "{size}");
+            assert!(forwarded(&all, size, u64::MAX) == (all.clone(), None), "{size}");
         }
     }
 
     #[test]
-    fn what_breaks_the_protocol_ends_as_that_and_is_not_given_on() {
+    fn protocol_violations_end_the_relay_and_are_not_forwarded() {
         let good = frame(true, 1, b"good");
         let bad: [(&str, Vec<u8>); 12] = [
             ("unmasked", vec![0x81, 1, b'x']),
@@ -235,31 +215,31 @@ mod tests {
         for (what, bytes) in bad {
             let whole = [good.clone(), bytes].concat();
             for size in [1, 3, whole.len()] {
-                let (given, why) = passed(&whole, size, u64::MAX);
-                assert_eq!(why, Some(CloseReason::Protocol), "{what}, by {size}");
-                assert!(given.starts_with(&good) && whole.starts_with(&given), "{what}: {given:?}");
+                let (output, violation) = forwarded(&whole, size, u64::MAX);
+                assert_eq!(violation, Some(CloseReason::Protocol), "{what}, by {size}");
+                assert!(output.starts_with(&good) && whole.starts_with(&output), "{what}: {output:?}");
             }
         }
     }
 
     #[test]
-    fn a_message_as_long_as_the_limit_passes_in_pieces_and_a_longer_one_is_refused() {
-        let limit = 2 * CHUNK_BYTES + 5;
+    fn a_message_at_the_limit_passes_in_pieces_and_a_longer_one_is_refused() {
+        let limit = 2 * MAX_PIECE_BYTES + 5;
         let payload: Vec<u8> = (0..limit).map(|at| at.to_le_bytes()[0]).collect();
-        let (given, why) = passed(&frame(true, 2, &payload), 100_000, limit);
-        assert_eq!(why, None);
-        let (mut rest, mut whole, mut heads) = (bytes::BytesMut::from(&given[..]), Vec::new(), Vec::new());
+        let (output, violation) = forwarded(&frame(true, 2, &payload), 100_000, limit);
+        assert_eq!(violation, None);
+        let (mut rest, mut whole, mut headers) = (bytes::BytesMut::from(&output[..]), Vec::new(), Vec::new());
         let mut sent = bytes::BytesMut::from(&frame(true, 2, &payload)[..]);
         let sent = wire::decode(&mut sent, u64::MAX).expect("a frame").expect("whole");
         while let Some(piece) = wire::decode(&mut rest, u64::MAX).expect("a frame") {
-            heads.push((piece.fin, piece.opcode, piece.payload.len() as u64));
+            headers.push((piece.fin, piece.opcode, piece.payload.len() as u64));
             whole.extend_from_slice(&piece.payload);
         }
-        assert_eq!(heads, [(false, 2, CHUNK_BYTES), (false, 0, CHUNK_BYTES), (true, 0, 5)]);
-        assert!(whole == sent.payload, "the payload is what it was");
-        let (given, why) = passed(&wire::header(true, 2, limit + 1, Some([1; 4])), 3, limit);
-        assert_eq!((given.len(), why), (0, Some(CloseReason::MessageTooBig)));
+        assert_eq!(headers, [(false, 2, MAX_PIECE_BYTES), (false, 0, MAX_PIECE_BYTES), (true, 0, 5)]);
+        assert!(whole == sent.payload, "the payload is unchanged");
+        let (output, violation) = forwarded(&wire::header(true, 2, limit + 1, Some([1; 4])), 3, limit);
+        assert_eq!((output.len(), violation), (0, Some(CloseReason::MessageTooBig)));
         let two = [frame(false, 2, b"12345"), frame(true, 0, b"6")].concat();
-        assert_eq!(passed(&two, 4, 5).1, Some(CloseReason::MessageTooBig), "over all its fragments");
+        assert_eq!(forwarded(&two, 4, 5).1, Some(CloseReason::MessageTooBig), "over all its fragments");
     }
 }

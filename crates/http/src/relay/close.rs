@@ -1,4 +1,4 @@
-//! Why a connection is ended by us, and the signal that carries the reason to open connections.
+//! The reasons for which the server closes connections, and the signal that carries a reason to open connections.
 
 use std::{future::Future, pin::Pin};
 
@@ -7,36 +7,36 @@ use tokio::sync::watch;
 
 use super::wire;
 
-/// Why we end a WebSocket. Each has its own close code on the wire.
+/// The reason for which the server closes a WebSocket. Each has its own close code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
-    /// The other side is done, and the session goes on.
+    /// The upstream closed regularly, and the session continues.
     Normal,
     /// The session was deleted.
     Deleted,
-    /// Nobody used the session for its whole idle timeout.
+    /// The session was not used for its whole idle timeout.
     IdleTimeout,
-    /// The browser ended by itself.
+    /// The browser ended unexpectedly.
     Crashed,
-    /// The lease went back to its pool.
+    /// The lease was returned to its pool.
     Released,
-    /// The browser was started anew under the same session.
+    /// The browser was restarted under the same session.
     BrowserRestarted,
-    /// The client did not take what was sent to it.
+    /// The client did not read what was sent to it.
     SlowReader,
     /// The session ran out of memory.
     Oom,
-    /// The browser was closed from inside: by a client, or by a person.
+    /// The browser was closed from inside, by a client or a person.
     BrowserClosed,
-    /// The browser did not answer any more, and was ended.
+    /// The browser no longer responded, and was ended.
     BrowserHung,
-    /// This server is going away; the session goes on.
+    /// This server stops; the session continues.
     Drain,
     /// The client sent a message above the limit.
     MessageTooBig,
     /// The client broke the WebSocket protocol.
     Protocol,
-    /// The client did what this endpoint does not allow, such as never opening its session.
+    /// The client violated a rule of this endpoint, for example never opened its session.
     Policy,
 }
 
@@ -59,49 +59,39 @@ impl CloseReason {
         Self::Policy,
     ];
 
-    /// The WebSocket close code.
+    /// Returns the WebSocket close code and the reason text.
+    const fn code_and_text(self) -> (u16, &'static str) {
+        match self {
+            Self::Normal => (1000, "normal"),
+            Self::Deleted => (4000, "deleted"),
+            Self::IdleTimeout => (4001, "idle_timeout"),
+            Self::Crashed => (4002, "crashed"),
+            Self::Released => (4003, "released"),
+            Self::BrowserRestarted => (4004, "browser_restarted"),
+            Self::SlowReader => (4005, "slow_reader"),
+            Self::Oom => (4006, "oom"),
+            Self::BrowserClosed => (4007, "browser_closed"),
+            Self::BrowserHung => (4008, "browser_hung"),
+            Self::Drain => (1012, "drain"),
+            Self::MessageTooBig => (1009, "message_too_big"),
+            Self::Protocol => (1002, "protocol_error"),
+            Self::Policy => (1008, "policy"),
+        }
+    }
+
+    /// Returns the WebSocket close code.
     #[must_use]
     pub fn code(self) -> u16 {
-        match self {
-            Self::Normal => 1000,
-            Self::Deleted => 4000,
-            Self::IdleTimeout => 4001,
-            Self::Crashed => 4002,
-            Self::Released => 4003,
-            Self::BrowserRestarted => 4004,
-            Self::SlowReader => 4005,
-            Self::Oom => 4006,
-            Self::BrowserClosed => 4007,
-            Self::BrowserHung => 4008,
-            Self::Drain => 1012,
-            Self::MessageTooBig => 1009,
-            Self::Protocol => 1002,
-            Self::Policy => 1008,
-        }
+        self.code_and_text().0
     }
 
-    /// The reason text of the close frame; also the label in metrics.
+    /// Returns the reason text of the close frame, which is also the label in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "normal",
-            Self::Deleted => "deleted",
-            Self::IdleTimeout => "idle_timeout",
-            Self::Crashed => "crashed",
-            Self::Released => "released",
-            Self::BrowserRestarted => "browser_restarted",
-            Self::SlowReader => "slow_reader",
-            Self::Oom => "oom",
-            Self::BrowserClosed => "browser_closed",
-            Self::BrowserHung => "browser_hung",
-            Self::Drain => "drain",
-            Self::MessageTooBig => "message_too_big",
-            Self::Protocol => "protocol_error",
-            Self::Policy => "policy",
-        }
+        self.code_and_text().1
     }
 
-    /// The whole close frame, from server to client.
+    /// Returns the whole close frame, from server to client.
     #[must_use]
     pub fn frame(self) -> Bytes {
         let mut body = self.code().to_be_bytes().to_vec();
@@ -110,15 +100,15 @@ impl CloseReason {
     }
 }
 
-/// The side that ends connections: one per session, kept by whoever knows when the session ends.
+/// The sending side: one per session, held by what knows when the session ends.
 #[derive(Debug)]
 pub struct EndSender(watch::Sender<Option<CloseReason>>);
 
-/// The side that a connection watches.
+/// The receiving side, watched by a connection.
 #[derive(Clone, Debug)]
 pub struct EndSignal(watch::Receiver<Option<CloseReason>>);
 
-/// A new pair. Dropping the sender without a reason ends nothing.
+/// Creates a pair. Dropping the sender without a reason ends nothing.
 #[must_use]
 pub fn end_signal() -> (EndSender, EndSignal) {
     let (sender, receiver) = watch::channel(None);
@@ -126,7 +116,7 @@ pub fn end_signal() -> (EndSender, EndSignal) {
 }
 
 impl EndSender {
-    /// Ends every connection that watches, now and later. The first reason stays.
+    /// Ends every connection that watches, present and future. The first reason stays.
     pub fn end(&self, reason: CloseReason) {
         self.0.send_if_modified(|slot| {
             let first = slot.is_none();
@@ -135,7 +125,7 @@ impl EndSender {
         });
     }
 
-    /// A further watcher.
+    /// Creates a further receiver.
     #[must_use]
     pub fn signal(&self) -> EndSignal {
         EndSignal(self.0.subscribe())
@@ -143,7 +133,7 @@ impl EndSender {
 }
 
 impl EndSignal {
-    /// Waits for the reason; for ever, if the sender goes without one.
+    /// Waits for the reason; forever, if the sender is dropped without one.
     pub async fn ended(mut self) -> CloseReason {
         let reason = self.0.wait_for(Option::is_some).await.ok().and_then(|slot| *slot);
         match reason {

@@ -1,8 +1,8 @@
-//! Whether what was sent to a client has arrived at its machine.
+//! Detects whether a response has arrived at the client's machine.
 //!
-//! A write that succeeds has only reached our own kernel. The kernel knows what the client's has acknowledged, and tells by the
-//! socket-diagnosis protocol (`sock_diag(7)`). A client that hung up before the answer came acknowledges nothing: its machine resets the
-//! connection. One that closes after it has read all of it has acknowledged it.
+//! A successful write has only reached the local kernel. The kernel knows what the client's kernel has acknowledged, and reports it through
+//! the socket diagnosis protocol (`sock_diag(7)`). A client that disconnected before the response came acknowledges nothing: its machine
+//! resets the connection. A client that closes after it has read everything has acknowledged it.
 
 use std::{
     cell::RefCell,
@@ -17,93 +17,93 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with},
 };
 
-/// Of one connection: clones are of the same one. Made by its owner, asked by whoever sends an answer over it; the default is of a
-/// connection whose owner says nothing, and there everything counts as arrived.
+/// The delivery state of one connection; clones share it. The owner of the connection creates it; the sender of a
+/// response queries it. By default, without an owner, everything counts as arrived.
 #[derive(Clone, Debug, Default)]
-pub struct DeliveryReceipt(Rc<RefCell<Socket>>);
+pub struct DeliveryReceipt(Rc<RefCell<Tracking>>);
 
 #[derive(Debug, Default)]
-enum Socket {
-    /// Its owner says nothing.
+enum Tracking {
+    /// The connection has no owner that reports flushes.
     #[default]
-    Unknown,
-    /// Nobody asks.
-    Unasked,
-    /// Somebody asks, and not all was handed to the kernel yet.
-    Asked,
-    /// The kernel has all, and not all of it has arrived; a descriptor of the connection to ask about.
-    Known(TcpStream),
-    /// It is known already.
-    Over(DeliveryState),
+    Unavailable,
+    /// No response is tracked.
+    Idle,
+    /// A response is tracked, and not all of it was passed to the kernel yet.
+    Unflushed,
+    /// The kernel has the whole response, which has not arrived yet; holds a descriptor of the connection to query.
+    Flushed(TcpStream),
+    /// The result is known.
+    Done(DeliveryState),
 }
 
-/// Where the bytes are.
+/// The delivery of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeliveryState {
-    /// Still ours, or on their way.
-    Underway,
-    /// The client's machine has all of them, or nobody can say that it has not.
+    /// Not passed to the kernel, or not acknowledged.
+    InFlight,
+    /// The client's machine has all of it, or the state cannot be determined.
     Arrived,
-    /// The connection is no more, and the client's machine did not have all of them.
+    /// The connection ended before the client's machine had all of it.
     Lost,
 }
 
 impl DeliveryReceipt {
-    /// Of a connection whose owner calls [`flushed`](Self::flushed).
+    /// Creates the receipt of a connection whose owner calls [`flushed`](Self::flushed).
     pub(crate) fn of_connection() -> Self {
-        Self(Rc::new(RefCell::new(Socket::Unasked)))
+        Self(Rc::new(RefCell::new(Tracking::Idle)))
     }
 
-    /// Asks about what is written from now on.
-    pub(super) fn ask(&self) {
-        self.turn(Socket::Asked);
+    /// Tracks what is written from now on.
+    pub(super) fn track(&self) {
+        self.set(Tracking::Unflushed);
     }
 
-    fn turn(&self, next: Socket) {
+    fn set(&self, next: Tracking) {
         let mut socket = self.0.borrow_mut();
-        if !matches!(*socket, Socket::Unknown) {
+        if !matches!(*socket, Tracking::Unavailable) {
             *socket = next;
         }
     }
 
-    /// Everything written until now was handed to the kernel. On the same machine it has arrived by now, if it ever does; asked later, a
-    /// client that has read it and closes hard would look like one that has not.
+    /// Notes that everything written until now was passed to the kernel. On the same machine it has arrived by now, if it ever does; at a
+    /// later query, a client that has read it and closed with a reset would look like one that has not.
     pub(crate) fn flushed(&self, connection: impl AsFd) {
         let mut socket = self.0.borrow_mut();
-        if matches!(*socket, Socket::Asked) {
-            // Without another descriptor nobody can say.
-            let other = fcntl_dupfd_cloexec(connection, 0).map(|fd: OwnedFd| TcpStream::from(fd));
-            *socket = other.map_or(Socket::Unasked, |stream| match arrival(&stream) {
-                DeliveryState::Underway => Socket::Known(stream),
-                known => Socket::Over(known),
+        if matches!(*socket, Tracking::Unflushed) {
+            // Without a second descriptor the state cannot be determined.
+            let duplicate = fcntl_dupfd_cloexec(connection, 0).map(|fd: OwnedFd| TcpStream::from(fd));
+            *socket = duplicate.map_or(Tracking::Idle, |stream| match delivery_state(&stream) {
+                DeliveryState::InFlight => Tracking::Flushed(stream),
+                state => Tracking::Done(state),
             });
         }
     }
 
-    pub(super) fn arrival(&self) -> DeliveryState {
+    pub(super) fn state(&self) -> DeliveryState {
         match &*self.0.borrow() {
-            Socket::Unknown | Socket::Unasked => DeliveryState::Arrived,
-            Socket::Asked => DeliveryState::Underway,
-            Socket::Known(stream) => arrival(stream),
-            Socket::Over(arrival) => *arrival,
+            Tracking::Unavailable | Tracking::Idle => DeliveryState::Arrived,
+            Tracking::Unflushed => DeliveryState::InFlight,
+            Tracking::Flushed(stream) => delivery_state(stream),
+            Tracking::Done(state) => *state,
         }
     }
 
-    /// Nobody asks any more.
+    /// Stops tracking.
     pub(super) fn done(&self) {
-        self.turn(Socket::Unasked);
+        self.set(Tracking::Idle);
     }
 }
 
-fn arrival(stream: &TcpStream) -> DeliveryState {
+fn delivery_state(stream: &TcpStream) -> DeliveryState {
     // A connection that was reset has no peer.
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return DeliveryState::Lost };
     match unacknowledged(local, peer) {
         Ok(Some(0)) => DeliveryState::Arrived,
-        Ok(Some(_)) => DeliveryState::Underway,
+        Ok(Some(_)) => DeliveryState::InFlight,
         Ok(None) => DeliveryState::Lost,
         Err(error) => {
-            tracing::debug!(%error, "the kernel does not say what of an answer has arrived");
+            tracing::debug!(%error, "the kernel does not report the delivery of a response");
             DeliveryState::Arrived
         }
     }
@@ -114,31 +114,31 @@ const BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const IPPROTO_TCP: u8 = 6;
-const HEADER: usize = 16;
-const REQUEST: usize = HEADER + 56;
-/// Where an answer says how many bytes wait to be acknowledged (`idiag_wqueue`).
-const UNACKNOWLEDGED: std::ops::Range<usize> = HEADER + 60..HEADER + 64;
+const HEADER_BYTES: usize = 16;
+const REQUEST_BYTES: usize = HEADER_BYTES + 56;
+/// The position of the count of unacknowledged bytes in a response (`idiag_wqueue`).
+const UNACKNOWLEDGED_RANGE: std::ops::Range<usize> = HEADER_BYTES + 60..HEADER_BYTES + 64;
 
-/// How many bytes of a connection of this machine its peer has not acknowledged; `None` if there is no such connection.
+/// Returns the bytes of a local connection that its peer has not acknowledged; `None` if there is no such connection.
 fn unacknowledged(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let kernel = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
     send(&kernel, &request(local, peer), SendFlags::DONTWAIT)?;
-    let mut answer = [0_u8; 512];
-    // The kernel has answered when it has taken the request.
-    let (_, length) = recv(&kernel, &mut answer[..], RecvFlags::DONTWAIT)?;
-    let answer = &answer[..length.min(answer.len())];
-    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    let mut response = [0_u8; 512];
+    // The kernel responds before the send returns.
+    let (_, length) = recv(&kernel, &mut response[..], RecvFlags::DONTWAIT)?;
+    let response = &response[..length.min(response.len())];
+    let kind = response.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     let number = |range: std::ops::Range<usize>| {
-        answer
+        response
             .get(range)
             .and_then(|bytes| bytes.try_into().ok())
             .map(u32::from_ne_bytes)
             .ok_or(io::ErrorKind::InvalidData)
     };
     match kind {
-        Some(BY_FAMILY) => Ok(Some(number(UNACKNOWLEDGED)?)),
-        Some(NLMSG_ERROR) => match number(HEADER..HEADER + 4)?.wrapping_neg() {
+        Some(BY_FAMILY) => Ok(Some(number(UNACKNOWLEDGED_RANGE)?)),
+        Some(NLMSG_ERROR) => match number(HEADER_BYTES..HEADER_BYTES + 4)?.wrapping_neg() {
             code if code == Errno::NOENT.raw_os_error().unsigned_abs() => Ok(None),
             code => Err(io::Error::from_raw_os_error(i32::try_from(code).unwrap_or(i32::MAX))),
         },
@@ -146,31 +146,31 @@ fn unacknowledged(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>
     }
 }
 
-fn request(local: SocketAddr, peer: SocketAddr) -> [u8; REQUEST] {
-    let mut bytes = Vec::with_capacity(REQUEST);
-    bytes.extend_from_slice(&(REQUEST as u32).to_ne_bytes());
+fn request(local: SocketAddr, peer: SocketAddr) -> [u8; REQUEST_BYTES] {
+    let mut bytes = Vec::with_capacity(REQUEST_BYTES);
+    bytes.extend_from_slice(&(REQUEST_BYTES as u32).to_ne_bytes());
     bytes.extend_from_slice(&BY_FAMILY.to_ne_bytes());
     bytes.extend_from_slice(&NLM_F_REQUEST.to_ne_bytes());
-    // Sequence and port: one question, one answer.
+    // Sequence and port are unused: there is one request and one response.
     bytes.extend_from_slice(&[0; 8]);
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     bytes.extend_from_slice(&[family.as_raw().to_le_bytes()[0], IPPROTO_TCP, 0, 0]);
-    // In whatever state it is.
+    // Any state of the connection.
     bytes.extend_from_slice(&u32::MAX.to_ne_bytes());
     bytes.extend_from_slice(&local.port().to_be_bytes());
     bytes.extend_from_slice(&peer.port().to_be_bytes());
     for address in [local.ip(), peer.ip()] {
-        let mut place = [0; 16];
+        let mut octets = [0; 16];
         match address {
-            IpAddr::V4(v4) => place[..4].copy_from_slice(&v4.octets()),
-            IpAddr::V6(v6) => place = v6.octets(),
+            IpAddr::V4(v4) => octets[..4].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => octets = v6.octets(),
         }
-        bytes.extend_from_slice(&place);
+        bytes.extend_from_slice(&octets);
     }
     // Any interface, and no cookie.
     bytes.extend_from_slice(&0_u32.to_ne_bytes());
     bytes.extend_from_slice(&[0xff; 8]);
-    bytes.try_into().unwrap_or([0; REQUEST])
+    bytes.try_into().unwrap_or([0; REQUEST_BYTES])
 }
 
 #[cfg(test)]
@@ -182,66 +182,66 @@ mod tests {
 
     use super::*;
 
-    /// Our side and the client's.
-    fn connection(place: &str) -> io::Result<(TcpStream, TcpStream)> {
-        let listener = TcpListener::bind(place)?;
+    /// Returns the server's side and the client's side.
+    fn connection(address: &str) -> io::Result<(TcpStream, TcpStream)> {
+        let listener = TcpListener::bind(address)?;
         let client = TcpStream::connect(listener.local_addr()?)?;
         Ok((listener.accept()?.0, client))
     }
 
     #[test]
-    fn an_answer_has_arrived_when_the_clients_machine_has_it_though_nobody_read_it_yet() {
-        for place in ["127.0.0.1:0", "[::1]:0"] {
-            let Ok((mut ours, client)) = connection(place) else { continue };
+    fn a_response_has_arrived_when_the_clients_machine_has_it_even_unread() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok((mut ours, client)) = connection(address) else { continue };
             ours.write_all(&[b'x'; 1000]).expect("sent");
-            assert_eq!(arrival(&ours), DeliveryState::Arrived, "{place}");
+            assert_eq!(delivery_state(&ours), DeliveryState::Arrived, "{address}");
             drop(client);
         }
     }
 
     #[test]
-    fn an_answer_to_a_client_that_read_it_and_closed_has_arrived() {
+    fn a_response_to_a_client_that_read_it_and_closed_has_arrived() {
         let (mut ours, mut client) = connection("127.0.0.1:0").expect("a connection");
         ours.write_all(&[b'x'; 1000]).expect("sent");
         client.read_exact(&mut [0; 1000]).expect("read");
         drop(client);
-        assert_eq!(arrival(&ours), DeliveryState::Arrived);
+        assert_eq!(delivery_state(&ours), DeliveryState::Arrived);
     }
 
     #[test]
-    fn an_answer_to_a_client_that_hung_up_before_or_without_reading_it_is_lost() {
+    fn a_response_to_a_client_that_disconnected_without_reading_it_is_lost() {
         let (mut ours, client) = connection("127.0.0.1:0").expect("a connection");
         drop(client);
-        ours.write_all(&[b'x'; 1000]).expect("taken by our kernel");
-        assert_eq!(arrival(&ours), DeliveryState::Lost, "it closed before");
+        ours.write_all(&[b'x'; 1000]).expect("accepted by the local kernel");
+        assert_eq!(delivery_state(&ours), DeliveryState::Lost, "it closed before");
         let (mut ours, client) = connection("127.0.0.1:0").expect("a connection");
         ours.write_all(&[b'x'; 1000]).expect("sent");
         drop(client);
-        assert_eq!(arrival(&ours), DeliveryState::Lost, "it closed with something unread");
+        assert_eq!(delivery_state(&ours), DeliveryState::Lost, "it closed with something unread");
     }
 
     #[test]
-    fn an_answer_that_the_clients_machine_has_no_room_for_is_under_way() {
+    fn a_response_that_exceeds_the_clients_buffer_is_in_flight() {
         let (mut ours, mut client) = connection("127.0.0.1:0").expect("a connection");
         ours.set_nonblocking(true).expect("set");
         let mut sent = 0;
         while let Ok(count) = ours.write(&[b'x'; 1 << 16]) {
             sent += count;
         }
-        assert_eq!(arrival(&ours), DeliveryState::Underway);
+        assert_eq!(delivery_state(&ours), DeliveryState::InFlight);
         client.read_exact(&mut vec![0; sent]).expect("read");
-        assert_eq!(arrival(&ours), DeliveryState::Arrived);
+        assert_eq!(delivery_state(&ours), DeliveryState::Arrived);
     }
 
     #[test]
-    fn nothing_is_known_before_all_was_handed_to_the_kernel() {
+    fn a_response_is_in_flight_until_it_was_flushed_to_the_kernel() {
         let (ours, client) = connection("127.0.0.1:0").expect("a connection");
         let receipt = DeliveryReceipt::of_connection();
-        receipt.ask();
-        assert_eq!(receipt.arrival(), DeliveryState::Underway);
+        receipt.track();
+        assert_eq!(receipt.state(), DeliveryState::InFlight);
         receipt.flushed(&ours);
-        assert_eq!(receipt.arrival(), DeliveryState::Arrived);
+        assert_eq!(receipt.state(), DeliveryState::Arrived);
         drop((ours, client));
-        assert_eq!(receipt.arrival(), DeliveryState::Arrived, "what has arrived stays so");
+        assert_eq!(receipt.state(), DeliveryState::Arrived, "the state is final");
     }
 }

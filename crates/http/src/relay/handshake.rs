@@ -1,4 +1,4 @@
-//! The two WebSocket handshakes of a relay: the client's with us, ours with the upstream.
+//! The two WebSocket handshakes of a relay: the client's with the server, and the server's with the upstream.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_acc
 
 use super::{RelayError, SendBacklog, Upstream};
 
-/// How long the upstream may take for its answer.
+/// The time that the upstream has to respond.
 const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest head that an upstream may answer with.
-const MAX_HEAD: usize = 16 * 1024;
+/// The maximum size of the head of an upstream's response.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 /// A client's request that is a well-formed WebSocket handshake.
 #[derive(Clone, Debug)]
@@ -28,13 +28,13 @@ pub struct ClientHandshake {
     backlog: SendBacklog,
 }
 
-/// The request is no WebSocket handshake; it is answered with 400.
+/// The request is no WebSocket handshake; the response is 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadHandshake {
-    /// An ordinary request: this path speaks WebSocket only.
+    /// An ordinary request; this path serves WebSockets only.
     #[error("this path wants a WebSocket upgrade")]
     NoUpgrade,
-    /// Another version than 13.
+    /// A version other than 13.
     #[error("only WebSocket version 13 is spoken here")]
     Version,
     /// The key is missing, given twice, or not sixteen bytes in base 64.
@@ -46,14 +46,14 @@ impl ClientHandshake {
     /// Reads the handshake of `request`.
     ///
     /// # Errors
-    /// [`BadHandshake`] says what is missing.
+    /// [`BadHandshake`] names what is missing.
     pub fn read(request: &HttpRequest) -> Result<Self, BadHandshake> {
         let headers = request.headers();
-        let asks = request.method() == Method::GET
+        let is_upgrade = request.method() == Method::GET
             && request.version() == Version::HTTP_11
             && has_token(headers, &header::CONNECTION, "upgrade")
             && has_token(headers, &header::UPGRADE, "websocket");
-        if !asks {
+        if !is_upgrade {
             return Err(BadHandshake::NoUpgrade);
         }
         if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
@@ -68,12 +68,12 @@ impl ClientHandshake {
         Ok(Self { accept: derive_accept_key(key.as_bytes()), backlog })
     }
 
-    /// Of the connection that it came on.
+    /// Returns the backlog of the connection that carried the handshake.
     pub(crate) fn backlog(&self) -> SendBacklog {
         self.backlog.clone()
     }
 
-    /// The answer that accepts it; no extension and no subprotocol is agreed to.
+    /// Starts the response that accepts the handshake, without extensions and subprotocols.
     #[must_use]
     pub fn accept(&self) -> HttpResponseBuilder {
         let mut response = HttpResponse::build(StatusCode::SWITCHING_PROTOCOLS);
@@ -90,16 +90,16 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
         .any(|found| found.trim().eq_ignore_ascii_case(token))
 }
 
-/// Our own handshake with the upstream; nothing of the client's request goes into it. Answers what the upstream sent
-/// after its head, which is the beginning of the first frame.
-pub(crate) async fn with_upstream(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
+/// Performs the server's handshake with the upstream; nothing of the client's request goes into it. Returns what the
+/// upstream sent after its head, which is the beginning of the first frame.
+pub(crate) async fn upgrade_upstream(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
     if !path.starts_with('/') || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(RelayError::Path);
     }
-    tokio::time::timeout(UPSTREAM_TIMEOUT, shake(upstream, host, path)).await.map_err(|_| RelayError::Timeout)?
+    tokio::time::timeout(UPSTREAM_TIMEOUT, perform(upstream, host, path)).await.map_err(|_| RelayError::Timeout)?
 }
 
-async fn shake(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
+async fn perform(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
     let key = generate_key();
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -107,32 +107,32 @@ async fn shake(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesM
     );
     upstream.write_all(request.as_bytes()).await?;
     let mut buffer = BytesMut::with_capacity(4096);
-    let end = loop {
-        if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
-            break at + 4;
+    let head_end = loop {
+        if let Some(position) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            break position + 4;
         }
-        if buffer.len() > MAX_HEAD {
-            return Err(RelayError::Answer);
+        if buffer.len() > MAX_HEAD_BYTES {
+            return Err(RelayError::Handshake);
         }
         if upstream.read_buf(&mut buffer).await? == 0 {
-            return Err(RelayError::Answer);
+            return Err(RelayError::Handshake);
         }
     };
-    check(&buffer.split_to(end).freeze(), &derive_accept_key(key.as_bytes()))?;
+    check_response(&buffer.split_to(head_end).freeze(), &derive_accept_key(key.as_bytes()))?;
     Ok(buffer)
 }
 
-fn check(head: &Bytes, accept: &str) -> Result<(), RelayError> {
-    let head = std::str::from_utf8(head).map_err(|_| RelayError::Answer)?;
+fn check_response(head: &Bytes, accept: &str) -> Result<(), RelayError> {
+    let head = std::str::from_utf8(head).map_err(|_| RelayError::Handshake)?;
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse().ok());
     match status {
         Some(101) => {}
         Some(status) => return Err(RelayError::Refused { status }),
-        None => return Err(RelayError::Answer),
+        None => return Err(RelayError::Handshake),
     }
     let accepted = lines
         .filter_map(|line| line.split_once(':'))
         .any(|(name, value)| name.eq_ignore_ascii_case("sec-websocket-accept") && value.trim() == accept);
-    if accepted { Ok(()) } else { Err(RelayError::Answer) }
+    if accepted { Ok(()) } else { Err(RelayError::Handshake) }
 }

@@ -1,8 +1,7 @@
 //! WebSocket relays between a client and a session's browser.
 //!
-//! The upgrade is answered by actix itself, with a streaming body that is the whole relay (see
-//! `docs/decisions/0003-websocket-relay-in-actix.md`): back-pressure is actix's in both directions, and the relay's life is that of the
-//! connection.
+//! actix responds to the upgrade with a streaming body that is the whole relay (see `docs/decisions/0003-websocket-relay-in-actix.md`):
+//! actix provides the backpressure in both directions, and the relay lives as long as the connection.
 
 mod backlog;
 mod body;
@@ -10,8 +9,8 @@ mod byte_counter;
 mod client_frames;
 mod close;
 mod delivery_receipt;
+mod delivery_report;
 mod handshake;
-mod hangup;
 mod socket;
 mod upstream;
 pub(crate) mod wire;
@@ -26,8 +25,8 @@ pub use self::{
     byte_counter::RelayObserver,
     close::{CloseReason, EndSender, EndSignal, end_signal},
     delivery_receipt::DeliveryReceipt,
+    delivery_report::DeliveryReport,
     handshake::{BadHandshake, ClientHandshake},
-    hangup::DeliveryReport,
     socket::on_connect,
     wire::{FrameTracker, TooLong},
 };
@@ -35,8 +34,8 @@ pub(crate) use self::{
     backlog::Writes,
     body::{Ending, RelayBody, UnreadBytes},
     byte_counter::ByteCounter,
-    handshake::with_upstream,
-    socket::STALL,
+    handshake::upgrade_upstream,
+    socket::STALL_TIMEOUT,
     upstream::Upstream,
 };
 
@@ -45,19 +44,19 @@ pub const CDP_HOST: &str = "127.0.0.1:9222";
 /// The `Host` that chromedriver accepts.
 pub const WEBDRIVER_HOST: &str = "127.0.0.1:9515";
 
-/// What inside a session a connection goes to.
+/// The endpoint inside a session that a connection goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// Chromium's DevTools endpoint.
     Cdp,
-    /// chromedriver's HTTP port, attached to the same browser; it is started by the first dial.
+    /// chromedriver's HTTP port, attached to the same browser. The first connection starts chromedriver.
     WebDriver,
 }
 
 impl Channel {
-    /// What it means that the inside just ends its connection while the session says nothing of an end of its own.
-    /// chromedriver does so after every `session.end`; Chromium, when it dies.
-    pub(crate) fn bare_end(self) -> CloseReason {
+    /// Returns the reason if the upstream just closes its connection while the session gives no reason. chromedriver
+    /// does so after every `session.end`; Chromium, when it crashes.
+    pub(crate) fn default_close_reason(self) -> CloseReason {
         match self {
             Self::Cdp => CloseReason::Crashed,
             Self::WebDriver => CloseReason::Normal,
@@ -72,95 +71,98 @@ impl Channel {
     }
 }
 
-/// Opens connections into one session.
+/// Opens connections to the browser of one session.
 #[async_trait]
 pub trait BrowserConnector: Send + Sync {
-    /// A fresh connection.
+    /// Opens a new connection.
     ///
     /// # Errors
     /// [`ConnectorError`] when the session ended or does not answer.
     async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, ConnectorError>;
 
-    /// The path of the browser-wide DevTools endpoint, such as `/devtools/browser/…`.
+    /// Returns the path of the browser-wide DevTools endpoint, such as `/devtools/browser/…`.
     ///
     /// # Errors
     /// [`ConnectorError`] when the session ended or does not answer.
     async fn cdp_path(&self) -> Result<String, ConnectorError>;
 }
 
-/// No connection into the session.
+/// A connection to the session's browser failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectorError {
-    /// The session is over (404).
+    /// The session has ended (404).
     #[error("the session has ended")]
     Ended,
-    /// It does not answer now (503, worth a retry).
+    /// The session does not respond now (503, worth a retry).
     #[error("the session does not answer: {0}")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// A relay that did not come about; nothing was answered to the client yet.
+/// A relay could not be opened; no response was sent to the client yet.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     /// The upstream connection failed (503).
     #[error("the browser's connection failed during the handshake")]
     Io(#[from] std::io::Error),
-    /// The upstream refused the handshake (502, or 404 for a WebDriver session that is not there).
+    /// The upstream refused the handshake (502, or 404 for an unknown WebDriver session).
     #[error("the browser refused the WebSocket with status {status}")]
     Refused {
         /// Its HTTP status.
         status: u16,
     },
-    /// The upstream answered something that is no handshake (502).
+    /// The upstream's response is no handshake (502).
     #[error("the browser's handshake makes no sense")]
-    Answer,
+    Handshake,
     /// The upstream took too long (503).
     #[error("the browser did not answer the handshake in time")]
     Timeout,
-    /// The path cannot stand in a request line; a mistake of ours (500).
+    /// The path is not valid in a request line; an internal error (500).
     #[error("the upstream path is not a path")]
     Path,
 }
 
-/// What bounds a relay.
+/// The bounds of a relay.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The longest message of a client, over all its fragments, in bytes; above it, 1009.
-    pub client_message: u64,
-    /// How long a client may leave sent bytes lying without taking any of them.
-    pub stall: Duration,
-    /// How long a connection that the inside ended waits for the session's own reason.
+    /// The maximum message of a client, over all its fragments, in bytes; above it, close code 1009.
+    pub max_client_message_bytes: u64,
+    /// The time that a client may leave sent bytes unread without reading any of them.
+    pub stall_timeout: Duration,
+    /// The time that a connection closed by the upstream waits for the session's reason.
     pub crash_grace: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { client_message: 100 * 1024 * 1024, stall: STALL, crash_grace: Duration::from_secs(1) }
+        Self {
+            max_client_message_bytes: 100 * 1024 * 1024,
+            stall_timeout: STALL_TIMEOUT,
+            crash_grace: Duration::from_secs(1),
+        }
     }
 }
 
 /// One WebSocket between a client and a session.
 pub struct Relay {
-    /// Where `upstream` leads, for metrics and for the `Host`.
+    /// The endpoint of `upstream`, for metrics and the `Host` header.
     pub channel: Channel,
     /// The upstream's WebSocket path.
     pub path: String,
     /// Ends the relay with a reason.
     pub end: EndSignal,
-    /// What bounds it.
+    /// The bounds of the relay.
     pub limits: Limits,
-    /// Is told when the relay opens and ends.
+    /// Observes the opening and the end of the relay.
     pub observer: Option<Box<dyn RelayObserver>>,
-    /// Dropped when the relay is over, whatever ended it: keeps the session from counting as idle.
+    /// Dropped when the relay ends; keeps the session from counting as idle.
     pub guard: Box<dyn Any>,
 }
 
 impl Relay {
-    /// Makes our handshake with `upstream`, then answers the client's. From then on bytes pass; payloads are never
-    /// looked at.
+    /// Performs the handshake with `upstream`, then accepts the client's. From then on bytes pass; payloads are never parsed.
     ///
     /// # Errors
-    /// [`RelayError`] when the upstream's handshake fails; the client has no answer yet.
+    /// [`RelayError`] when the upstream's handshake fails; no response was sent to the client yet.
     pub async fn open(
         self,
         client: &ClientHandshake,
@@ -172,11 +174,11 @@ impl Relay {
             Channel::Cdp => CDP_HOST,
             Channel::WebDriver => WEBDRIVER_HOST,
         };
-        let from_upstream = with_upstream(&mut upstream, host, &self.path).await?;
-        let meter = ByteCounter::open(self.channel.label(), client.backlog(), self.observer);
-        let ending = Ending { told: self.end.boxed(), bare: self.channel.bare_end() };
-        let leftovers = UnreadBytes { from_client: Default::default(), from_upstream };
-        let body = RelayBody::new(payload, upstream, leftovers, ending, self.limits, meter, self.guard);
+        let from_upstream = upgrade_upstream(&mut upstream, host, &self.path).await?;
+        let counter = ByteCounter::open(self.channel.label(), client.backlog(), self.observer);
+        let ending = Ending { session_end: self.end.boxed(), default_reason: self.channel.default_close_reason() };
+        let unread = UnreadBytes { from_client: Default::default(), from_upstream };
+        let body = RelayBody::new(payload, upstream, unread, ending, self.limits, counter, self.guard);
         Ok(client.accept().streaming(body))
     }
 }

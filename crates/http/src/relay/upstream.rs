@@ -1,9 +1,8 @@
-//! A connection into a session, of which the session's agent may hold the other end of the same descriptor.
+//! A connection into a session, whose socket the session's agent may share.
 //!
-//! The agent connects inside of the sandbox and passes the socket out, so that both sides share one open file with its
-//! flags. Should the agent be hostile, it can take `O_NONBLOCK` away at any time, and an ordinary read or write would
-//! then hold up the thread that serves hundreds of other clients. Each call here says for itself that it must not wait.
-
+//! The agent connects inside the sandbox and passes the socket out, so that both sides share one open file with its
+//! flags. A hostile agent can clear `O_NONBLOCK` at any time, and an ordinary read or write would then block the
+//! thread that serves hundreds of other clients. Each call here sets a flag that prevents blocking.
 use std::{
     io::{self, IoSlice},
     pin::Pin,
@@ -21,39 +20,39 @@ const MAX_SLICES: usize = 1024;
 const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// A TCP connection whose reads and writes never wait, whatever the flags of its open file say.
+/// A TCP connection whose reads and writes never block, whatever the flags of its open file are.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     stream: TcpStream,
 }
 
 impl Upstream {
-    /// The dialled stream, made ready for this thread's runtime.
+    /// Registers the dialled stream with this thread's runtime.
     pub(crate) fn adopt(stream: std::net::TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        // Frames are written as they come; waiting to fill a segment would only add to every round trip.
+        // Nagle's algorithm would add latency to every round trip, because frames are written as they arrive.
         stream.set_nodelay(true)?;
         Ok(Self { stream: TcpStream::from_std(stream)? })
     }
 
-    /// One call that moves at most `most` bytes, if the socket is ready for it. One that moves fewer has found the end of
-    /// what was there: the socket then counts as not ready, which saves the call that would only say so.
+    /// Makes one call that moves at most `max` bytes, if the socket is ready for it. A call that moves fewer has reached the end of the
+    /// available data: the socket then counts as not ready, which saves a call that would only return `WouldBlock`.
     fn attempt(
         &self,
         interest: Interest,
-        most: usize,
+        max: usize,
         call: impl FnOnce(&TcpStream) -> rustix::io::Result<usize>,
     ) -> Option<io::Result<usize>> {
         let mut moved = None;
         let attempted = self.stream.try_io(interest, || {
             let count = call(&self.stream)?;
             moved = Some(count);
-            if (1..most).contains(&count) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            if (1..max).contains(&count) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         match attempted {
             Err(error) if moved.is_none() => {
-                let again = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind());
-                if again { None } else { Some(Err(error)) }
+                let must_retry = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind());
+                if must_retry { None } else { Some(Err(error)) }
             }
             _ => moved.map(Ok),
         }
@@ -62,12 +61,12 @@ impl Upstream {
     fn poll_send(
         &self,
         cx: &mut Context<'_>,
-        most: usize,
+        max: usize,
         mut call: impl FnMut(&TcpStream) -> rustix::io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.stream.poll_write_ready(cx))?;
-            if let Some(sent) = self.attempt(Interest::WRITABLE, most, &mut call) {
+            if let Some(sent) = self.attempt(Interest::WRITABLE, max, &mut call) {
                 return Poll::Ready(sent);
             }
         }
@@ -75,11 +74,11 @@ impl Upstream {
 }
 
 impl Drop for Upstream {
-    /// The agent may also have asked for a close that waits until everything has arrived. Once it has closed its own
-    /// descriptor, it can ask no more.
+    /// Clears a linger option that the agent may have set, which would make the close wait for delivery. Once the
+    /// agent has closed its own descriptor, it cannot set the option again.
     fn drop(&mut self) {
         if let Err(error) = sockopt::set_socket_linger(&self.stream, None) {
-            tracing::debug!(%error, "a connection into a session may take time to close");
+            tracing::debug!(%error, "cannot clear the linger option of a connection into a session");
         }
     }
 }
@@ -88,9 +87,9 @@ impl AsyncRead for Upstream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
-            let room = buf.initialize_unfilled();
-            let most = room.len();
-            if let Some(read) = self.attempt(Interest::READABLE, most, |stream| Ok(recv(stream, room, RECEIVE)?.0)) {
+            let unfilled = buf.initialize_unfilled();
+            let max = unfilled.len();
+            if let Some(read) = self.attempt(Interest::READABLE, max, |stream| Ok(recv(stream, unfilled, RECEIVE)?.0)) {
                 buf.advance(read?);
                 return Poll::Ready(Ok(()));
             }
@@ -108,10 +107,10 @@ impl AsyncWrite for Upstream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // The kernel takes no more of them in one call.
+        // The kernel accepts no more slices in one call.
         let slices = &slices[..slices.len().min(MAX_SLICES)];
-        let most = slices.iter().map(|slice| slice.len()).sum();
-        self.poll_send(cx, most, |stream| sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), SEND))
+        let max = slices.iter().map(|slice| slice.len()).sum();
+        self.poll_send(cx, max, |stream| sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), SEND))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -123,7 +122,7 @@ impl AsyncWrite for Upstream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // It ends what is written without waiting for it to arrive.
+        // It shuts the write side down without waiting for delivery.
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
@@ -143,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Our side, a second descriptor of its open file as a hostile agent has it, and the far end.
+    /// Returns the server's side, a second descriptor of its open file as a hostile agent has it, and the peer's side.
     fn connection() -> (Upstream, std::net::TcpStream, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -151,8 +150,8 @@ mod tests {
         (Upstream::adopt(ours).unwrap(), shared, listener.accept().unwrap().0)
     }
 
-    /// Ends the connection if `work` holds its thread up, so that a failure does not hang.
-    async fn unhindered(far: &std::net::TcpStream, work: impl Future<Output = ()>) {
+    /// Closes the connection if `work` blocks its thread, so that a failure does not hang.
+    async fn assert_not_blocking(far: &std::net::TcpStream, work: impl Future<Output = ()>) {
         let (through, far) = (Arc::new(AtomicBool::new(false)), far.try_clone().unwrap());
         let watched = through.clone();
         let guard = std::thread::spawn(move || {
@@ -168,14 +167,14 @@ mod tests {
         });
         work.await;
         through.store(true, Ordering::SeqCst);
-        assert!(guard.join().unwrap(), "the thread was held up");
+        assert!(guard.join().unwrap(), "the thread was blocked");
     }
 
     #[tokio::test]
-    async fn a_peer_that_makes_the_socket_blocking_and_does_not_read_holds_no_thread_up() {
+    async fn a_peer_that_sets_the_socket_blocking_and_never_reads_blocks_no_thread() {
         let (mut upstream, shared, far) = connection();
         let block = vec![7; 1 << 20];
-        unhindered(&far, async {
+        assert_not_blocking(&far, async {
             upstream.write_all(b"first").await.unwrap();
             shared.set_nonblocking(false).unwrap();
             let mut sent = 0;
@@ -194,13 +193,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_of_a_socket_made_blocking_waits_without_its_thread() {
+    async fn a_read_of_a_socket_set_to_blocking_does_not_block_the_thread() {
         let (mut upstream, shared, mut far) = connection();
-        unhindered(&far.try_clone().unwrap(), async {
+        assert_not_blocking(&far.try_clone().unwrap(), async {
             shared.set_nonblocking(false).unwrap();
             let mut buffer = [0; 16];
             assert!(poll_immediate(upstream.read(&mut buffer)).await.is_none());
-            // Readiness that is no longer true: somebody else has taken the byte.
+            // The readiness is stale: the byte was read through the other descriptor.
             io::Write::write_all(&mut far, b"x").unwrap();
             upstream.stream.readable().await.unwrap();
             io::Read::read_exact(&mut &shared, &mut [0]).unwrap();
@@ -212,10 +211,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_was_told_to_linger_is_closed_at_once() {
+    async fn a_socket_with_a_linger_option_is_closed_at_once() {
         let (mut upstream, shared, far) = connection();
         let block = vec![7; 1 << 20];
-        unhindered(&far, async {
+        assert_not_blocking(&far, async {
             while poll_immediate(upstream.write(&block)).await.is_some() {}
             sockopt::set_socket_linger(&shared, Some(Duration::from_secs(60))).unwrap();
             drop(shared);
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_pass_whole_and_an_end_is_an_end() {
+    async fn bytes_pass_complete_and_a_shutdown_passes() {
         let (mut upstream, _, mut far) = connection();
         let sent: Vec<u8> = (0..8_000_000_u32).map(|at| at.to_le_bytes()[0]).collect();
         let echo = std::thread::spawn(move || {

@@ -1,5 +1,5 @@
 //! WebSocket frames (RFC 6455 §5.2): following their headers through a byte stream, and, where messages must be
-//! read, taking whole frames out of a buffer.
+//! parsed, decoding whole frames from a buffer.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -12,12 +12,12 @@ pub(crate) const CLOSE: u8 = 0x8;
 pub(crate) const PING: u8 = 0x9;
 pub(crate) const PONG: u8 = 0xA;
 
-/// The longest frame header: two bytes, eight of length, four of mask.
-pub(super) const MAX_HEADER: usize = 14;
-/// The longest payload of a control frame.
-const MAX_CONTROL: u64 = 125;
+/// The maximum frame header: two bytes, eight of length, four of mask.
+const MAX_HEADER_BYTES: usize = 14;
+/// The maximum payload of a control frame.
+const MAX_CONTROL_BYTES: u64 = 125;
 
-/// A message grew above the limit.
+/// A message exceeds the limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message is longer than {limit} bytes")]
 pub struct TooLong {
@@ -25,7 +25,7 @@ pub struct TooLong {
     pub limit: u64,
 }
 
-/// A frame that is not taken.
+/// A frame that is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadFrame {
     #[error(transparent)]
@@ -43,11 +43,10 @@ impl From<BadFrame> for CloseReason {
     }
 }
 
-/// Follows the frame headers of one direction; payloads are skipped by their length and never looked at.
+/// Follows the frame headers of one direction; payloads are skipped by their length and never parsed.
 #[derive(Debug)]
 pub struct FrameTracker {
-    header: [u8; MAX_HEADER],
-    have: usize,
+    header: HeaderBuffer,
     payload_left: u64,
     message: u64,
     limit: u64,
@@ -56,13 +55,13 @@ pub struct FrameTracker {
 }
 
 impl FrameTracker {
-    /// Begins between two frames. Messages above `limit` bytes, over all their fragments, are refused.
+    /// Starts between two frames. Messages above `limit` bytes, over all their fragments, are refused.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        Self { header: [0; MAX_HEADER], have: 0, payload_left: 0, message: 0, limit, close_seen: false, messages: 0 }
+        Self { header: HeaderBuffer::default(), payload_left: 0, message: 0, limit, close_seen: false, messages: 0 }
     }
 
-    /// Goes on over `bytes`, the next ones of the stream.
+    /// Advances over `bytes`, the next ones of the stream.
     ///
     /// # Errors
     /// [`TooLong`] as soon as the header of the frame that goes over the limit is known.
@@ -74,43 +73,33 @@ impl FrameTracker {
                 bytes = &bytes[skip..];
                 continue;
             }
-            let take = (self.header_length() - self.have).min(bytes.len());
-            self.header[self.have..self.have + take].copy_from_slice(&bytes[..take]);
-            self.have += take;
-            bytes = &bytes[take..];
-            // The second byte tells how long the header really is, so it may have grown.
-            if self.have >= 2 && self.have == self.header_length() {
-                self.begin_frame()?;
+            bytes = &bytes[self.header.fill(bytes)..];
+            if let Some(header) = self.header.take_complete() {
+                self.begin_frame(&Header::parse(header.as_slice()))?;
             }
         }
         Ok(())
     }
 
-    /// Whether the stream stands between two frames, where a control frame may be put in.
+    /// Returns whether the stream is between two frames, where a control frame may be inserted.
     #[must_use]
     pub fn between_frames(&self) -> bool {
-        self.have == 0 && self.payload_left == 0
+        self.header.is_empty() && self.payload_left == 0
     }
 
-    /// How many messages have begun to end: their last frame has begun.
+    /// Returns the count of messages whose last frame has started.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Whether a close frame has begun to pass: nothing may follow it.
+    /// Returns whether a close frame has started; nothing may follow it.
     #[must_use]
     pub fn close_seen(&self) -> bool {
         self.close_seen
     }
 
-    fn header_length(&self) -> usize {
-        if self.have < 2 { 2 } else { header_length(self.header[1]) }
-    }
-
-    fn begin_frame(&mut self) -> Result<(), TooLong> {
-        let header = Header::parse(&self.header[..self.have]);
-        self.have = 0;
+    fn begin_frame(&mut self, header: &Header) -> Result<(), TooLong> {
         self.payload_left = header.payload;
         self.close_seen |= header.opcode == CLOSE;
         if header.opcode < CLOSE {
@@ -127,7 +116,44 @@ impl FrameTracker {
     }
 }
 
-pub(super) fn header_length(second: u8) -> usize {
+/// Collects the bytes of a frame header, which may arrive in several chunks.
+#[derive(Debug, Default)]
+pub(super) struct HeaderBuffer {
+    bytes: [u8; MAX_HEADER_BYTES],
+    length: usize,
+}
+
+impl HeaderBuffer {
+    pub(super) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    fn is_complete(&self) -> bool {
+        self.length >= 2 && self.length == header_length(self.bytes[1])
+    }
+
+    /// Adds the bytes that belong to the header and returns their count.
+    pub(super) fn fill(&mut self, bytes: &[u8]) -> usize {
+        let mut count = 0;
+        while count < bytes.len() && !self.is_complete() {
+            self.bytes[self.length] = bytes[count];
+            self.length += 1;
+            count += 1;
+        }
+        count
+    }
+
+    /// Returns the header and empties the buffer, if the header is complete.
+    pub(super) fn take_complete(&mut self) -> Option<Self> {
+        self.is_complete().then(|| std::mem::take(self))
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+fn header_length(second: u8) -> usize {
     let mask = if second & 0x80 == 0 { 0 } else { 4 };
     let length = match second & 0x7f {
         126 => 2,
@@ -146,7 +172,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// `bytes` is exactly one whole header.
+    /// Parses `bytes`, which are exactly one header.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let (first, second, mut rest) = (bytes[0], bytes[1], &bytes[2..]);
         let payload = match second & 0x7f {
@@ -159,7 +185,7 @@ impl Header {
         Self { fin, reserved, opcode, payload, mask }
     }
 
-    /// What holds for every frame, whoever sends it; no extension is ever agreed to.
+    /// Checks the rules for every frame of either side; extensions are never negotiated.
     pub(super) fn check(&self) -> Result<(), BadFrame> {
         if self.reserved {
             return Err(BadFrame::Protocol("a reserved bit is set"));
@@ -170,7 +196,7 @@ impl Header {
         if self.payload >> 63 != 0 {
             return Err(BadFrame::Protocol("the length is none"));
         }
-        if self.opcode >= CLOSE && (!self.fin || self.payload > MAX_CONTROL) {
+        if self.opcode >= CLOSE && (!self.fin || self.payload > MAX_CONTROL_BYTES) {
             return Err(BadFrame::Protocol("a control frame is long or in fragments"));
         }
         if self.opcode == CLOSE && self.payload == 1 {
@@ -180,7 +206,7 @@ impl Header {
     }
 }
 
-/// One whole frame, unmasked.
+/// A whole frame, unmasked.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) fin: bool,
@@ -189,10 +215,10 @@ pub(crate) struct Frame {
     pub(crate) payload: BytesMut,
 }
 
-/// Takes the first frame out of `buffer`, or nothing while it is incomplete.
+/// Decodes the first frame of `buffer`; `None` while it is incomplete.
 ///
 /// # Errors
-/// [`BadFrame`] as soon as its header is there.
+/// [`BadFrame`] as soon as the header is complete.
 pub(crate) fn decode(buffer: &mut BytesMut, limit: u64) -> Result<Option<Frame>, BadFrame> {
     if buffer.len() < 2 || buffer.len() < header_length(buffer[1]) {
         return Ok(None);
@@ -210,26 +236,26 @@ pub(crate) fn decode(buffer: &mut BytesMut, limit: u64) -> Result<Option<Frame>,
     buffer.advance(length);
     let mut payload = buffer.split_to(payload);
     if let Some(mask) = header.mask {
-        apply(mask, &mut payload);
+        apply_mask(mask, &mut payload);
     }
     Ok(Some(Frame { fin: header.fin, opcode: header.opcode, masked: header.mask.is_some(), payload }))
 }
 
-/// A whole, unfragmented frame; masked if it goes from a client to a server.
+/// Encodes a whole, unfragmented frame; masked if it goes from a client to a server.
 pub(crate) fn encode(opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
-    let mut frame = BytesMut::with_capacity(MAX_HEADER + payload.len());
+    let mut frame = BytesMut::with_capacity(MAX_HEADER_BYTES + payload.len());
     put_header(&mut frame, true, opcode, payload.len() as u64, mask);
     let start = frame.len();
     frame.put_slice(payload);
     if let Some(mask) = mask {
-        apply(mask, &mut frame[start..]);
+        apply_mask(mask, &mut frame[start..]);
     }
     frame.freeze()
 }
 
-/// The header of a frame.
+/// Encodes the header of a frame.
 pub(super) fn header(fin: bool, opcode: u8, payload: u64, mask: Option<[u8; 4]>) -> Bytes {
-    let mut header = BytesMut::with_capacity(MAX_HEADER);
+    let mut header = BytesMut::with_capacity(MAX_HEADER_BYTES);
     put_header(&mut header, fin, opcode, payload, mask);
     header.freeze()
 }
@@ -238,7 +264,7 @@ fn put_header(frame: &mut BytesMut, fin: bool, opcode: u8, payload: u64, mask: O
     frame.put_u8(if fin { 0x80 | opcode } else { opcode });
     let masked = if mask.is_some() { 0x80 } else { 0 };
     match payload {
-        // The casts cannot cut: each arm bounds the length.
+        // The casts cannot truncate: each arm bounds the length.
         short @ 0..=125 => frame.put_u8(masked | short as u8),
         middle @ 126..=0xffff => {
             frame.put_u8(masked | 126);
@@ -254,12 +280,12 @@ fn put_header(frame: &mut BytesMut, fin: bool, opcode: u8, payload: u64, mask: O
     }
 }
 
-/// Whether a close frame may carry this code; the others stand for what no frame said (RFC 6455 §7.4).
+/// Returns whether a close frame may carry this code (RFC 6455 §7.4).
 pub(crate) fn may_be_sent(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }
 
-fn apply(mask: [u8; 4], payload: &mut [u8]) {
+fn apply_mask(mask: [u8; 4], payload: &mut [u8]) {
     for (byte, key) in payload.iter_mut().zip(mask.iter().cycle()) {
         *byte ^= key;
     }

@@ -4,7 +4,6 @@ use actix_web::{
     HttpResponse,
     http::header::{self, HeaderValue},
 };
-use casement_domain::replay::StartReplay;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -52,8 +51,8 @@ pub(super) struct RangeHeader {
 
 pub(crate) async fn start_replay(mut request: Request<ActiveSession>) -> Answer {
     let Start { framerate, max_duration_in_seconds, record_audio } = request.json().await?;
-    let wish = StartReplay { framerate, max_duration_in_seconds, record_audio };
-    let replay = request.services().replays.start(request.session(), wish).await?;
+    let (replays, with_audio) = (&request.services().replays, record_audio == Some(true));
+    let replay = replays.start(request.session(), framerate, max_duration_in_seconds, with_audio).await?;
     let location = format!("/browsers/{}/replays/{}", request.session().id, replay.id);
     Ok(answer::created(&location, &ReplayBody::new(request.api(), request.session(), replay)))
 }

@@ -19,26 +19,26 @@ pub(crate) struct ReplayBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     finished_at: Option<Moment>,
-    /// A page that plays it, as long as it is kept.
+    /// The URL of a page that plays it while it is stored.
     replay_view_url: String,
     status: Status,
-    /// Of the film; grows while it is running in a living session.
+    /// The size of the video; it grows while the recording runs.
     size_bytes: u64,
-    /// Why it ended, unless it was stopped.
+    /// The reason of its end, unless it was stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
 
-/// How a recording is.
+/// The state of a recording.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ReplayStatus)]
 enum Status {
-    /// Pictures are taken, or the film is being made or stored.
+    /// Frames are captured, or the video is being created or stored.
     Running,
-    /// The film is whole.
+    /// The video is complete.
     Finished,
-    /// Pictures were missed, or the film could not be made or kept.
+    /// Frames were lost, or the video could not be created or stored.
     Failed,
 }
 

@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 
 use super::{Credential, Request};
 use crate::{
-    audit::{self, Identity, early_record},
+    audit::{self, Identity, prepared_record},
     error::{ApiError, Code},
     operation::Requirement,
     relay::DeliveryReceipt,
@@ -141,7 +141,7 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
         Ok(caller) => {
             Identity::key(request, caller.key, caller.project);
             if caller.deployed {
-                Identity::deployed(request);
+                Identity::mark_app(request);
             }
             Ok(caller)
         }
@@ -204,9 +204,9 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
         self.http.conn_data::<DeliveryReceipt>().cloned().unwrap_or_default()
     }
 
-    /// Returns the audit record of the call for a response with `status` right now, see [`early_record`].
-    pub(crate) fn early_record(&self, status: StatusCode) -> Option<Arc<PreparedRecord>> {
-        early_record(&self.http, status)
+    /// Returns the audit record of the call for a response with `status` right now, see [`prepared_record`].
+    pub(crate) fn prepared_record(&self, status: StatusCode) -> Option<Arc<PreparedRecord>> {
+        prepared_record(&self.http, status)
     }
 
     /// Runs `work` to its end, whether or not the caller still waits: a change that is dropped midway leaves something for cleanup.

@@ -172,7 +172,7 @@ impl<C: Credential> Request<C> {
     ///
     /// # Errors
     /// `payload_too_large`, if the announced length is over `max_bytes`.
-    pub(crate) fn body(&mut self, max_bytes: u64) -> Result<(ByteStream, body::Rest), ApiError> {
+    pub(crate) fn body(&mut self, max_bytes: u64) -> Result<(ByteStream, body::BodyEnd), ApiError> {
         let payload = self.take_payload()?;
         body::stream(&self.http, payload, max_bytes)
     }

@@ -13,7 +13,7 @@ use casement_domain::{SessionId, session::Session};
 use super::{Credential, Request, key::ProjectAccess, segment};
 use crate::{
     audit::{self, Identity},
-    connections::Registered,
+    connections::Registration,
     error::{ApiError, Code},
     operation::Requirement,
     query::Query,
@@ -117,7 +117,7 @@ pub(crate) struct SessionAccess {
     /// Signals the end of the session.
     pub(crate) end: EndSignal,
     /// Counts as an open connection of the session until it is dropped.
-    pub(crate) registered: Registered,
+    pub(crate) registered: Registration,
     /// Whether the caller has shown a key of the whole organization.
     organization_wide: bool,
 }
@@ -140,7 +140,7 @@ impl SessionAccess {
     ) -> Result<Self, ApiError> {
         let text = segment(request, "session_id")?;
         let (id, presented) = presented(api, request, &text, accepted, scope).await?;
-        // Registered before the lookup, so that the signal reports an end in between.
+        // Registration before the lookup, so that the signal reports an end in between.
         let (end, registered) = api.services.connections.register(id);
         let by_token = matches!(presented, PresentedCredential::Token(_));
         let permission = match presented {
@@ -283,7 +283,7 @@ impl<C: Credential<Access = SessionAccess>> Request<C> {
     }
 
     /// Returns the signal of the session's end, and what counts as an open connection until it is dropped.
-    pub(crate) fn into_open(self) -> (EndSignal, Registered) {
+    pub(crate) fn into_open(self) -> (EndSignal, Registration) {
         (self.access.end, self.access.registered)
     }
 

@@ -48,7 +48,7 @@ impl Api {
 }
 
 pub(crate) async fn create_browser(mut request: Request<ProjectKey>) -> Answer {
-    let wish = request.json::<CreateBrowser>().await?.wish().map_err(in_order::<CreateBrowser>)?;
+    let wish = request.json::<CreateBrowser>().await?.into_request().map_err(in_order::<CreateBrowser>)?;
     let made = request.finish(|services, scope| async move {
         let made = services.sessions.create(&scope, wish).await;
         made.map(|session| UndeliveredSession::new(session, &services))
@@ -104,7 +104,7 @@ pub(crate) async fn get_browser(request: Request<ProjectKey>) -> Answer {
 
 pub(crate) async fn update_browser(mut request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
-    let wish = request.json::<UpdateBrowser>().await?.wish().map_err(in_order::<UpdateBrowser>)?;
+    let wish = request.json::<UpdateBrowser>().await?.into_request().map_err(in_order::<UpdateBrowser>)?;
     let changed = request.finish(|services, scope| async move { services.sessions.update(&scope, &which, wish).await });
     let session = changed.await.map_err(in_order::<UpdateBrowser>)?;
     request.about(&session);

@@ -1,36 +1,36 @@
-//! What callers send about sessions.
+//! Request bodies of sessions.
 
 use std::collections::BTreeMap;
 
 use casement_domain::{
-    extension::ExtensionRef,
     field::{FieldCode, Fields, InvalidValue},
-    profile::{ProfileRef, ProfileRequest},
-    session::{self, CreateSession, Refusal, UpdateSession},
+    profile::ProfileRequest,
+    reference,
+    session::{self, Refusal, SessionRequest, SessionUpdateRequest},
     telemetry::{Category, ConfigRequest},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::{error::ApiError, json::nullable};
+use crate::{error::ApiError, from_fields::from_fields, json::nullable};
 
 /// A session to create. Every field is optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CreateBrowser {
-    /// Without a display. Default: false.
+    /// Whether the browser runs without a display. Default: false.
     pub(crate) headless: Option<bool>,
-    /// Hides what tells an automated browser from a person's. Default: false.
+    /// Whether signs of automation are hidden. Default: false.
     pub(crate) stealth: Option<bool>,
     /// Needs `headless: false` and an installation with a GPU. Default: false.
     pub(crate) gpu: Option<bool>,
-    /// The page alone on the display, headful only. Default: false.
+    /// Whether the display shows only the page; headful only. Default: false.
     pub(crate) kiosk_mode: Option<bool>,
     /// 1 to 255 characters, unique among the project's active sessions.
     pub(crate) name: Option<String>,
-    /// How long it may be idle, 10 to 259200. Default: 60.
+    /// The idle timeout, 10 to 259200. Default: 60.
     pub(crate) timeout_seconds: Option<i64>,
-    /// State to load.
+    /// The profile to load.
     pub(crate) profile: Option<Profile>,
     /// A proxy of the project, by id or name.
     pub(crate) proxy_id: Option<String>,
@@ -40,49 +40,38 @@ pub(crate) struct CreateBrowser {
     pub(crate) viewport: Option<ViewportInput>,
     /// Chrome policies by name, at most 5 MiB of JSON.
     pub(crate) browser_policy: Option<Map<String, Value>>,
-    /// Another name of `browser_policy`.
+    /// An alias of `browser_policy`.
     pub(crate) chrome_policy: Option<Map<String, Value>>,
     /// An absolute URL to open first; its navigation is not waited for.
     pub(crate) start_url: Option<String>,
     /// At most 50 pairs: keys of 1 to 128, values of up to 256 characters.
     pub(crate) tags: Option<BTreeMap<String, String>>,
-    /// What is captured. Default: nothing.
+    /// The telemetry to capture. Default: none.
     pub(crate) telemetry: Option<Telemetry>,
     /// An invocation of the project that the session belongs to.
     pub(crate) invocation_id: Option<String>,
 }
 
-/// Something of the project, by exactly one of both.
+/// A resource of the project, by exactly one of both.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Reference {
     pub(crate) id: Option<String>,
     pub(crate) name: Option<String>,
 }
 
-impl From<Reference> for ProfileRef {
-    fn from(Reference { id, name }: Reference) -> Self {
-        Self { id, name }
-    }
-}
+from_fields!(Reference => reference::Reference { id, name });
 
-impl From<Reference> for ExtensionRef {
-    fn from(Reference { id, name }: Reference) -> Self {
-        Self { id, name }
-    }
-}
-
-/// The wish, unless fields were refused on the way to it. Then the answer names those that `parse`, the domain's own
-/// look at the wish, refuses as well.
+/// Returns the request unless `fields` has refusals.
 ///
 /// # Errors
-/// `invalid_input`.
+/// Returns the refusals of `fields`, and those of the domain's `parse`, as `invalid_input`.
 pub(crate) fn checked<W: Clone, T>(
-    wish: W,
+    request: W,
     fields: Fields,
     parse: impl FnOnce(W) -> Result<T, Refusal>,
 ) -> Result<W, ApiError> {
-    let Err(ours) = fields.finish() else { return Ok(wish) };
-    let theirs = match parse(wish) {
+    let Err(ours) = fields.finish() else { return Ok(request) };
+    let theirs = match parse(request) {
         Err(Refusal::Invalid(theirs)) => theirs.fields().to_vec(),
         Err(Refusal::NotSupported(_)) | Ok(_) => Vec::new(),
     };
@@ -99,13 +88,13 @@ pub(crate) fn checked<W: Clone, T>(
 pub(crate) struct Profile {
     id: Option<String>,
     name: Option<String>,
-    /// Whether what the session leaves is saved when it ends. Default: false.
+    /// Whether the state of the session is saved when it ends. Default: false.
     save_changes: Option<bool>,
 }
 
 impl From<Profile> for ProfileRequest {
     fn from(Profile { id, name, save_changes }: Profile) -> Self {
-        Self { which: ProfileRef { id, name }, save_changes: save_changes.unwrap_or(false) }
+        Self { which: reference::Reference { id, name }, save_changes: save_changes.unwrap_or(false) }
     }
 }
 
@@ -120,20 +109,16 @@ pub(crate) struct ViewportInput {
     height: Option<i64>,
     /// 1 to 1000, in hertz. Default: by the area.
     refresh_rate: Option<i64>,
-    /// On update: whether the size may change while somebody watches. Default: false.
+    /// On update: whether the size may change while a viewer is connected. Default: false.
     force: Option<bool>,
 }
 
-impl From<ViewportInput> for session::ViewportInput {
-    fn from(input: ViewportInput) -> Self {
-        Self { width: input.width, height: input.height, refresh_rate: input.refresh_rate }
-    }
-}
+from_fields!(ViewportInput => session::ViewportRequest { width, height, refresh_rate });
 
-/// What is captured of a session.
+/// The telemetry to capture.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Telemetry {
-    /// The whole, on or off.
+    /// Whether any telemetry is captured.
     enabled: Option<bool>,
     /// Single categories: `console`, `page`, `interaction`, `network`, `control`, `connection`, `system`, `screenshot`,
     /// `captcha`.
@@ -147,8 +132,8 @@ struct Toggle {
     enabled: Option<bool>,
 }
 
-/// What is to be captured; a category that there is not is refused.
-pub(crate) fn wish(telemetry: Option<Telemetry>, fields: &mut Fields) -> Option<ConfigRequest> {
+/// Returns the telemetry to capture. Unknown categories are refused.
+pub(crate) fn config_request(telemetry: Option<Telemetry>, fields: &mut Fields) -> Option<ConfigRequest> {
     let Telemetry { enabled, browser } = telemetry?;
     let browser = browser.map(|map| map.into_iter().filter_map(|named| category(named, fields)).collect());
     Some(ConfigRequest { enabled, browser })
@@ -167,7 +152,7 @@ fn category((name, toggle): (String, Option<Toggle>), fields: &mut Fields) -> Op
     Some((category, toggle?.enabled?))
 }
 
-/// The policy under either name; both are refused if they differ.
+/// Returns the policy of either name; two different policies are refused.
 pub(crate) fn policy(
     browser_policy: Option<Map<String, Value>>,
     chrome_policy: Option<Map<String, Value>>,
@@ -185,10 +170,10 @@ pub(crate) fn policy(
 
 impl CreateBrowser {
     /// # Errors
-    /// `invalid_input`, if anything is refused that the domain has no word for.
-    pub(crate) fn wish(self) -> Result<CreateSession, ApiError> {
+    /// Returns `invalid_input` if a field is refused that the domain does not have.
+    pub(crate) fn into_request(self) -> Result<SessionRequest, ApiError> {
         let mut fields = Fields::new();
-        let wish = CreateSession {
+        let request = SessionRequest {
             headless: self.headless,
             stealth: self.stealth,
             gpu: self.gpu,
@@ -199,17 +184,17 @@ impl CreateBrowser {
             browser_policy: policy(self.browser_policy, self.chrome_policy, &mut fields),
             start_url: self.start_url,
             tags: self.tags,
-            telemetry: wish(self.telemetry, &mut fields),
+            telemetry: config_request(self.telemetry, &mut fields),
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
             extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
             invocation: self.invocation_id,
         };
-        checked(wish, fields, CreateSession::parse)
+        checked(request, fields, SessionRequest::parse)
     }
 }
 
-/// Changes of a session; what is absent stays as it is.
+/// The changes of a session; an absent field stays.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct UpdateBrowser {
     /// `""` or null clears.
@@ -218,35 +203,38 @@ pub(crate) struct UpdateBrowser {
     name: Option<Option<String>>,
     /// Replaces all of them; `{}` clears.
     tags: Option<BTreeMap<String, String>>,
-    /// What is captured.
+    /// The telemetry to capture.
     telemetry: Option<Telemetry>,
-    /// A proxy of the project, by id or name, for connections from now on; `""` or null takes it away.
+    /// A proxy of the project, by id or name, for new connections; `""` or null removes it.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<String>)]
     proxy_id: Option<Option<String>>,
-    /// Whether a stealth session goes out directly, not by the installation's proxy.
-    #[expect(dead_code, reason = "only its type is checked: there is no such proxy, so every session goes directly")]
+    /// Whether a stealth session connects directly, without the installation's proxy.
+    #[expect(
+        dead_code,
+        reason = "only its type is checked: there is no such proxy, so every session connects directly"
+    )]
     disable_default_proxy: Option<bool>,
-    /// State to load, if none is loaded yet.
+    /// The profile to load, if none is loaded yet.
     profile: Option<Profile>,
-    /// Another size.
+    /// The new size.
     viewport: Option<ViewportInput>,
 }
 
 impl UpdateBrowser {
     /// # Errors
-    /// `invalid_input`, if anything is refused that the domain has no word for.
-    pub(crate) fn wish(self) -> Result<UpdateSession, ApiError> {
+    /// Returns `invalid_input` if a field is refused that the domain does not have.
+    pub(crate) fn into_request(self) -> Result<SessionUpdateRequest, ApiError> {
         let mut fields = Fields::new();
-        let wish = UpdateSession {
+        let request = SessionUpdateRequest {
             name: self.name,
             tags: self.tags,
             force_viewport: self.viewport.and_then(|viewport| viewport.force).unwrap_or(false),
             viewport: self.viewport.map(Into::into),
-            telemetry: wish(self.telemetry, &mut fields),
+            telemetry: config_request(self.telemetry, &mut fields),
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
         };
-        checked(wish, fields, UpdateSession::parse)
+        checked(request, fields, SessionUpdateRequest::parse)
     }
 }

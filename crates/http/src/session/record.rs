@@ -27,13 +27,13 @@ pub(crate) struct SessionBody {
     session_id: String,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
-    /// CDP of the whole browser, as a WebSocket.
+    /// The WebSocket URL of CDP for the whole browser.
     cdp_ws_url: String,
-    /// WebDriver BiDi, as a WebSocket.
+    /// The WebSocket URL of WebDriver BiDi.
     webdriver_ws_url: String,
-    /// What paths of the session's own begin with.
+    /// The base URL of the session's own paths.
     base_url: String,
-    /// A page that shows the browser.
+    /// The URL of a page that shows the browser.
     browser_live_view_url: String,
     headless: bool,
     stealth: bool,
@@ -41,15 +41,15 @@ pub(crate) struct SessionBody {
     kiosk_mode: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// How long it may be idle before it ends.
+    /// The idle timeout.
     timeout_seconds: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<PoolReference>,
     viewport: Viewport,
-    /// The profile that it was started with, as it is now.
+    /// The present state of the profile that it was started with.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<ProfileBody>,
-    /// The proxy that its traffic goes through.
+    /// The proxy of its traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,7 @@ pub(crate) struct SessionBody {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tags: BTreeMap<String, String>,
     usage: Usage,
-    /// What is captured of it, while anything is.
+    /// The telemetry that is captured, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     telemetry: Option<Captured>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,12 +67,12 @@ pub(crate) struct SessionBody {
     deleted_at: Option<Moment>,
 }
 
-/// What is captured.
+/// The telemetry that is captured.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = BrowserTelemetry)]
 pub(crate) struct Captured {
-    /// Of each category, whether it is: `console`, `page`, `interaction`, `network`, `control`, `connection`, `system`, `screenshot`,
-    /// `captcha`.
+    /// Whether each category is captured: `console`, `page`, `interaction`, `network`, `control`, `connection`, `system`,
+    /// `screenshot`, `captcha`.
     browser: BTreeMap<&'static str, Switch>,
 }
 
@@ -98,7 +98,7 @@ struct PoolReference {
     name: Option<String>,
 }
 
-/// Size of the display in pixels, and how often it is drawn per second at most.
+/// The size of the display in pixels, and its maximum refresh rate.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Viewport {
     width: u32,
@@ -106,10 +106,10 @@ pub(crate) struct Viewport {
     refresh_rate: u32,
 }
 
-/// What a session has used.
+/// The usage of a session.
 #[derive(Debug, Serialize, ToSchema)]
 struct Usage {
-    /// Milliseconds from its creation to now, or to its end.
+    /// The time from its creation to now, or to its end, in milliseconds.
     uptime_ms: i64,
 }
 
@@ -119,14 +119,14 @@ impl From<browser::Viewport> for Viewport {
     }
 }
 
-/// The addresses of one session.
+/// The URLs of a session.
 pub(crate) struct Urls<'a> {
     base: String,
     socket_base: String,
     live: String,
-    /// Drives the session; two addresses have it.
+    /// The token that controls the session; two URLs contain it.
     token: String,
-    /// What the other tokens are made of.
+    /// The source of the other tokens.
     issuer: (&'a SessionTokens, SessionId, OffsetDateTime),
 }
 
@@ -137,7 +137,7 @@ impl<'a> Urls<'a> {
         public.set_fragment(None);
         let root = public.as_str().trim_end_matches('/');
         let base = format!("{root}/vm/{}", session.id);
-        // http becomes ws, https becomes wss.
+        // The schemes http and https become ws and wss.
         let socket_base = base.strip_prefix("http").map_or_else(|| base.clone(), |rest| format!("ws{rest}"));
         Self {
             live: format!("{root}/live/{}", session.id),
@@ -156,17 +156,17 @@ impl<'a> Urls<'a> {
         format!("{}/webdriver?jwt={}", self.socket_base, self.token)
     }
 
-    /// The live view for a person: mouse and keyboard, and nothing else of the session.
+    /// Returns the URL of the live view with mouse and keyboard, and nothing else of the session.
     pub(crate) fn live_view(&self) -> String {
         format!("{}?jwt={}", self.live, self.mint(Permission::Interact))
     }
 
-    /// The page that plays a recording. It can be handed on: it only shows.
+    /// Returns the URL of the page that plays a recording. It is safe to share, because it is read-only.
     pub(crate) fn replay(&self, id: &str) -> String {
         format!("{}/replays/{id}?jwt={}", self.live, self.mint(Permission::View))
     }
 
-    /// The live view to hand on: it only shows.
+    /// Returns the URL of the read-only live view, which is safe to share.
     pub(crate) fn watching(&self) -> String {
         format!("{}?jwt={}", self.live, self.mint(Permission::View))
     }

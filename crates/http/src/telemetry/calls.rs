@@ -1,4 +1,4 @@
-//! Calls of the API on a session, told as its events.
+//! API calls on a session, recorded as its telemetry events.
 
 use std::{cell::Cell, collections::HashMap, rc::Rc, sync::LazyLock};
 
@@ -15,52 +15,52 @@ use time::OffsetDateTime;
 
 use crate::{openapi, state::Services};
 
-/// Where it is left which session a call is about.
+/// Receives the id of the session that a call is about.
 #[derive(Clone, Default)]
-struct Slot(Rc<Cell<Option<SessionId>>>);
+struct SessionSlot(Rc<Cell<Option<SessionId>>>);
 
-/// Notes which session a call is about.
+/// Notes the session that a call is about.
 pub(crate) fn about(request: &HttpRequest, session: SessionId) {
-    if let Some(slot) = request.extensions().get::<Slot>() {
+    if let Some(slot) = request.extensions().get::<SessionSlot>() {
         slot.0.set(Some(session));
     }
 }
 
-/// A call that may turn out to be about a session.
+/// A call that may be about a session.
 pub(crate) struct Call {
-    slot: Slot,
+    slot: SessionSlot,
     method: Method,
-    began: OffsetDateTime,
-    since: MonotonicTime,
+    started_at: OffsetDateTime,
+    started: MonotonicTime,
 }
 
 impl Call {
     pub(crate) fn begin(services: &Services, request: &ServiceRequest) -> Self {
-        let slot = Slot::default();
+        let slot = SessionSlot::default();
         request.extensions_mut().insert(slot.clone());
         Self {
             slot,
             method: request.method().clone(),
-            began: services.clock.now(),
-            since: services.monotonic.monotonic_now(),
+            started_at: services.clock.now(),
+            started: services.monotonic.monotonic_now(),
         }
     }
 
-    /// The call was answered. Nothing waits for its event.
-    pub(crate) fn answered(&self, services: &Services, route: &str, status: StatusCode, request: &str) {
+    /// Records the event of a completed call, without waiting for it.
+    pub(crate) fn complete(&self, services: &Services, route: &str, status: StatusCode, request: &str) {
         let Some(session) = self.slot.0.get() else { return };
         if !services.recorder.captures(session, Category::Control) {
             return;
         }
         let Some(operation) = operation(&self.method, route) else { return };
-        let elapsed = (services.monotonic.monotonic_now() - self.since).whole_milliseconds();
+        let elapsed = (services.monotonic.monotonic_now() - self.started).whole_milliseconds();
         let elapsed = u64::try_from(elapsed).unwrap_or(0);
-        services.recorder.note(session, Event::api_call(self.began, operation, request, status.as_u16(), elapsed));
+        services.recorder.note(session, Event::api_call(self.started_at, operation, request, status.as_u16(), elapsed));
     }
 }
 
-/// The operation's name as the API's description has it. Nothing for connections, which tell of themselves, and for what the web
-/// interface asks only to show it.
+/// Returns the operation's name in the API description. `None` for connections, which have events of their own, and
+/// for reads of the web interface.
 fn operation(method: &Method, route: &str) -> Option<&'static str> {
     static NAMES: LazyLock<HashMap<(String, String), &'static str>> = LazyLock::new(openapi::operation_names);
     let route = match route.strip_prefix("/ui/api") {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_is_called_the_same_under_both_of_its_paths() {
+    fn an_operation_has_the_same_name_under_both_of_its_paths() {
         for route in ["/browsers/{id}/computer/screenshot", "/vm/{session_id}/computer/screenshot"] {
             assert_eq!(operation(&Method::POST, route), Some("capture_screenshot"));
         }

@@ -1,4 +1,4 @@
-//! Connections into a session, told as its events.
+//! Connections to a session, reported as telemetry events.
 
 use std::{sync::Arc, time::Instant};
 
@@ -13,41 +13,41 @@ use crate::{
     state::Services,
 };
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Cdp,
-    /// WebDriver BiDi. Its events are those of CDP, told apart by their source: clients know no others.
+    /// WebDriver BiDi. Its events have the types of CDP events and differ in the source, because clients know no others.
     WebDriver,
     LiveView {
-        /// The viewer.
+        /// The id of the viewer.
         id: String,
     },
 }
 
-/// A connection into a session that captures connections.
+/// A connection to a session, whose events are recorded.
 pub(crate) struct Connection {
     recorder: Arc<dyn Recorder>,
     clock: Arc<dyn Clock>,
     session: SessionId,
     kind: Kind,
-    began: Instant,
+    started: Instant,
 }
 
 impl Connection {
     pub(crate) fn new(services: &Services, session: SessionId, kind: Kind) -> Self {
         let (recorder, clock) = (services.recorder.clone(), services.clock.clone());
-        Self { recorder, clock, session, kind, began: Instant::now() }
+        Self { recorder, clock, session, kind, started: Instant::now() }
     }
 
     fn note<const N: usize>(&self, kind: &str, data: Option<[(&str, Value); N]>) {
-        let told = match self.kind {
+        let source = match self.kind {
             Kind::Cdp => Some("cdp"),
             Kind::WebDriver => Some("webdriver"),
             Kind::LiveView { .. } => None,
         };
         let data = data.map(|members| members.map(|(name, value)| (name.to_owned(), value)));
-        let event = Event::ours(Category::Connection, kind, self.clock.now(), told, data);
+        let event = Event::ours(Category::Connection, kind, self.clock.now(), source, data);
         self.recorder.note(self.session, event);
     }
 }
@@ -60,15 +60,15 @@ impl RelayObserver for Connection {
         }
     }
 
-    fn ended(&self, why: Option<CloseReason>, messages: u64) {
+    fn ended(&self, end: Option<CloseReason>, messages: u64) {
         if !self.recorder.captures(self.session, Category::Connection) {
             return;
         }
-        let duration = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).into();
+        let duration = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).into();
         match &self.kind {
             Kind::Cdp | Kind::WebDriver => {
                 let data =
-                    [("reason", reason(why).into()), ("duration_ms", duration), ("message_count", messages.into())];
+                    [("reason", reason(end).into()), ("duration_ms", duration), ("message_count", messages.into())];
                 self.note("cdp_disconnect", Some(data));
             }
             Kind::LiveView { id } => {
@@ -79,9 +79,9 @@ impl RelayObserver for Connection {
     }
 }
 
-/// The client's own end, the browser's, or ours.
-fn reason(why: Option<CloseReason>) -> &'static str {
-    match why {
+/// Maps a close reason to the reason in the event: the client's end, the browser's, or the server's.
+fn reason(end: Option<CloseReason>) -> &'static str {
+    match end {
         None | Some(CloseReason::Normal) => "client_close",
         Some(CloseReason::BrowserRestarted) => "upstream_changed",
         Some(CloseReason::Crashed | CloseReason::Oom | CloseReason::BrowserHung) => "upstream_error",

@@ -1,9 +1,9 @@
-//! Events, page by page.
+//! Telemetry events, page by page.
 
 use std::fmt::Write as _;
 use time::OffsetDateTime;
 
-use actix_web::{HttpResponse, http::header::HeaderName};
+use actix_web::HttpResponse;
 use casement_domain::{
     page::Listed,
     telemetry::{EventsQuery, NumberedEvent},
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::{
-    answer::Answer,
+    answer::{self, Answer},
     error::ApiError,
     query::date_time_or_age,
     request::{ProjectKey, Request, session_id},
@@ -45,10 +45,10 @@ struct TelemetryEventBody {
     truncated: Option<bool>,
 }
 
-/// As [`TelemetryEvent`] is written. What happened is JSON already.
-pub(super) fn write(to: &mut String, one: &NumberedEvent) {
-    // Writing to a text does not fail.
-    let _ = write!(to, r#"{{"seq":{},"event":{}}}"#, one.seq, one.event.body);
+/// Writes a [`TelemetryEvent`]. The event's body is JSON already.
+pub(super) fn write(output: &mut String, event: &NumberedEvent) {
+    // Writing to a string cannot fail.
+    let _ = write!(output, r#"{{"seq":{},"event":{}}}"#, event.seq, event.event.body);
 }
 
 /// Which events are listed.
@@ -93,20 +93,15 @@ pub(crate) async fn list_telemetry_events(request: Request<ProjectKey>) -> Answe
 }
 
 fn page(page: &Listed<NumberedEvent>) -> HttpResponse {
-    let bytes: usize = page.items.iter().map(|one| one.event.body.len() + 40).sum();
+    let bytes: usize = page.items.iter().map(|event| event.event.body.len() + 40).sum();
     let mut body = String::with_capacity(bytes + 2);
     body.push('[');
-    for (n, one) in page.items.iter().enumerate() {
-        if n > 0 {
+    for (index, event) in page.items.iter().enumerate() {
+        if index > 0 {
             body.push(',');
         }
-        write(&mut body, one);
+        write(&mut body, event);
     }
     body.push(']');
-    let more = if page.next_offset.is_some() { "true" } else { "false" };
-    HttpResponse::Ok()
-        .insert_header((HeaderName::from_static("x-has-more"), more))
-        .insert_header((HeaderName::from_static("x-next-offset"), page.next_offset.unwrap_or(0).to_string()))
-        .content_type("application/json")
-        .body(body)
+    answer::list_head(page.next_offset).content_type("application/json").body(body)
 }

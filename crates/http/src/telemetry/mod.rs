@@ -1,5 +1,5 @@
-//! `…/telemetry`: what happens in a session, page by page and as a stream; and the events that this service records itself, of API
-//! calls and connections.
+//! The routes `…/telemetry`: events of a session, page by page and live; and the events that the server itself
+//! records: calls and connections.
 
 mod calls;
 mod connection;

@@ -1,12 +1,10 @@
-//! Events as they happen.
+//! The live stream of telemetry events.
 
-use serde::Deserialize;
-use std::{future::Future, pin::Pin, time::Duration};
-use utoipa::IntoParams;
+use std::time::Duration;
 
 use actix_web::web::Bytes;
 use casement_domain::telemetry::{Followed, FollowedEvents, NumberedEvent, Start};
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _};
 
 use super::events;
 use crate::{
@@ -16,11 +14,13 @@ use crate::{
     request::{ActiveSession, Request},
     sse,
 };
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-/// How long the last events of a session may take after its end.
-const LAST_EVENTS: Duration = Duration::from_secs(10);
-/// What a client is told that read too slowly.
-const TOO_SLOW: Bytes = Bytes::from_static(b": slow_reader\n\n");
+/// The time that the last events of a session may take after its end.
+const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The comment for a client that reads too slowly.
+const SLOW_READER_COMMENT: Bytes = Bytes::from_static(b": slow_reader\n\n");
 
 /// Where the stream begins.
 #[derive(Deserialize, IntoParams)]
@@ -47,62 +47,39 @@ pub(crate) async fn stream_telemetry(request: Request<ActiveSession>) -> Answer 
         (None, _) => Start::Now,
     };
     let events = request.services().telemetry.follow(request.session(), start).await?;
-    Ok(sse::head().streaming(frames(request, events).map(Ok::<_, actix_web::Error>)))
-}
-
-/// What ends the frames, when the session does.
-type Ended = Pin<Box<dyn Future<Output = ()>>>;
-
-struct Frames {
-    events: FollowedEvents,
-    ended: Ended,
-}
-
-/// What comes next.
-enum Next {
-    Event(Option<Followed>),
-    Silence,
-    Ended,
+    Ok(sse::response(frames(request, events)))
 }
 
 fn frames(request: Request<ActiveSession>, events: FollowedEvents) -> impl Stream<Item = Bytes> {
     let (registry, session) = (request.services().connections.clone(), request.session().id);
     let (mut end, mut open) = request.into_open();
-    let ended: Ended = Box::pin(async move {
+    let ended = Box::pin(async move {
         let mut reason = end.ended().await;
-        // Another browser is still the same session.
+        // A restarted browser still belongs to the same session.
         while reason == CloseReason::BrowserRestarted {
             (end, open) = registry.register(session);
             reason = end.ended().await;
         }
-        // The session waits for its connections before it says its last word, and that word is for us.
+        // The session waits for its connections before its last event, so this one is released first.
         drop(open);
         if reason != CloseReason::Drain {
-            tokio::time::sleep(LAST_EVENTS).await;
+            tokio::time::sleep(LAST_EVENTS_TIMEOUT).await;
         }
     });
-    stream::unfold(Some(Frames { events, ended }), |frames| async move {
-        let mut frames = frames?;
-        let next = tokio::select! {
-            event = frames.events.next() => Next::Event(event),
-            () = &mut frames.ended => Next::Ended,
-            () = tokio::time::sleep(sse::KEEP_ALIVE) => Next::Silence,
-        };
-        match next {
-            Next::Event(Some(Followed::Event(one))) => Some((frame(&one), Some(frames))),
-            Next::Event(Some(Followed::TooSlow)) => {
-                tracing::info!(reason = CloseReason::SlowReader.as_str(), "a stream of telemetry ended");
-                Some((TOO_SLOW, None))
-            }
-            Next::Silence => Some((sse::COMMENT, Some(frames))),
-            Next::Event(None) | Next::Ended => None,
+    let frames = sse::until_error(events.map(|event| match event {
+        Followed::Event(event) => Ok(frame(&event)),
+        Followed::TooSlow => {
+            tracing::info!(reason = CloseReason::SlowReader.as_str(), "a telemetry stream ended");
+            Err(SLOW_READER_COMMENT)
         }
-    })
+    }));
+    let frames = frames.map(|frame| frame.unwrap_or_else(|comment| comment));
+    sse::keep_alive(frames, || sse::KEEP_ALIVE_COMMENT).take_until(ended)
 }
 
-fn frame(one: &NumberedEvent) -> Bytes {
-    let mut text = format!("id: {}\ndata: ", one.seq);
-    events::write(&mut text, one);
+fn frame(event: &NumberedEvent) -> Bytes {
+    let mut text = format!("id: {}\ndata: ", event.seq);
+    events::write(&mut text, event);
     text.push_str("\n\n");
     text.into()
 }

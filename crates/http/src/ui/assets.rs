@@ -1,7 +1,7 @@
-//! The pages and their parts, all embedded.
+//! The embedded pages and assets.
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpRequest, HttpResponse, HttpResponseBuilder,
     http::header::{self, HeaderName},
 };
 
@@ -15,7 +15,7 @@ const PAGE: &str = include_str!("assets/page.html");
 const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const PARTS: &[(&str, &str, &str)] = &[
+const ASSETS: &[(&str, &str, &str)] = &[
     ("ui.css", STYLE, include_str!("assets/ui.css")),
     ("app.js", SCRIPT, include_str!("assets/app.js")),
     ("api.js", SCRIPT, include_str!("assets/api.js")),
@@ -33,38 +33,48 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
 ];
 
-/// Nothing from elsewhere, nothing inline, and no text that becomes markup or code. A picture is shown from a blob.
+/// Allows nothing from other origins, nothing inline, and no text that becomes markup or code. Images are shown from blobs.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
 
-/// `GET /`: a person who typed the address wants the pages.
+/// `GET /`: redirects people to the web interface.
 pub(crate) async fn home() -> HttpResponse {
     HttpResponse::SeeOther().insert_header((header::LOCATION, "/ui")).finish()
 }
 
-/// `GET /ui/…`: the same bytes for every page; the script looks at the address.
+/// `GET /ui/…`: returns the page, which is the same for every path; the script reads the path.
 pub(crate) async fn page() -> HttpResponse {
     embedded("text/html; charset=utf-8", "no-store", PAGE)
 }
 
-/// `GET /ui/assets/{name}`.
+/// `GET /ui/assets/{name}`: returns an asset.
 pub(crate) async fn asset(request: HttpRequest) -> Answer {
     let name = request.match_info().get("name").unwrap_or_default();
-    let part = PARTS.iter().find(|(known, ..)| *known == name);
-    let (_, kind, body) = part.ok_or_else(|| ApiError::new(Code::NotFound, "there is no such asset"))?;
-    Ok(embedded(kind, "no-cache", body))
+    let asset = ASSETS.iter().find(|(asset_name, ..)| *asset_name == name);
+    let (_, content_type, body) = asset.ok_or_else(|| ApiError::new(Code::NotFound, "there is no such asset"))?;
+    Ok(embedded(content_type, "no-cache", body))
 }
 
 fn embedded(content_type: &'static str, caching: &'static str, body: &'static str) -> HttpResponse {
-    HttpResponse::Ok()
+    let mut response = HttpResponse::Ok();
+    add_security_headers(&mut response, POLICY)
         .insert_header((header::CONTENT_TYPE, content_type))
         .insert_header((header::CACHE_CONTROL, caching))
-        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
+        .body(body)
+}
+
+/// Adds the headers of a page that no other site may embed, open or read.
+pub(crate) fn add_security_headers<'a>(
+    response: &'a mut HttpResponseBuilder,
+    policy: &'static str,
+) -> &'a mut HttpResponseBuilder {
+    response
+        .insert_header((header::CONTENT_SECURITY_POLICY, policy))
         .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((header::X_FRAME_OPTIONS, "DENY"))
+        // The URL of a page may contain a code.
         .insert_header((header::REFERRER_POLICY, "no-referrer"))
         .insert_header((HeaderName::from_static("cross-origin-opener-policy"), "same-origin"))
         .insert_header((HeaderName::from_static("cross-origin-resource-policy"), "same-origin"))
-        .body(body)
 }

@@ -1,8 +1,8 @@
-//! When the cookie of a page stands in for an API key.
+//! Authenticates requests of the web interface by cookie in place of an API key.
 //!
-//! A browser sends a cookie by itself, so it proves who, but not that they want it. Four walls, each of which would do alone: the cookie
-//! is `SameSite=Strict`; what the browser says of where a request comes from (`Sec-Fetch-Site`, `Origin`) must be this very origin; a
-//! request that changes something shows a token that only our own pages can read; and no answer here allows another site to read it.
+//! A browser sends a cookie by itself, so it proves identity but not intent. Four measures, each of which would suffice: the cookie is
+//! `SameSite=Strict`; the browser's statement of a request's origin (`Sec-Fetch-Site`, `Origin`) must be this very origin; a request that
+//! changes something carries a token that only our own pages can read; and no response here allows another site to read it.
 
 use actix_web::{
     HttpRequest,
@@ -15,63 +15,65 @@ use casement_domain::api_key::{AuthenticateError, Caller};
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
-use super::sign_ins::{LONGEST, SignIn};
+use super::sign_ins::{MAX_DURATION, SignIn};
 use crate::{
     error::{ApiError, Code},
     state::Api,
 };
 
-const TOKEN: &str = "x-casement-csrf";
-/// The cookie, and what it is called behind TLS.
+const CSRF_HEADER: &str = "x-casement-csrf";
+/// The name of the cookie, and its name behind TLS.
 const NAME: &str = "casement_ui";
 const SECURE_NAME: &str = "__Host-casement_ui";
 
-/// Who asks, by the cookie.
+/// Authenticates the caller by the cookie.
 ///
 /// # Errors
-/// `forbidden` for what does not come from our own pages; `unauthorized` for who is not signed in, or came with a key that was revoked
-/// since.
+/// `forbidden` for a request that does not come from our own pages; `unauthorized` if nobody is signed in, or the key
+/// was revoked since.
 pub(crate) async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
     signed_in(api, request).await.map(|(caller, _)| caller)
 }
 
-/// As [`authenticate`], with the sign-in.
+/// Authenticates as [`authenticate`] does, and returns the sign-in as well.
 pub(super) async fn signed_in(api: &Api, request: &HttpRequest) -> Result<(Caller, SignIn), ApiError> {
-    own_page(request)?;
+    check_own_page(request)?;
     let cookie = cookie(api, request).ok_or_else(|| ApiError::unauthorized(false))?;
     let refused = || ApiError::unauthorized(true);
-    let sign_in = api.sign_ins.of(&cookie, api.services.monotonic.monotonic_now()).ok_or_else(refused)?;
-    if changes(request.method()) && !shows(request.headers(), &sign_in.token) {
+    let sign_in = api.sign_ins.find(&cookie, api.services.monotonic.monotonic_now()).ok_or_else(refused)?;
+    if is_change(request.method()) && !has_token(request.headers(), &sign_in.token) {
         return Err(ApiError::new(Code::Forbidden, "the page's token is missing or not valid"));
     }
     match api.services.api_keys.remembered(sign_in.key).await {
         Ok(caller) => Ok((caller, sign_in)),
         Err(error) => {
             if matches!(error, AuthenticateError::Refused) {
-                api.sign_ins.end_all_of(sign_in.key);
+                api.sign_ins.end_all_with_key(sign_in.key);
             }
             Err(error.into())
         }
     }
 }
 
+/// Checks that a request comes from a page of this server.
+///
 /// # Errors
-/// `forbidden` for a request of another site, or one whose browser does not say where it comes from although it should.
-pub(crate) fn own_page(request: &HttpRequest) -> Result<(), ApiError> {
+/// `forbidden` for a request of another site, or of a browser that omits its origin although it should state it.
+pub(crate) fn check_own_page(request: &HttpRequest) -> Result<(), ApiError> {
     let headers = request.headers();
-    let said = |name: &str| headers.contains_key(name);
-    let same = headers.get_all("sec-fetch-site").all(|site| site == "same-origin");
+    let has = |name: &str| headers.contains_key(name);
+    let is_same_origin = headers.get_all("sec-fetch-site").all(|site| site == "same-origin");
     let host = headers.get(header::HOST);
-    let own = headers.get_all(header::ORIGIN).all(|origin| host.is_some_and(|host| is_at(origin, host)));
-    // Every browser sends one of them with what is no plain read.
-    let tells = !changes(request.method()) || said("sec-fetch-site") || said("origin");
-    match same && own && tells {
+    let is_own_origin = headers.get_all(header::ORIGIN).all(|origin| host.is_some_and(|host| is_at(origin, host)));
+    // Every browser sends one of these headers, except with plain reads.
+    let states_origin = !is_change(request.method()) || has("sec-fetch-site") || has("origin");
+    match is_same_origin && is_own_origin && states_origin {
         true => Ok(()),
         false => Err(ApiError::new(Code::Forbidden, "this is for the pages of this server alone")),
     }
 }
 
-/// Whether the origin is that of pages of this host, over TLS or not: what stands in front of us may have ended it.
+/// Returns whether an origin has this host, with or without TLS, because a proxy may have terminated it.
 fn is_at(origin: &HeaderValue, host: &HeaderValue) -> bool {
     let (Ok(origin), Ok(host)) = (origin.to_str(), host.to_str()) else { return false };
     let Some(scheme) = ["http", "https"].into_iter().find(|scheme| origin.starts_with(&format!("{scheme}://"))) else {
@@ -83,49 +85,46 @@ fn is_at(origin: &HeaderValue, host: &HeaderValue) -> bool {
     }
 }
 
-fn changes(method: &Method) -> bool {
+fn is_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
 }
 
-fn shows(headers: &HeaderMap, token: &str) -> bool {
-    let mut given = headers.get_all(TOKEN);
-    match (given.next(), given.next()) {
+fn has_token(headers: &HeaderMap, token: &str) -> bool {
+    let mut values = headers.get_all(CSRF_HEADER);
+    match (values.next(), values.next()) {
         (Some(value), None) => value.as_bytes().ct_eq(token.as_bytes()).into(),
         _ => false,
     }
 }
 
-/// Whether a request carries a cookie of the pages, good or not.
-pub(crate) fn shows_cookie(request: &HttpRequest) -> bool {
+/// Returns whether a request carries a cookie of the web interface, valid or not.
+pub(crate) fn has_cookie(request: &HttpRequest) -> bool {
     cookies(request).any(|(name, _)| [NAME, SECURE_NAME].contains(&name))
 }
 
-/// What the cookie holds.
+/// Returns the value of the cookie.
 pub(super) fn cookie(api: &Api, request: &HttpRequest) -> Option<String> {
     let name = cookie_name(api);
-    cookies(request).find(|(given, _)| *given == name).map(|(_, value)| value.to_owned())
+    cookies(request).find(|(cookie_name, _)| *cookie_name == name).map(|(_, value)| value.to_owned())
 }
 
-fn cookies(request: &HttpRequest) -> impl Iterator<Item = (&str, &str)> {
+/// Returns the names and values of a request's cookies.
+pub(crate) fn cookies(request: &HttpRequest) -> impl Iterator<Item = (&str, &str)> {
     let lines = request.headers().get_all(header::COOKIE).filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='))
 }
 
-/// The header that sets the cookie, or takes it away.
+/// Returns the `Set-Cookie` value that sets or removes the cookie.
 pub(super) fn set_cookie(api: &Api, content: Option<&str>) -> String {
-    let (name, secure) = (cookie_name(api), is_secure(api));
-    // Browsers take the prefix only with this path, and from nobody but this host.
-    let place = if secure { "Path=/; Secure" } else { "Path=/ui" };
-    let age = if content.is_some() { LONGEST.whole_seconds() } else { 0 };
-    format!("{name}={}; {place}; HttpOnly; SameSite=Strict; Max-Age={age}", content.unwrap_or_default())
+    let (name, secure) = (cookie_name(api), api.is_https());
+    // The prefix requires this path and binds the cookie to this host.
+    let attributes = if secure { "Path=/; Secure" } else { "Path=/ui" };
+    let age = if content.is_some() { MAX_DURATION.whole_seconds() } else { 0 };
+    format!("{name}={}; {attributes}; HttpOnly; SameSite=Strict; Max-Age={age}", content.unwrap_or_default())
 }
 
 fn cookie_name(api: &Api) -> &'static str {
-    if is_secure(api) { SECURE_NAME } else { NAME }
-}
-
-fn is_secure(api: &Api) -> bool {
-    api.public_url.scheme() == "https"
+    if api.is_https() { SECURE_NAME } else { NAME }
 }
 
 #[cfg(test)]
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_at_a_host_if_name_and_port_are_the_same() {
+    fn an_origin_is_at_a_host_if_name_and_port_are_equal() {
         let at = |origin: &str, host: &str| {
             is_at(&HeaderValue::from_str(origin).expect("a value"), &HeaderValue::from_str(host).expect("a value"))
         };

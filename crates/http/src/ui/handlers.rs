@@ -1,4 +1,4 @@
-//! Signing in and out.
+//! Handlers for signing in and out.
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -9,8 +9,8 @@ use casement_domain::api_key::{AuthenticateError, Caller};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    guard::{cookie, own_page, set_cookie, signed_in},
-    sign_ins::{LONGEST, SignIn},
+    guard::{check_own_page, cookie, set_cookie, signed_in},
+    sign_ins::{MAX_DURATION, SignIn},
 };
 use crate::{
     answer::{self, Answer, Moment},
@@ -21,43 +21,43 @@ use crate::{
     state::Api,
 };
 
-/// The longest body of a sign-in, in bytes: nobody is known yet.
-const MAX_SIGN_IN: usize = 4096;
+/// The maximum body of a sign-in, in bytes; the client is not authenticated yet.
+const MAX_SIGN_IN_BYTES: usize = 4096;
 
-/// What is shown once.
+/// The body of a sign-in.
 #[derive(Deserialize)]
-pub(crate) struct Shown {
+pub(crate) struct SignInRequest {
     key: Option<String>,
 }
 
-/// Who is signed in, for its own pages.
+/// The current sign-in, for our own pages.
 #[derive(Debug, Serialize)]
-struct Who {
+struct SignInBody {
     api_key_id: String,
-    /// The one project that the key opens; absent: all.
+    /// The project that the key is restricted to; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     project_id: Option<String>,
-    /// To be shown with every change.
+    /// The token that every change carries.
     csrf_token: String,
-    /// At the latest.
+    /// The end of the sign-in at the latest.
     ends_at: Moment,
 }
 
-impl Who {
+impl SignInBody {
     fn new(caller: &Caller, sign_in: SignIn) -> Self {
         Self {
             api_key_id: caller.key.to_string(),
             project_id: caller.project.map(|project| project.to_string()),
             csrf_token: sign_in.token,
-            ends_at: Moment(sign_in.began + LONGEST),
+            ends_at: Moment(sign_in.started_at + MAX_DURATION),
         }
     }
 }
 
-/// `GET /ui/session`: who is signed in; nothing for nobody, which is no error.
-pub(crate) async fn who(api: Data<Api>, request: HttpRequest) -> Answer {
+/// `GET /ui/session`: returns the current sign-in; 204 if there is none, which is no error.
+pub(crate) async fn get_sign_in(api: Data<Api>, request: HttpRequest) -> Answer {
     match signed_in(&api, &request).await {
-        Ok((caller, sign_in)) => Ok(answer::record(StatusCode::OK, &Who::new(&caller, sign_in))),
+        Ok((caller, sign_in)) => Ok(answer::record(StatusCode::OK, &SignInBody::new(&caller, sign_in))),
         Err(refusal) if refusal.code() == Code::Unauthorized => Ok(answer::nothing()),
         Err(refusal) => Err(refusal),
     }
@@ -65,10 +65,10 @@ pub(crate) async fn who(api: Data<Api>, request: HttpRequest) -> Answer {
 
 /// `POST /ui/session`: signs in with an API key.
 pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: Payload) -> Answer {
-    own_page(&request)?;
+    check_own_page(&request)?;
     api.sign_ins.admit(caller_ip(request.peer_addr(), request.headers(), &api))?;
-    let shown: Shown = json::read(&body::json_within(MAX_SIGN_IN, &request, &mut payload).await?)?;
-    let text = shown.key.unwrap_or_default();
+    let body: SignInRequest = json::read(&body::json_within(MAX_SIGN_IN_BYTES, &request, &mut payload).await?)?;
+    let text = body.key.unwrap_or_default();
     let caller = match api.services.api_keys.authenticate(text.trim()).await {
         Ok(caller) => caller,
         Err(error) => {
@@ -80,14 +80,14 @@ pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: P
     };
     Identity::key(&request, caller.key, caller.project);
     audit::begin(&request).await?;
-    // Who was signed in here before is not any more.
+    // An earlier sign-in of this browser ends.
     if let Some(before) = cookie(&api, &request) {
         api.sign_ins.end(&before);
     }
     let (entropy, now) = (api.services.entropy.as_ref(), api.services.monotonic.monotonic_now());
     let (content, sign_in) = api.sign_ins.begin(caller.key, entropy, api.services.clock.now(), now);
-    let mut response = answer::record(StatusCode::OK, &Who::new(&caller, sign_in));
-    say_cookie(&mut response, &set_cookie(&api, Some(&content)))?;
+    let mut response = answer::record(StatusCode::OK, &SignInBody::new(&caller, sign_in));
+    add_cookie(&mut response, &set_cookie(&api, Some(&content)))?;
     Ok(response)
 }
 
@@ -100,11 +100,11 @@ pub(crate) async fn sign_out(api: Data<Api>, request: HttpRequest) -> Answer {
         api.sign_ins.end(&content);
     }
     let mut response = answer::nothing();
-    say_cookie(&mut response, &set_cookie(&api, None))?;
+    add_cookie(&mut response, &set_cookie(&api, None))?;
     Ok(response)
 }
 
-fn say_cookie(response: &mut HttpResponse, cookie: &str) -> Result<(), ApiError> {
+fn add_cookie(response: &mut HttpResponse, cookie: &str) -> Result<(), ApiError> {
     let value = header::HeaderValue::from_str(cookie).map_err(ApiError::internal)?;
     response.headers_mut().insert(header::SET_COOKIE, value);
     Ok(())

@@ -1,7 +1,7 @@
-//! The web interface: pages for people, at `/ui`.
+//! The web interface at `/ui`.
 //!
-//! The pages are the same bytes for everybody; what they show they ask for under `/ui/api`, where a few of the API's own handlers answer
-//! (see `routes`). There, and nowhere else, a cookie stands in for an API key: `guard` says when it does, `sign_ins` keeps whose it is.
+//! The pages are the same for everybody. They read data under `/ui/api`, where some of the API's own handlers respond (see `routes`).
+//! There, and nowhere else, a cookie replaces an API key: `guard` checks it, `sign_ins` stores the sign-ins.
 
 mod assets;
 mod guard;
@@ -14,18 +14,18 @@ use actix_web::HttpRequest;
 
 pub use self::pools::{PoolStatus, PoolStatusSource};
 pub(crate) use self::{
-    assets::{asset, home, page},
-    guard::{authenticate, own_page, shows_cookie},
-    handlers::{sign_in, sign_out, who},
+    assets::{add_security_headers, asset, home, page},
+    guard::{authenticate, check_own_page, cookies, has_cookie},
+    handlers::{get_sign_in, sign_in, sign_out},
     pools::list_pools,
     sign_ins::SignIns,
     thumbnail::thumbnail,
 };
 
-/// A small picture of a session, which is part of a page.
+/// The route of a session's thumbnail, which is part of a page.
 pub(crate) const THUMBNAIL: &str = "/ui/api/browsers/{id}/thumbnail";
 
-/// Whether a page of ours asks: by the route that was taken, not by how the path was written.
+/// Returns whether a request is of the web interface, by its matched route.
 pub(crate) fn is_ui(request: &HttpRequest) -> bool {
     request.match_pattern().is_some_and(|route| route.starts_with("/ui/"))
 }

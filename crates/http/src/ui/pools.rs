@@ -1,4 +1,4 @@
-//! The pools, with what a person wants to know beyond their records.
+//! Pools with their status, for the web interface.
 
 use casement_domain::{
     PoolId,
@@ -12,41 +12,41 @@ use crate::{
     request::{ProjectKey, Request},
 };
 
-/// How it goes with a pool, as far as this node knows.
+/// The status of a pool, as far as this node knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PoolStatus {
-    /// How many callers wait for a browser of it.
+    /// The count of callers that wait for a browser of the pool.
     pub waiting: u32,
-    /// For how long the first of them has waited.
+    /// The time that the first of them has waited.
     pub longest_wait_seconds: u32,
-    /// How many starts have failed in a row.
+    /// The count of consecutive failed starts.
     pub failed_starts: u32,
-    /// Why the last one failed, in a word of ours.
+    /// The kind of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<&'static str>,
 }
 
-/// Knows how it goes with pools.
+/// Provides the status of pools.
 pub trait PoolStatusSource: Send + Sync {
-    /// Of one pool; of one that nothing is known of, nothing.
-    fn of(&self, pool: PoolId) -> PoolStatus;
+    /// Returns the status of a pool; the default for an unknown one.
+    fn status(&self, pool: PoolId) -> PoolStatus;
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct PoolWithStatus {
     #[serde(flatten)]
     pool: PoolBody,
     #[serde(flatten)]
     pool_status: PoolStatus,
 }
 
-/// `GET /ui/api/browser_pools`.
+/// `GET /ui/api/browser_pools`: lists pools with their status.
 pub(crate) async fn list_pools(request: Request<ProjectKey>) -> Answer {
     let page = request.page()?;
     let found = request.services().pools.list(request.scope(), &PoolFilter::default(), page).await?;
-    let shown = |(pool, counts): (Pool, PoolCounts)| Shown {
-        pool_status: request.services().pool_status.of(pool.id),
+    let with_status = |(pool, counts): (Pool, PoolCounts)| PoolWithStatus {
+        pool_status: request.services().pool_status.status(pool.id),
         pool: (pool, counts).into(),
     };
-    Ok(answer::list(&found.map(shown)))
+    Ok(answer::list(&found.map(with_status)))
 }

@@ -1,4 +1,4 @@
-//! A small picture of a session.
+//! Thumbnails of sessions.
 
 use actix_web::http::header;
 use jpeg_encoder::{ColorType, Encoder};
@@ -11,29 +11,30 @@ use crate::{
     request::{ProjectKey, Request},
 };
 
-/// How wide it is at most, in pixels.
+/// The maximum width, in pixels.
 const MAX_WIDTH: usize = 480;
-const QUALITY: u8 = 70;
-/// More than the largest display takes, four bytes each.
-const MAX_BYTES: usize = 128 * 1024 * 1024;
+const JPEG_QUALITY: u8 = 70;
+/// An upper bound of the decoded image: above the largest display with four bytes per pixel.
+const MAX_DECODED_BYTES: usize = 128 * 1024 * 1024;
 
-/// `GET /ui/api/browsers/{id}/thumbnail`: what it shows now. Looking on is no use of the session: it may become idle.
+/// `GET /ui/api/browsers/{id}/thumbnail`: returns a thumbnail. It does not count as activity, so the session may
+/// become idle.
 pub(crate) async fn thumbnail(request: Request<ProjectKey>) -> Answer {
     let session = request.services().sessions.get(request.scope(), &request.path("id")?, false).await?;
     session.admits(request.scope().organization_wide)?;
-    let place = image_response::place_of(&session).await?;
-    let whole = request.services().sessions.glance(&session).await?;
-    let small = tokio::task::spawn_blocking(move || shrunk(&whole)).await.map_err(ApiError::internal)?;
-    let small =
-        small.map_err(|error| ApiError::new(Code::BrowserUnavailable, "the picture is broken").caused_by(error))?;
-    let mut answer = place.answer("image/jpeg", small);
-    answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
-    Ok(answer)
+    let slot = image_response::acquire_slot(&session).await?;
+    let screenshot = request.services().sessions.glance(&session).await?;
+    let thumbnail = tokio::task::spawn_blocking(move || scale_down(&screenshot)).await.map_err(ApiError::internal)?;
+    let thumbnail =
+        thumbnail.map_err(|error| ApiError::new(Code::BrowserUnavailable, "the picture is broken").caused_by(error))?;
+    let mut response = slot.answer("image/jpeg", thumbnail);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    Ok(response)
 }
 
-/// A picture came that is none.
+/// The screenshot is not a usable image.
 #[derive(Debug, thiserror::Error)]
-enum BadPicture {
+enum ImageError {
     #[error(transparent)]
     Png(#[from] png::DecodingError),
     #[error(transparent)]
@@ -42,41 +43,41 @@ enum BadPicture {
     Form,
 }
 
-/// The PNG as a small JPEG: each of its dots is the mean of a square of the picture's.
-fn shrunk(whole: &[u8]) -> Result<Vec<u8>, BadPicture> {
-    let limits = Limits { bytes: MAX_BYTES };
-    let mut decoder = Decoder::new_with_limits(std::io::Cursor::new(whole), limits);
+/// Scales a PNG down to a JPEG: each pixel is the mean of a square of the original.
+fn scale_down(png: &[u8]) -> Result<Vec<u8>, ImageError> {
+    let limits = Limits { bytes: MAX_DECODED_BYTES };
+    let mut decoder = Decoder::new_with_limits(std::io::Cursor::new(png), limits);
     decoder.set_transformations(Transformations::normalize_to_color8());
     let mut reader = decoder.read_info()?;
-    let size = reader.output_buffer_size().filter(|size| *size <= MAX_BYTES).ok_or(BadPicture::Form)?;
-    let mut dots = vec![0; size];
-    let frame = reader.next_frame(&mut dots)?;
+    let size = reader.output_buffer_size().filter(|size| *size <= MAX_DECODED_BYTES).ok_or(ImageError::Form)?;
+    let mut pixels = vec![0; size];
+    let frame = reader.next_frame(&mut pixels)?;
     let (width, height) = (frame.width as usize, frame.height as usize);
     let samples = frame.color_type.samples();
     let step = width.div_ceil(MAX_WIDTH).max(1);
     let (small_width, small_height) = (width / step, height / step);
-    let fits = |length: usize| u16::try_from(length).ok().filter(|length| *length > 0).ok_or(BadPicture::Form);
+    let fits = |length: usize| u16::try_from(length).ok().filter(|length| *length > 0).ok_or(ImageError::Form);
     let (w, h) = (fits(small_width)?, fits(small_height)?);
     let mut small = Vec::with_capacity(small_width * small_height * 3);
     for y in 0..small_height {
         for x in 0..small_width {
-            small.extend(mean(&dots, frame.line_size, samples, (x * step, y * step), step));
+            small.extend(mean(&pixels, frame.line_size, samples, (x * step, y * step), step));
         }
     }
     let mut jpeg = Vec::new();
-    Encoder::new(&mut jpeg, QUALITY).encode(&small, w, h, ColorType::Rgb)?;
+    Encoder::new(&mut jpeg, JPEG_QUALITY).encode(&small, w, h, ColorType::Rgb)?;
     Ok(jpeg)
 }
 
-/// The mean of a square whose upper left corner is at `at`, in red, green and blue.
-fn mean(dots: &[u8], line: usize, samples: usize, at: (usize, usize), side: usize) -> [u8; 3] {
+/// Returns the mean of a square whose upper left corner is at `at`, in red, green and blue.
+fn mean(pixels: &[u8], line: usize, samples: usize, at: (usize, usize), side: usize) -> [u8; 3] {
     let mut sums = [0_usize; 3];
     for y in at.1..at.1 + side {
-        let row = &dots[y * line..];
-        for dot in row[at.0 * samples..(at.0 + side) * samples].chunks_exact(samples) {
-            // Grey is one sample, with or without a second that says how opaque it is.
-            let colour = |which: usize| usize::from(dot[if samples < 3 { 0 } else { which }]);
-            (0..3).for_each(|which| sums[which] += colour(which));
+        let row = &pixels[y * line..];
+        for pixel in row[at.0 * samples..(at.0 + side) * samples].chunks_exact(samples) {
+            // Grey has one sample, possibly with a second for opacity.
+            let colour = |channel: usize| usize::from(pixel[if samples < 3 { 0 } else { channel }]);
+            (0..3).for_each(|channel| sums[channel] += colour(channel));
         }
     }
     sums.map(|sum| u8::try_from(sum / (side * side)).unwrap_or(u8::MAX))
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_becomes_at_most_480_wide_and_keeps_its_form() {
+    fn a_thumbnail_is_at_most_480_wide_and_keeps_its_aspect_ratio() {
         use png::ColorType::{Grayscale, GrayscaleAlpha, Rgb, Rgba};
         for (width, height, colour, expected) in [
             (1920, 1080, Rgb, (480, 270)),
@@ -112,16 +113,20 @@ mod tests {
             (1024, 768, Grayscale, (341, 256)),
             (1024, 768, GrayscaleAlpha, (341, 256)),
         ] {
-            assert_eq!(size(&shrunk(&png(width, height, colour)).expect("a picture")), expected, "{width}x{height}");
+            assert_eq!(
+                size(&scale_down(&png(width, height, colour)).expect("a picture")),
+                expected,
+                "{width}x{height}"
+            );
         }
     }
 
     #[test]
-    fn what_is_no_picture_is_refused() {
+    fn data_that_is_no_image_is_refused() {
         let good = png(64, 64, png::ColorType::Rgb);
         for bad in [&b""[..], b"GIF89a", &good[..good.len() / 2]] {
-            assert!(shrunk(bad).is_err());
+            assert!(scale_down(bad).is_err());
         }
-        assert!(shrunk(&png(5000, 3, png::ColorType::Rgb)).is_err(), "nothing is left of so low a picture");
+        assert!(scale_down(&png(5000, 3, png::ColorType::Rgb)).is_err(), "nothing is left of so low a picture");
     }
 }

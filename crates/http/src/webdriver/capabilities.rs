@@ -1,16 +1,16 @@
 //! Binds a WebDriver session to the browser that already runs.
 //!
-//! chromedriver does what capabilities say: a binary, arguments, preferences or a profile folder in them would start
-//! a second browser of the caller's own making. So only capabilities that shape the conversation pass, everything
-//! else is left out, and the debugger address is ours.
+//! chromedriver follows capabilities: a binary, arguments, preferences or a profile directory in them would start a
+//! second browser under the caller's control. So only capabilities about the protocol pass, everything else is
+//! removed, and the debugger address is set by the server.
 
 use serde_json::{Map, Value, json};
 
-/// Where chromedriver finds the running browser, seen from inside the session.
+/// The running browser's address inside the session.
 const DEBUGGER_ADDRESS: &str = "127.0.0.1:9222";
 
-/// Capabilities that pass. None of them reaches a command line, a file or another host.
-const PASSED: [&str; 11] = [
+/// The capabilities that pass. None of them affects a command line, a file or another host.
+const ALLOWED_CAPABILITIES: [&str; 11] = [
     "acceptInsecureCerts",
     "browserName",
     "browserVersion",
@@ -24,50 +24,50 @@ const PASSED: [&str; 11] = [
     "webSocketUrl",
 ];
 
-/// The capabilities cannot be bound, because they are none.
+/// The capabilities are malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadCapabilities {
-    /// The parameters are no JSON object.
+    /// The parameters are not a JSON object.
     #[error("the parameters of a new session must be an object")]
     Parameters,
-    /// `capabilities`, `alwaysMatch` or an element of `firstMatch` is no object, or `firstMatch` no list.
+    /// `capabilities`, `alwaysMatch` or an element of `firstMatch` is not an object, or `firstMatch` is not an array.
     #[error("`{0}` has the wrong type")]
     Type(&'static str),
-    /// More alternatives than any client sends.
+    /// `firstMatch` has more elements than any client sends.
     #[error("`firstMatch` has too many elements")]
     TooMany,
 }
 
-/// More elements of `firstMatch` than this are refused.
+/// The maximum count of elements of `firstMatch`.
 const MAX_ALTERNATIVES: usize = 64;
 
-/// Whether the bound session must come with a BiDi endpoint.
+/// Whether the bound session gets a BiDi endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bidi {
-    /// As the caller asks.
-    AsAsked,
-    /// Always: the session is opened over BiDi itself.
+    /// As the caller requests.
+    AsRequested,
+    /// Always, because the session is opened over BiDi itself.
     Forced,
 }
 
-/// The parameters of `session.new` or of `POST /session`, bound to the running browser. Whatever else they held is
-/// left out, `desiredCapabilities` of the old protocol read as `alwaysMatch`.
+/// Binds the parameters of `session.new` or of `POST /session` to the running browser. Everything else in them is
+/// removed; `desiredCapabilities` of the old protocol is read as `alwaysMatch`.
 ///
 /// # Errors
-/// [`BadCapabilities`] when they have not the shape of capabilities.
+/// [`BadCapabilities`] if the parameters are malformed.
 pub fn bind(parameters: &Value, bidi: Bidi) -> Result<Value, BadCapabilities> {
     let parameters = parameters.as_object().ok_or(BadCapabilities::Parameters)?;
     let capabilities = match parameters.get("capabilities") {
-        Some(given) => present(Some(given), "capabilities")?,
+        Some(value) => optional_object(Some(value), "capabilities")?,
         None => None,
     };
     let (always, first) = match capabilities {
         Some(capabilities) => {
-            (present(capabilities.get("alwaysMatch"), "alwaysMatch")?, capabilities.get("firstMatch"))
+            (optional_object(capabilities.get("alwaysMatch"), "alwaysMatch")?, capabilities.get("firstMatch"))
         }
-        None => (present(parameters.get("desiredCapabilities"), "desiredCapabilities")?, None),
+        None => (optional_object(parameters.get("desiredCapabilities"), "desiredCapabilities")?, None),
     };
-    let mut always = always.map(passed).unwrap_or_default();
+    let mut always = always.map(allowed).unwrap_or_default();
     always.insert("goog:chromeOptions".to_owned(), json!({ "debuggerAddress": DEBUGGER_ADDRESS }));
     let mut first = alternatives(first)?;
     if bidi == Bidi::Forced {
@@ -88,10 +88,10 @@ fn alternatives(first: Option<&Value>) -> Result<Vec<Map<String, Value>>, BadCap
     if first.len() > MAX_ALTERNATIVES {
         return Err(BadCapabilities::TooMany);
     }
-    first.iter().map(|one| one.as_object().map(passed).ok_or(BadCapabilities::Type("firstMatch"))).collect()
+    first.iter().map(|one| one.as_object().map(allowed).ok_or(BadCapabilities::Type("firstMatch"))).collect()
 }
 
-fn present<'a>(
+fn optional_object<'a>(
     value: Option<&'a Value>,
     name: &'static str,
 ) -> Result<Option<&'a Map<String, Value>>, BadCapabilities> {
@@ -102,10 +102,10 @@ fn present<'a>(
     }
 }
 
-fn passed(given: &Map<String, Value>) -> Map<String, Value> {
-    given
+fn allowed(capabilities: &Map<String, Value>) -> Map<String, Value> {
+    capabilities
         .iter()
-        .filter(|(name, _)| PASSED.contains(&name.as_str()))
+        .filter(|(name, _)| ALLOWED_CAPABILITIES.contains(&name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }

@@ -1,5 +1,5 @@
-//! Classic WebDriver: a reverse proxy to chromedriver that lets sessions of the running browser through and nothing
-//! else of chromedriver's own.
+//! Classic WebDriver: a reverse proxy to chromedriver that passes commands for sessions of the running browser and
+//! blocks chromedriver's own endpoints.
 
 use actix_web::{
     HttpResponse,
@@ -19,12 +19,12 @@ use super::{
 };
 use crate::relay::{Upstream, WEBDRIVER_HOST};
 
-/// The longest request body, in bytes: a file to upload may be in it.
-pub const MAX_BODY: usize = 8 * 1024 * 1024;
-/// The longest body of a request for a new session, and of its answer, in bytes.
-const MAX_NEW_SESSION: usize = 1024 * 1024;
+/// The maximum request body, in bytes; it may contain a file to upload.
+pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
+/// The maximum body of a request for a new session, and of its response, in bytes.
+const MAX_NEW_SESSION_BYTES: usize = 1024 * 1024;
 
-/// One command of a client that is allowed to reach chromedriver.
+/// A command of a client that may reach chromedriver.
 #[derive(Debug)]
 pub struct ClassicRequest {
     method: Method,
@@ -33,56 +33,56 @@ pub struct ClassicRequest {
     body: Bytes,
 }
 
-/// What a command is about.
+/// The target of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandKind {
-    /// chromedriver itself.
+    /// The status of chromedriver.
     Status,
-    /// A session that is to be made.
+    /// Creates a session.
     NewSession,
-    /// Something in this session.
+    /// A command within this session.
     Within(WebDriverSessionId),
-    /// The end of this session.
+    /// Ends this session.
     End(WebDriverSessionId),
 }
 
-/// chromedriver's answer.
+/// chromedriver's response.
 #[derive(Debug)]
-pub struct ClassicAnswer {
-    /// As the client gets it.
+pub struct ClassicResponse {
+    /// The response for the client.
     pub response: HttpResponse,
-    /// The session that was made.
-    pub made: Option<WebDriverSessionId>,
+    /// The id of the created session, if any.
+    pub created: Option<WebDriverSessionId>,
 }
 
-/// A command that did not come through.
+/// A command was refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClassicError {
-    /// chromedriver knows no such command, or it is not for callers (404 `unknown command`).
+    /// There is no such command, or callers may not use it (404 `unknown command`).
     #[error("there is no such WebDriver command")]
     UnknownCommand,
     /// WebDriver has no such method (405 `unknown method`).
     #[error("WebDriver knows GET, POST and DELETE")]
     Method,
-    /// The body of a new session is too long or no JSON (400 `invalid argument`).
+    /// The body of a new session is too long or not JSON (400 `invalid argument`).
     #[error("the body of a new session is not JSON of at most 1 MiB")]
     Body,
-    /// The capabilities have not the shape of capabilities (400 `invalid argument`).
+    /// The capabilities are malformed (400 `invalid argument`).
     #[error(transparent)]
     Capabilities(#[from] BadCapabilities),
     /// The connection to chromedriver failed (503).
     #[error("chromedriver's connection failed")]
     Io(#[from] std::io::Error),
-    /// chromedriver's answer broke off or is no HTTP (502).
+    /// chromedriver's response is truncated or malformed (502).
     #[error("chromedriver's answer makes no sense")]
-    Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Response(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl ClassicRequest {
-    /// Checks a command. `tail` is the path after `…/wd/`, still percent-encoded; `body` at most [`MAX_BODY`] long.
+    /// Checks a command. `tail` is the path after `…/wd/`, still percent-encoded; `body` has at most [`MAX_BODY_BYTES`].
     ///
     /// # Errors
-    /// [`ClassicError`] when it is no command for callers, or a new session that cannot be bound.
+    /// [`ClassicError`] if callers may not use the command, or a new session cannot be bound.
     pub fn check(method: &Method, tail: &str, body: Bytes) -> Result<Self, ClassicError> {
         if ![Method::GET, Method::POST, Method::DELETE].contains(method) {
             return Err(ClassicError::Method);
@@ -91,27 +91,27 @@ impl ClassicRequest {
         let kind = match segments.as_slice() {
             ["status"] if method == Method::GET => CommandKind::Status,
             ["session"] if method == Method::POST => CommandKind::NewSession,
-            ["session", id, command @ ..] if command.iter().all(|segment| harmless(segment)) => {
+            ["session", id, command @ ..] if command.iter().all(|segment| is_unambiguous(segment)) => {
                 let id = WebDriverSessionId::parse(id).map_err(|_| ClassicError::UnknownCommand)?;
                 let ends = command.is_empty() && method == Method::DELETE;
                 if ends { CommandKind::End(id) } else { CommandKind::Within(id) }
             }
-            // Everything else is chromedriver's own: `shutdown`, other clients' `sessions`.
+            // Everything else belongs to chromedriver: `shutdown`, `sessions` of other clients.
             _ => return Err(ClassicError::UnknownCommand),
         };
-        let body = if kind == CommandKind::NewSession { bound(&body)? } else { body };
+        let body = if kind == CommandKind::NewSession { bind_body(&body)? } else { body };
         Ok(Self { method: method.clone(), path: format!("/{tail}"), kind, body })
     }
 
-    /// What it is about.
+    /// Returns the target of the command.
     #[must_use]
     pub fn kind(&self) -> &CommandKind {
         &self.kind
     }
 }
 
-/// A path segment that means the same to everybody who may take the path apart.
-fn harmless(segment: &str) -> bool {
+/// Returns whether every parser reads a path segment the same way.
+fn is_unambiguous(segment: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%".contains(&byte);
     let lower = segment.to_ascii_lowercase();
     !segment.is_empty()
@@ -120,59 +120,62 @@ fn harmless(segment: &str) -> bool {
         && !["%2f", "%5c", "%00", "%25"].iter().any(|hidden| lower.contains(hidden))
 }
 
-fn bound(body: &[u8]) -> Result<Bytes, ClassicError> {
-    if body.len() > MAX_NEW_SESSION {
+fn bind_body(body: &[u8]) -> Result<Bytes, ClassicError> {
+    if body.len() > MAX_NEW_SESSION_BYTES {
         return Err(ClassicError::Body);
     }
     let parameters: Value = serde_json::from_slice(body).map_err(|_| ClassicError::Body)?;
-    Ok(capabilities::bind(&parameters, Bidi::AsAsked)?.to_string().into())
+    Ok(capabilities::bind(&parameters, Bidi::AsRequested)?.to_string().into())
 }
 
-/// Sends `request` over `upstream`, a fresh connection to chromedriver, and answers as it does. `webdriver_url` is the
-/// public `…/webdriver?jwt=…` address; it takes the place of chromedriver's own in the answer to a new session.
+/// Forwards `request` over `upstream`, a new connection to chromedriver. `webdriver_url` is the public
+/// `…/webdriver?jwt=…` URL, which replaces chromedriver's own in the response to a new session.
 ///
 /// # Errors
-/// [`ClassicError`] when chromedriver cannot be reached or its answer breaks off before the body.
+/// [`ClassicError`] if chromedriver cannot be reached or its response fails before the body.
 pub async fn forward(
     request: ClassicRequest,
     upstream: std::net::TcpStream,
     webdriver_url: &Url,
-) -> Result<ClassicAnswer, ClassicError> {
+) -> Result<ClassicResponse, ClassicError> {
     let new_session = request.kind == CommandKind::NewSession;
-    let answer = send(request, Upstream::adopt(upstream)?).await?;
-    let status = StatusCode::from_u16(answer.status().as_u16()).map_err(broken)?;
+    let upstream_response = send(request, Upstream::adopt(upstream)?).await?;
+    let status = StatusCode::from_u16(upstream_response.status().as_u16()).map_err(response_error)?;
     if status.is_informational() {
-        // It would not end our own answer: what follows it would be taken for another one.
-        return Err(ClassicError::Answer(format!("status {status} is no final answer").into()));
+        // An informational status does not end a response: what follows would be taken for another one.
+        return Err(ClassicError::Response(format!("status {status} is no final answer").into()));
     }
     let mut response = HttpResponse::build(status);
     response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
     response.insert_header((header::CACHE_CONTROL, "no-cache"));
     if !new_session {
-        let stream = BodyDataStream::new(answer.into_body());
+        let stream = BodyDataStream::new(upstream_response.into_body());
         let response = response.streaming(stream.map_err(|error| std::io::Error::other(error.to_string())));
-        return Ok(ClassicAnswer { response, made: None });
+        return Ok(ClassicResponse { response, created: None });
     }
-    let body = Limited::new(answer.into_body(), MAX_NEW_SESSION).collect().await.map_err(ClassicError::Answer)?;
-    let mut value: Value = serde_json::from_slice(&body.to_bytes()).map_err(broken)?;
-    let mut made = None;
+    let body = Limited::new(upstream_response.into_body(), MAX_NEW_SESSION_BYTES)
+        .collect()
+        .await
+        .map_err(ClassicError::Response)?;
+    let mut value: Value = serde_json::from_slice(&body.to_bytes()).map_err(response_error)?;
+    let mut created = None;
     if let Some(result) = value.get_mut("value") {
         public_url::rewrite(result, webdriver_url);
-        made = result.get("sessionId").and_then(Value::as_str).and_then(|id| WebDriverSessionId::parse(id).ok());
+        created = result.get("sessionId").and_then(Value::as_str).and_then(|id| WebDriverSessionId::parse(id).ok());
     }
-    let made = made.filter(|_| status.is_success());
-    Ok(ClassicAnswer { response: response.body(value.to_string()), made })
+    let created = created.filter(|_| status.is_success());
+    Ok(ClassicResponse { response: response.body(value.to_string()), created })
 }
 
 async fn send(request: ClassicRequest, upstream: Upstream) -> Result<Response<Incoming>, ClassicError> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(upstream)).await.map_err(broken)?;
-    // Ends with the sender and the answer's body, so also when the caller hangs up.
+    let (mut sender, connection) = http1::handshake(TokioIo::new(upstream)).await.map_err(response_error)?;
+    // The task ends with the sender and the response body, so also when the client disconnects.
     actix_web::rt::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "the connection to chromedriver broke");
+            tracing::debug!(%error, "the connection to chromedriver failed");
         }
     });
-    // Nothing of the client's head is passed on: no token, no origin, no host of the outside.
+    // Nothing of the client's head is forwarded: no token, origin or public host.
     let request = Request::builder()
         .method(request.method.as_str())
         .uri(request.path)
@@ -180,10 +183,10 @@ async fn send(request: ClassicRequest, upstream: Upstream) -> Result<Response<In
         .header("content-type", "application/json; charset=utf-8")
         .header("connection", "close")
         .body(Full::new(request.body))
-        .map_err(broken)?;
-    sender.send_request(request).await.map_err(broken)
+        .map_err(response_error)?;
+    sender.send_request(request).await.map_err(response_error)
 }
 
-fn broken(error: impl std::error::Error + Send + Sync + 'static) -> ClassicError {
-    ClassicError::Answer(Box::new(error))
+fn response_error(error: impl std::error::Error + Send + Sync + 'static) -> ClassicError {
+    ClassicError::Response(Box::new(error))
 }

@@ -1,5 +1,4 @@
-//! WebDriver, classic and BiDi: both reach the chromedriver inside the session, both bound to the browser that already
-//! runs there.
+//! WebDriver, classic and BiDi. Both reach the chromedriver inside the session and are bound to the browser that runs there.
 
 mod bidi;
 mod capabilities;
@@ -11,6 +10,6 @@ pub(crate) use self::sessions::ClassicSessions;
 pub use self::{
     bidi::BidiRelay,
     capabilities::{BadCapabilities, Bidi, bind},
-    classic::{ClassicAnswer, ClassicError, ClassicRequest, CommandKind, MAX_BODY, forward},
+    classic::{ClassicError, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, forward},
     public_url::{BadSessionId, WebDriverSessionId},
 };

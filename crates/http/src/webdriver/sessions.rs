@@ -1,85 +1,81 @@
-//! The classic WebDriver sessions that are open. Their clients hold no connection into the browser: each command comes on its own. So that
-//! somebody who drives it is seen all the same, such a session is told as a connection.
+//! The open classic WebDriver sessions. Their clients hold no connection to the browser, because each command is a
+//! request of its own, so telemetry reports such a session as a connection.
 
 use std::{collections::HashMap, sync::Arc};
 
 use casement_domain::SessionId;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::WebDriverSessionId;
 use crate::{
-    connections::Registered,
+    connections::Registration,
     relay::{CloseReason, EndSignal, RelayObserver as _},
     telemetry::Connection,
 };
 
-/// Those of one browser that are told of; whoever makes more is not.
-const MAX_COUNT: usize = 100;
+/// The maximum count of reported sessions of one browser.
+const MAX_REPORTED: usize = 100;
 
-type Open = HashMap<SessionId, HashMap<WebDriverSessionId, AnnouncedSession>>;
+type OpenSessions = HashMap<SessionId, HashMap<WebDriverSessionId, ReportedSession>>;
 
-/// One that is open, and was told of.
-struct AnnouncedSession {
+/// An open session that telemetry reports.
+struct ReportedSession {
     connection: Connection,
-    /// Commands and answers.
+    /// The count of commands and responses.
     messages: u64,
-    /// Waits for the end of the browser.
-    waits: AbortHandle,
+    /// The task that waits for the end of the browser.
+    end_task: AbortHandle,
 }
 
-/// Those of this server; clones are the same ones.
+/// The open classic sessions of this server. Clones share one registry.
 #[derive(Clone, Default)]
-pub(crate) struct ClassicSessions(Arc<Mutex<Open>>);
+pub(crate) struct ClassicSessions(Arc<Mutex<OpenSessions>>);
 
 impl ClassicSessions {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.lock()
-    }
-
-    /// One was made. It ends with its browser, if nobody ends it before.
-    pub(crate) fn made(
+    /// Registers a created session. It ends with its browser at the latest.
+    pub(crate) fn created(
         &self,
         session: SessionId,
         id: WebDriverSessionId,
         connection: Connection,
-        (end, registered): (EndSignal, Registered),
+        (end, registration): (EndSignal, Registration),
         runtime: &Handle,
     ) {
-        let mut open = self.open();
-        let of_session = open.entry(session).or_default();
-        if of_session.len() >= MAX_COUNT || of_session.contains_key(&id) {
+        let mut open = self.0.lock();
+        let by_id = open.entry(session).or_default();
+        if by_id.len() >= MAX_REPORTED || by_id.contains_key(&id) {
             return;
         }
         connection.opened();
         let (sessions, ending) = (self.clone(), id.clone());
-        let waits = runtime.spawn(async move {
-            let why = end.ended().await;
-            sessions.ended(session, &ending, Some(why));
-            drop(registered);
+        let end_task = runtime.spawn(async move {
+            let reason = end.ended().await;
+            sessions.ended(session, &ending, Some(reason));
+            drop(registration);
         });
-        of_session.insert(id, AnnouncedSession { connection, messages: 2, waits: waits.abort_handle() });
+        by_id.insert(id, ReportedSession { connection, messages: 2, end_task: end_task.abort_handle() });
     }
 
-    /// A command of one was answered.
+    /// Counts a command of a session and its response.
     pub(crate) fn answered(&self, session: SessionId, id: &WebDriverSessionId) {
-        if let Some(told) = self.open().get_mut(&session).and_then(|of_session| of_session.get_mut(id)) {
-            told.messages += 2;
+        if let Some(reported) = self.0.lock().get_mut(&session).and_then(|by_id| by_id.get_mut(id)) {
+            reported.messages += 2;
         }
     }
 
-    /// One has ended: for our reason, or by its client.
-    pub(crate) fn ended(&self, session: SessionId, id: &WebDriverSessionId, why: Option<CloseReason>) {
-        let mut open = self.open();
-        let Some(of_session) = open.get_mut(&session) else { return };
-        let told = of_session.remove(id);
-        if of_session.is_empty() {
+    /// Removes a session that has ended, for the server's reason or by its client.
+    pub(crate) fn ended(&self, session: SessionId, id: &WebDriverSessionId, reason: Option<CloseReason>) {
+        let mut open = self.0.lock();
+        let Some(by_id) = open.get_mut(&session) else { return };
+        let reported = by_id.remove(id);
+        if by_id.is_empty() {
             open.remove(&session);
         }
         drop(open);
-        if let Some(AnnouncedSession { connection, messages, waits }) = told {
-            connection.ended(why, messages);
-            waits.abort();
+        if let Some(ReportedSession { connection, messages, end_task }) = reported {
+            connection.ended(reason, messages);
+            end_task.abort();
         }
     }
 }

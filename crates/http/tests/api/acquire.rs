@@ -1,4 +1,4 @@
-//! Acquire: answers, waits, and callers that go away.
+//! Acquire: responses, waits and disconnecting callers.
 
 use std::{
     sync::{
@@ -17,6 +17,8 @@ use casement_domain::{
     store_error::Replaced,
     testing::{leased_session, pool, session_id},
 };
+pub(super) use casement_test_support::until;
+
 use pretty_assertions::assert_eq;
 use serde_json::json;
 use tokio::{
@@ -28,36 +30,26 @@ use super::support::{Key, Ports, TestApi, request};
 
 pub(super) const PATH: &str = "/browser_pools/x/acquire";
 
-/// Polls until `done`, with a deadline.
-pub(super) async fn until(what: &str, done: impl Fn() -> bool) {
-    let waited = async {
-        while !done() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), waited).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
-
-/// A turn that comes when the test says so.
-struct Told(Arc<Semaphore>, WaiterEvent);
+/// A waiter that the test controls.
+struct ControlledWaiter(Arc<Semaphore>, WaiterEvent);
 
 #[async_trait]
-impl Waiter for Told {
+impl Waiter for ControlledWaiter {
     async fn wait(&mut self, _: MonotonicTime) -> WaiterEvent {
         self.0.acquire().await.unwrap().forget();
         self.1
     }
 }
 
-/// Ports of a pool on which a caller has to wait until `turn` has a permit.
+/// Returns the ports of a pool whose callers wait until `turn` has a permit.
 fn waiting(turn: &Arc<Semaphore>, event: WaiterEvent) -> Ports {
     let mut ports = Ports::default();
     let turn = turn.clone();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
-    ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
-    ports.line.expect_enter().returning(|_, _| Ok(QueueEntered::Yes(1)));
-    ports.tickets.expect_expect().returning(move |_| Box::new(Told(turn.clone(), event)));
+    ports.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+    ports.wait_queue.expect_enter().returning(|_, _| Ok(QueueEntered::Yes(1)));
+    ports.tickets.expect_expect().returning(move |_| Box::new(ControlledWaiter(turn.clone(), event)));
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     ports.wake.expect_wake().return_const(());
     ports
@@ -69,11 +61,11 @@ pub(super) fn acquire() -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ready_browser_is_answered_at_once() {
+async fn a_ready_browser_is_returned_at_once() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
-    ports.line.expect_take_now().return_once(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
+    ports.wait_queue.expect_take_now().return_once(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     let reply = TestApi::start(ports).post(PATH, json!({ "name": "n" })).await;
     assert_eq!(reply.status, 200, "{reply}");
@@ -82,7 +74,7 @@ async fn a_ready_browser_is_answered_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_answer_names_every_field_that_is_refused() {
+async fn one_response_names_every_refused_field() {
     let api = TestApi::start(Ports::default());
     let body = |telemetry| {
         json!({
@@ -104,11 +96,11 @@ async fn one_answer_names_every_field_that_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_will_not_wait_gets_204() {
+async fn a_caller_that_does_not_wait_gets_204() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
-    ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+    ports.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
     let reply = TestApi::start(ports).post(PATH, json!({ "acquire_timeout_seconds": 0 })).await;
     assert_eq!(reply.to_string(), "204\n");
 }
@@ -124,29 +116,29 @@ async fn a_wait_ends_with_a_browser_or_204() {
     ] {
         let turn = Arc::new(Semaphore::new(1));
         let mut ports = waiting(&turn, event);
-        ports.line.expect_outcome().times(1).return_once(|_| Ok(TicketOutcome::Waiting));
+        ports.wait_queue.expect_outcome().times(1).return_once(|_| Ok(TicketOutcome::Waiting));
         let last = outcome.clone();
-        ports.line.expect_outcome().return_once(move |_| Ok(last));
+        ports.wait_queue.expect_outcome().return_once(move |_| Ok(last));
         let left = outcome.clone();
-        ports.line.expect_leave().return_once(move |_| Ok(left));
+        ports.wait_queue.expect_leave().return_once(move |_| Ok(left));
         let reply = TestApi::start(ports).post(PATH, "").await;
         assert_eq!(reply.status, status, "{event:?} {outcome:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_wait_is_no_longer_than_the_callers_own_patience() {
+async fn the_wait_is_no_longer_than_the_clients_timeout() {
     let turn = Arc::new(Semaphore::new(1));
     let mut ports = waiting(&turn, WaiterEvent::TimeUp);
-    ports.line.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
-    ports.line.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
-    ports.line.checkpoint();
+    ports.wait_queue.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
+    ports.wait_queue.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
+    ports.wait_queue.checkpoint();
     let until = Arc::new(parking_lot::Mutex::new(None));
     let seen = until.clone();
-    ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
-    ports.line.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
-    ports.line.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
-    ports.line.expect_enter().returning(move |place, _| {
+    ports.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+    ports.wait_queue.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
+    ports.wait_queue.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
+    ports.wait_queue.expect_enter().returning(move |place, _| {
         *seen.lock() = Some(place.lasts);
         Ok(QueueEntered::Yes(1))
     });
@@ -154,45 +146,45 @@ async fn the_wait_is_no_longer_than_the_callers_own_patience() {
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
     let reply = api.request("POST", PATH, &[&key, "X-Stainless-Read-Timeout: 10"], "").await;
     assert_eq!(reply.status, 204);
-    // 8 seconds of waiting, and the half minute by which a ticket outlives its wait.
+    // 8 seconds of waiting, and the 30 seconds by which a ticket outlives its wait.
     assert_eq!(*until.lock(), Some(time::Duration::seconds(38)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_hangs_up_leaves_the_line_at_once() {
+async fn a_caller_that_disconnects_leaves_the_queue_at_once() {
     let turn = Arc::new(Semaphore::new(0));
-    let (asked, left) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (queued, left) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut ports = waiting(&turn, WaiterEvent::Look);
-    let asking = asked.clone();
-    ports.line.expect_outcome().returning(move |_| {
-        asking.store(true, Ordering::SeqCst);
+    let queued_flag = queued.clone();
+    ports.wait_queue.expect_outcome().returning(move |_| {
+        queued_flag.store(true, Ordering::SeqCst);
         Ok(TicketOutcome::Waiting)
     });
     let leaving = left.clone();
-    ports.line.expect_leave().returning(move |_| {
+    ports.wait_queue.expect_leave().returning(move |_| {
         leaving.fetch_add(1, Ordering::SeqCst);
         Ok(TicketOutcome::Gone)
     });
     let api = TestApi::start(ports);
     let mut stream = api.connect().await;
     stream.write_all(&acquire()).await.unwrap();
-    until("in line", || asked.load(Ordering::SeqCst)).await;
+    until("in line", || queued.load(Ordering::SeqCst)).await;
     assert_eq!(left.load(Ordering::SeqCst), 0);
     drop(stream);
     until("left", || left.load(Ordering::SeqCst) == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
+async fn a_lease_for_a_disconnected_caller_is_returned() {
     let turn = Arc::new(Semaphore::new(0));
-    let (asked, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (queued, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut ports = waiting(&turn, WaiterEvent::Look);
-    let asking = asked.clone();
-    ports.line.expect_outcome().returning(move |_| {
-        asking.store(true, Ordering::SeqCst);
+    let queued_flag = queued.clone();
+    ports.wait_queue.expect_outcome().returning(move |_| {
+        queued_flag.store(true, Ordering::SeqCst);
         Ok(TicketOutcome::Waiting)
     });
-    ports.line.expect_leave().returning(|_| Ok(TicketOutcome::Granted(Box::new(leased_session(1)))));
+    ports.wait_queue.expect_leave().returning(|_| Ok(TicketOutcome::Granted(Box::new(leased_session(1)))));
     ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
     let ended = back.clone();
     ports.sessions.expect_end().returning(move |_, next| {
@@ -202,24 +194,24 @@ async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
     let api = TestApi::start(ports);
     let mut stream = api.connect().await;
     stream.write_all(&acquire()).await.unwrap();
-    until("in line", || asked.load(Ordering::SeqCst)).await;
+    until("in line", || queued.load(Ordering::SeqCst)).await;
     drop(stream);
     until("given back", || back.load(Ordering::SeqCst)).await;
 }
 
-/// Its ticket is being looked at when the caller goes: a transaction holds the row, and must come to its end for the ticket to leave.
+/// The caller disconnects while its ticket is read: a transaction locks the row and must end before the ticket can leave.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_hangs_up_while_its_ticket_is_looked_at_leaves_the_line() {
+async fn a_caller_that_disconnects_while_its_ticket_is_read_leaves_the_queue() {
     let turn = Arc::new(Semaphore::new(0));
     let (looking, left) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut ports = Ports { line_takes: Duration::from_secs(2), ..waiting(&turn, WaiterEvent::Look) };
-    let asking = looking.clone();
-    ports.line.expect_outcome().returning(move |_| {
-        asking.store(true, Ordering::SeqCst);
+    let mut ports = Ports { queue_delay: Duration::from_secs(2), ..waiting(&turn, WaiterEvent::Look) };
+    let queued_flag = looking.clone();
+    ports.wait_queue.expect_outcome().returning(move |_| {
+        queued_flag.store(true, Ordering::SeqCst);
         Ok(TicketOutcome::Waiting)
     });
     let leaving = left.clone();
-    ports.line.expect_leave().returning(move |_| {
+    ports.wait_queue.expect_leave().returning(move |_| {
         leaving.store(true, Ordering::SeqCst);
         Ok(TicketOutcome::Gone)
     });
@@ -231,15 +223,15 @@ async fn a_caller_that_hangs_up_while_its_ticket_is_looked_at_leaves_the_line() 
     until("left", || left.load(Ordering::SeqCst)).await;
 }
 
-/// The hand-over is under way when the caller goes: the browser is asked whether it answers.
+/// The caller disconnects during the hand-out, while the browser is probed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
+async fn a_disconnect_at_the_moment_of_the_hand_out_returns_the_browser() {
     let (reached, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut ports = Ports { line_takes: Duration::from_secs(2), ..Ports::default() };
+    let mut ports = Ports { queue_delay: Duration::from_secs(2), ..Ports::default() };
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
     let taking = reached.clone();
-    ports.line.expect_take_now().return_once(move |_, _, _| {
+    ports.wait_queue.expect_take_now().return_once(move |_, _, _| {
         taking.store(true, Ordering::SeqCst);
         Ok(ImmediateLease::Leased(Box::new(leased_session(1))))
     });
@@ -260,15 +252,15 @@ async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_whose_answer_did_not_arrive_goes_back_and_one_that_was_read_stays() {
+async fn a_lease_with_an_undelivered_response_is_returned_and_a_delivered_one_stays() {
     for how in ["closed before", "read and closed", "read and kept"] {
         let (taken, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let takes = if how == "closed before" { Duration::from_secs(1) } else { Duration::ZERO };
-        let mut ports = Ports { line_takes: takes, ..Ports::default() };
+        let mut ports = Ports { queue_delay: takes, ..Ports::default() };
         ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
         ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
         let taking = taken.clone();
-        ports.line.expect_take_now().return_once(move |_, _, _| {
+        ports.wait_queue.expect_take_now().return_once(move |_, _, _| {
             taking.store(true, Ordering::SeqCst);
             Ok(ImmediateLease::Leased(Box::new(leased_session(1))))
         });
@@ -293,7 +285,7 @@ async fn a_lease_whose_answer_did_not_arrive_goes_back_and_one_that_was_read_sta
                 if how == "read and closed" {
                     drop(stream);
                 } else {
-                    // Whatever comes of it is known before the next request on the connection is answered.
+                    // The result is known before the next request on the connection gets its response.
                     stream.write_all(kept_alive(request("GET", "/healthz", &[], "")).as_bytes()).await.unwrap();
                     assert!(stream.read(&mut answer).await.unwrap() > 0);
                 }
@@ -309,7 +301,7 @@ async fn a_lease_whose_answer_did_not_arrive_goes_back_and_one_that_was_read_sta
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_created_for_a_caller_that_hung_up_ends() {
+async fn a_session_created_for_a_disconnected_caller_ends() {
     let (reached, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut ports = Ports::default();
     ports.spares.expect_take().returning(|_| None);
@@ -318,7 +310,7 @@ async fn a_session_created_for_a_caller_that_hung_up_ends() {
     let starting = reached.clone();
     ports.engine.expect_start().returning(move |_| {
         starting.store(true, Ordering::SeqCst);
-        // Longer than it takes to hang up, and to notice it.
+        // Longer than a disconnect and its detection take.
         std::thread::sleep(Duration::from_secs(2));
         Ok(Started::default())
     });

@@ -1,4 +1,4 @@
-//! An acquire whose record is stored with its lease has that one record, whatever comes of it.
+//! An acquire whose audit record is stored with its lease has exactly that record, whatever its result.
 
 use std::{
     sync::{
@@ -34,12 +34,12 @@ fn warm() -> Pool {
     pool
 }
 
-/// What the store was given to store with a lease.
+/// The records that were stored with leases.
 type StoredBatch = Arc<Mutex<Vec<AuditEntry>>>;
 
-/// A pool of which a caller has had a browser just now, and it is known which one comes next. Beside the lease of the next caller something
-/// `happens`, and then it gets `session`, whose browser `answers` or not.
-async fn seen_ahead(
+/// Starts a server with a pool whose next browser is cached, because a caller just leased one. During the lease of the
+/// next caller, `happens` is called; the caller gets `session`, whose browser responds if `answers` is set.
+async fn with_next_browser_cached(
     mut ports: Ports,
     happens: impl Fn() + Send + Sync + 'static,
     session: Session,
@@ -52,31 +52,32 @@ async fn seen_ahead(
         looked.store(true, Ordering::SeqCst);
         Ok(Some((warm(), Some(browser_id(1)))))
     });
-    ports.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
+    ports.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
     let noted = Arc::clone(&stored);
-    ports.line.expect_take_recorded().returning(move |_, _, _, record, _| {
+    ports.wait_queue.expect_take_recorded().returning(move |_, _, _, record, _| {
         noted.lock().push(record.clone());
         happens();
         Ok(ImmediateLease::Leased(Box::new(session.clone())))
     });
-    let asked = AtomicUsize::new(0);
-    ports.engine.expect_hand_out().returning(move |id, _| match asked.fetch_add(1, Ordering::SeqCst) {
+    let hand_outs = AtomicUsize::new(0);
+    ports.engine.expect_hand_out().returning(move |id, _| match hand_outs.fetch_add(1, Ordering::SeqCst) {
         1 if !answers => Err(EngineError::NotRunning(id)),
         _ => Ok(()),
     });
     let api = TestApi::start(ports);
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
     until("it was looked ahead", || seen.load(Ordering::SeqCst)).await;
-    // The server notes what it saw right after it has it, on a thread of its own, and shows that to nobody.
+    // The server caches the next browser on a thread of its own, which cannot be observed.
     tokio::time::sleep(Duration::from_secs(2)).await;
     (api, stored)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_answered_without_another_record() {
+async fn a_prepared_record_is_not_written_again() {
     let trail = Trail::default();
     let (api, stored) =
-        seen_ahead(Ports { trail: trail.clone(), ..Ports::default() }, || {}, leased_session(1), true).await;
+        with_next_browser_cached(Ports { trail: trail.clone(), ..Ports::default() }, || {}, leased_session(1), true)
+            .await;
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
     let stored = stored.lock().clone();
     let [record] = &stored[..] else { panic!("one lease: {stored:?}") };
@@ -87,7 +88,7 @@ async fn it_is_answered_without_another_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_that_does_not_answer_leaves_it_to_the_next_one_and_it_is_durable_again() {
+async fn a_lease_falls_to_the_next_browser_if_one_does_not_respond_and_is_durable() {
     let trail = Trail::default();
     let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
     ports.wake.expect_wake().return_const(());
@@ -95,17 +96,17 @@ async fn a_browser_that_does_not_answer_leaves_it_to_the_next_one_and_it_is_dura
     ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
     ports.engine.expect_end().returning(|_| Ok(()));
     ports.browsers.expect_forget().returning(|_| Ok(()));
-    let (api, stored) = seen_ahead(ports, || {}, leased_session(1), false).await;
+    let (api, stored) = with_next_browser_cached(ports, || {}, leased_session(1), false).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
     let stored = stored.lock().clone();
-    let told = trail.entries().await;
-    let (_, kept) = told.last().unwrap();
-    assert_eq!((kept.id, kept.at, kept.status), (stored[0].id, stored[0].at, 200));
-    assert_eq!((stored.len(), told.len()), (1, 2), "one of each caller");
+    let entries = trail.entries().await;
+    let (_, record) = entries.last().unwrap();
+    assert_eq!((record.id, record.at, record.status), (stored[0].id, stored[0].at, 200));
+    assert_eq!((stored.len(), entries.len()), (1, 2), "one of each caller");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_cannot_be_made_after_all_corrects_it() {
+async fn a_failed_response_corrects_its_prepared_record() {
     let trail = Trail::default();
     let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
     let away = || StoreError::unavailable("profiles.of_ids", "away");
@@ -116,18 +117,18 @@ async fn an_answer_that_cannot_be_made_after_all_corrects_it() {
     let mut session = leased_session(1);
     session.shape.profile =
         Some(LoadedProfile { id: ProfileId::from_ulid(Ulid(1)), version: None, save_changes: false });
-    let (api, stored) = seen_ahead(ports, || {}, session, true).await;
+    let (api, stored) = with_next_browser_cached(ports, || {}, session, true).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 503);
     let stored = stored.lock().clone();
-    let told = trail.entries().await;
-    let (_, corrected) = told.last().unwrap();
+    let entries = trail.entries().await;
+    let (_, corrected) = entries.last().unwrap();
     assert_eq!((corrected.id, corrected.at, corrected.status), (stored[0].id, stored[0].at, 503));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
+async fn a_caller_that_disconnects_meanwhile_leaves_no_second_record() {
     let (trail, back, reached) = (Trail::default(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut ports = Ports { trail: trail.clone(), line_takes: Duration::from_secs(2), ..Ports::default() };
+    let mut ports = Ports { trail: trail.clone(), queue_delay: Duration::from_secs(2), ..Ports::default() };
     ports.wake.expect_wake().return_const(());
     ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
     let ended = Arc::clone(&back);
@@ -137,17 +138,17 @@ async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
     });
     let taking = Arc::clone(&reached);
     let happens = move || taking.store(true, Ordering::SeqCst);
-    let (api, stored) = seen_ahead(ports, happens, leased_session(1), true).await;
+    let (api, stored) = with_next_browser_cached(ports, happens, leased_session(1), true).await;
     let mut stream = api.connect().await;
     stream.write_all(&acquire()).await.unwrap();
     until("taking", || reached.load(Ordering::SeqCst)).await;
     drop(stream);
     until("given back", || back.load(Ordering::SeqCst)).await;
-    // Its record is finished by whoever drops its request, and the browser given back by another thread.
+    // The record is completed when the request is dropped; another thread returns the browser.
     let lost = || trail.entries.lock().iter().any(|(_, noted)| noted.status == 499);
     until("its record is finished", lost).await;
     let stored = stored.lock().clone();
-    let told = trail.entries().await;
-    let (_, noted) = told.last().unwrap();
+    let entries = trail.entries().await;
+    let (_, noted) = entries.last().unwrap();
     assert_eq!((noted.id, noted.at, noted.status), (stored[0].id, stored[0].at, 499));
 }

@@ -1,4 +1,4 @@
-//! `/audit-logs`, and the record that every call leaves.
+//! `/audit-logs`, and the audit record of every call.
 
 use std::{
     io::Read as _,
@@ -50,7 +50,7 @@ fn holding(count: u32) -> Ports {
         None => count,
         Some(place) => {
             let here = (place.at - NOON).whole_seconds() as u32;
-            // The place ahead of a record is of the same moment.
+            // The position before a record has the same timestamp.
             if place.id > record(here).position().id { here } else { here - 1 }
         }
     };
@@ -67,7 +67,7 @@ fn holding(count: u32) -> Ports {
     ports
 }
 
-/// The body of a reply in chunks.
+/// Decodes the body of a chunked reply.
 fn whole(reply: &Reply) -> Vec<u8> {
     let (mut rest, mut body) = (&reply.body[..], Vec::new());
     loop {
@@ -82,7 +82,7 @@ fn whole(reply: &Reply) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_pages_through_the_records() {
+async fn audit_records_are_listed_page_by_page() {
     let api = TestApi::start(holding(3));
     let first = api.get(&format!("/audit-logs?{RANGE}&limit=2")).await;
     assert_eq!((first.status, first.header("x-has-more")), (200, Some("true")));
@@ -106,7 +106,7 @@ async fn a_person_pages_through_the_records() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chunk_is_a_whole_file_with_a_record_a_line() {
+async fn an_export_chunk_is_a_complete_file_with_one_record_per_line() {
     let api = TestApi::start(holding(5));
     let reply = api.get(&format!("/audit-logs/export/chunk?{RANGE}&limit=3")).await;
     assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/octet-stream")));
@@ -141,7 +141,7 @@ async fn a_chunk_without_records_is_an_empty_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_that_breaks_rules_is_refused_with_its_fields() {
+async fn an_invalid_query_is_refused_with_its_fields() {
     let api = TestApi::start(Ports::default());
     let details = async |query: &str| api.get(&format!("/audit-logs/export/chunk?{query}")).await.details();
     assert_eq!(details("").await, ["required: start: is required", "required: end: is required"]);
@@ -170,7 +170,7 @@ async fn a_question_that_breaks_rules_is_refused_with_its_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_one_project_reads_no_records() {
+async fn a_project_key_reads_no_audit_records() {
     let api = TestApi::start(Ports::default());
     let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
     for path in ["/audit-logs", "/audit-logs/export/chunk"] {
@@ -190,7 +190,7 @@ fn deletable() -> Ports {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_changes_something_is_answered_once_its_record_is_durable() {
+async fn a_changing_call_is_answered_only_after_its_record_is_durable() {
     let trail = Trail::default();
     let api = TestApi::start(Ports { trail: trail.clone(), ..deletable() });
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
@@ -199,8 +199,8 @@ async fn a_call_that_changes_something_is_answered_once_its_record_is_durable() 
     assert_eq!(reply.status, 204);
     let [(waited, entry)] = &trail.entries().await[..] else { panic!("one record") };
     assert!(*waited);
-    let told = (entry.auth_strategy, entry.service, entry.project, entry.status, entry.at);
-    assert_eq!(told, (AuthStrategy::ApiKey, AuditService::Api, Some(project_id()), 204, NOON));
+    let fields = (entry.auth_strategy, entry.service, entry.project, entry.status, entry.at);
+    assert_eq!(fields, (AuthStrategy::ApiKey, AuditService::Api, Some(project_id()), 204, NOON));
     assert_eq!(
         (entry.method.as_str(), entry.path.as_str()),
         ("DELETE", format!("/browsers/{}", session_id(1)).as_str())
@@ -211,13 +211,13 @@ async fn a_call_that_changes_something_is_answered_once_its_record_is_durable() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_is_stored_as_begun_before_it_changes_anything() {
-    let trail = Trail { broken_from_the_start: true, ..Trail::default() };
-    // Nothing of these is called.
+async fn an_audit_intent_is_stored_before_a_call_changes_anything() {
+    let trail = Trail { fails_intents: true, ..Trail::default() };
+    // No changing port has an expectation.
     let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
-    // Read meanwhile.
+    // Reads are expected.
     ports.pools.expect_find().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
     let path = format!("/browsers/{}", session_id(1));
@@ -240,17 +240,20 @@ async fn a_call_is_stored_as_begun_before_it_changes_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_stored_as_begun_says_who_called_what_and_when() {
+async fn an_audit_intent_says_who_called_what_and_when() {
     let trail = Trail::default();
     let api = TestApi::start(Ports { trail: trail.clone(), ..deletable() });
     assert_eq!(api.call("DELETE", &format!("/browsers/{}", session_id(1)), "").await.status, 204);
     let [(_, entry)] = &trail.entries().await[..] else { panic!("one record") };
-    let begun = trail.begun.lock().clone();
-    assert_eq!(begun, [AuditEntry { status: AuditEntry::UNKNOWN, duration_ms: begun[0].duration_ms, ..entry.clone() }]);
+    let intents = trail.intents.lock().clone();
+    assert_eq!(
+        intents,
+        [AuditEntry { status: AuditEntry::UNKNOWN, duration_ms: intents[0].duration_ms, ..entry.clone() }]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_took_long_is_recorded_as_of_its_answer() {
+async fn a_long_call_is_recorded_with_the_time_of_its_response() {
     let (trail, clock) = (Trail::default(), Arc::new(OnceLock::<Arc<FixedClock>>::new()));
     let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
@@ -264,26 +267,28 @@ async fn a_call_that_took_long_is_recorded_as_of_its_answer() {
     });
     let api = TestApi::start(ports);
     assert!(clock.set(api.clock.clone()).is_ok());
-    // Somebody who reads up to five past noon in between begins there the next time.
+    // A client that exports up to five past noon in between starts there the next time.
     api.call("DELETE", &format!("/browsers/{}", session_id(1)), "").await;
     let [(_, entry)] = &trail.entries().await[..] else { panic!("one record") };
     assert_eq!(entry.at, NOON + Duration::minutes(10));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_into_the_future_says_where_it_ends() {
+async fn an_export_into_the_future_states_where_it_ends() {
     let whole_until = Some(datetime!(2026-12-01 11:59:59.25 UTC));
     let mut ports = Ports { trail: Trail { whole_until, ..Trail::default() }, ..Ports::default() };
     ports.audit.expect_measure().returning(|_, _, _, _| Ok(RangeMeasurement::default()));
     let api = TestApi::start(ports);
-    for (end, told) in [("2026-12-02", "2026-12-01T11:59:59.25Z"), ("2026-12-01T11:00:00Z", "2026-12-01T11:00:00Z")] {
+    for (end, range_end) in
+        [("2026-12-02", "2026-12-01T11:59:59.25Z"), ("2026-12-01T11:00:00Z", "2026-12-01T11:00:00Z")]
+    {
         let reply = api.get(&format!("/audit-logs/export/chunk?start=2026-12-01&end={end}")).await;
-        assert_eq!((reply.status, reply.header("x-range-end")), (200, Some(told)));
+        assert_eq!((reply.status, reply.header("x-range-end")), (200, Some(range_end)));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_of_a_time_whose_records_are_not_all_written_is_refused_for_now() {
+async fn an_export_of_a_range_with_unwritten_records_is_refused_for_now() {
     let unwritten_since = Some(datetime!(2026-12-01 11:00 UTC));
     let mut ports = Ports { trail: Trail { unwritten_since, ..Trail::default() }, ..Ports::default() };
     ports.audit.expect_measure().returning(|_, _, _, _| Ok(RangeMeasurement::default()));
@@ -295,7 +300,7 @@ async fn an_export_of_a_time_whose_records_are_not_all_written_is_refused_for_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_that_is_recorded_is_the_one_that_was_admitted() {
+async fn the_recorded_host_is_the_one_that_was_checked() {
     let trail = Trail::default();
     let api = TestApi::start(Ports { trail: trail.clone(), ..deletable() });
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
@@ -307,14 +312,14 @@ async fn the_host_that_is_recorded_is_the_one_that_was_admitted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_cannot_be_recorded_does_not_say_that_it_was_done() {
-    let api = TestApi::start(Ports { trail: Trail { broken: true, ..Trail::default() }, ..deletable() });
+async fn a_call_that_cannot_be_recorded_does_not_report_success() {
+    let api = TestApi::start(Ports { trail: Trail { fails_records: true, ..Trail::default() }, ..deletable() });
     let reply = api.call("DELETE", &format!("/browsers/{}", session_id(1)), "").await;
     assert_eq!((reply.status, reply.code()), (500, "internal".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reading_refused_and_lost_calls_have_their_record_too() {
+async fn reads_refused_and_disconnected_calls_are_recorded_too() {
     let trail = Trail::default();
     let mut ports = Ports { trail: trail.clone(), ..holding(1) };
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(None));
@@ -324,14 +329,14 @@ async fn reading_refused_and_lost_calls_have_their_record_too() {
     api.request("GET", "/browsers", &[&revoked], "").await;
     let foreign = format!("Authorization: Bearer {}", Key::OtherProject.text());
     api.request("GET", &format!("/browsers/{}", session_id(1)), &[&foreign], "").await;
-    let told: Vec<(bool, AuthStrategy, Option<ProjectId>, u16)> = trail
+    let records: Vec<(bool, AuthStrategy, Option<ProjectId>, u16)> = trail
         .entries()
         .await
         .into_iter()
         .map(|(waited, entry)| (waited, entry.auth_strategy, entry.project, entry.status))
         .collect();
     assert_eq!(
-        told,
+        records,
         [
             (false, AuthStrategy::ApiKey, None, 200),
             (false, AuthStrategy::None, None, 401),
@@ -341,7 +346,7 @@ async fn reading_refused_and_lost_calls_have_their_record_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_long_path_only_the_beginning_is_kept() {
+async fn of_a_long_path_only_the_beginning_is_stored() {
     let trail = Trail::default();
     let api = TestApi::start(Ports { trail: trail.clone(), ..Ports::default() });
     let revoked = format!("Authorization: Bearer {}", Key::Revoked.text());
@@ -354,7 +359,7 @@ async fn of_a_long_path_only_the_beginning_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_credentials_count_against_their_address_and_good_ones_are_served() {
+async fn refused_credentials_count_against_their_address_and_valid_ones_are_served() {
     let api = TestApi::start(Ports { trusted_proxies: vec!["127.0.0.0/8"], refused_limit: Some(1), ..holding(1) });
     let (revoked, good) = (
         format!("Authorization: Bearer {}", Key::Revoked.text()),
@@ -363,7 +368,7 @@ async fn refused_credentials_count_against_their_address_and_good_ones_are_serve
     let from = |address: &str| format!("X-Forwarded-For: {address}");
     let (bad, other) = (from("203.0.113.9"), from("203.0.113.10"));
     let mut statuses = std::collections::BTreeMap::<u16, u32>::new();
-    // Twenty at once, and one in a second from there.
+    // The burst is twenty; afterwards one per second.
     for n in 0..10_000 {
         let token = format!("/vm/{}/cdp?jwt=nonsense", session_id(1));
         let reply = match n % 2 {
@@ -383,7 +388,7 @@ async fn refused_credentials_count_against_their_address_and_good_ones_are_serve
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_authenticates_leaves_no_record() {
+async fn a_call_without_a_credential_leaves_no_record() {
     let trail = Trail::default();
     let api = TestApi::start(Ports { trail: trail.clone(), ..holding(1) });
     for path in ["/healthz", "/openapi.json", "/nowhere"] {

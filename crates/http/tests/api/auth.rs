@@ -1,4 +1,4 @@
-//! Who may call what.
+//! Authentication and authorization.
 
 use casement_domain::{
     StoreError,
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::support::{Key, Ports, TestApi, other_project, request};
 
-/// Every operation of the API's own description, as method and path, and whether it needs a key.
+/// Returns every operation of the API description: method, path, and whether it needs a key.
 fn operations() -> Vec<(String, String, bool)> {
     let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
     let mut operations = Vec::new();
@@ -30,7 +30,7 @@ fn operations() -> Vec<(String, String, bool)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a1_every_operation_refuses_a_missing_a_malformed_and_a_revoked_key() {
+async fn every_operation_refuses_a_missing_a_malformed_and_a_revoked_key() {
     let api = TestApi::start(Ports::default());
     let good = Key::Organization.text();
     let credentials = [
@@ -59,12 +59,12 @@ async fn a1_every_operation_refuses_a_missing_a_malformed_and_a_revoked_key() {
                 None => "Bearer realm=\"casement\"",
                 Some(_) => "Bearer realm=\"casement\", error=\"invalid_token\"",
             };
-            // Routes with a last day say so to everybody.
-            let said = reply.to_string();
+            // Deprecated routes state their end to everybody.
+            let lines = reply.to_string();
             let dated = |line: &&str| ["deprecation: ", "sunset: ", "link: "].iter().any(|name| line.starts_with(name));
-            let said = said.lines().filter(|line| !(path.starts_with("/projects/") && dated(line)));
+            let lines = lines.lines().filter(|line| !(path.starts_with("/projects/") && dated(line)));
             assert_eq!(
-                said.collect::<Vec<_>>().join("\n"),
+                lines.collect::<Vec<_>>().join("\n"),
                 format!(
                     "401\nwww-authenticate: {challenge}\n\
                      {{\"code\":\"unauthorized\",\"message\":\"the credential is missing or not valid\"}}"
@@ -76,14 +76,14 @@ async fn a1_every_operation_refuses_a_missing_a_malformed_and_a_revoked_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_credentials_are_none() {
+async fn two_credentials_count_as_none() {
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
     let reply = TestApi::start(Ports::default()).request("GET", "/browsers", &[&key, &key], "").await;
     assert_eq!(reply.status, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_scheme_is_read_in_either_case() {
+async fn the_authorization_scheme_is_case_insensitive() {
     let mut ports = Ports::default();
     ports.sessions.expect_list().returning(|_, _, _| Ok(Listed { items: Vec::new(), next_offset: None }));
     let key = format!("Authorization: bEARER  {}", Key::Organization.text());
@@ -91,7 +91,7 @@ async fn the_scheme_is_read_in_either_case() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a3_a_key_of_one_project_does_not_open_another() {
+async fn a_project_key_does_not_open_another_project() {
     let api = TestApi::start(Ports::default());
     let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
     let project = format!("X-Kernel-Project-Id: {}", project_id());
@@ -100,7 +100,7 @@ async fn a3_a_key_of_one_project_does_not_open_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_project_header_says_which_project() {
+async fn the_project_header_selects_the_project() {
     let mut ports = Ports::default();
     ports
         .sessions
@@ -118,7 +118,7 @@ async fn the_project_header_says_which_project() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_archived_project_takes_nothing_new() {
+async fn an_archived_project_accepts_nothing_new() {
     let mut projects = MockProjectRepository::new();
     projects.expect_default_of().returning(|_| Ok(Project { status: ProjectStatus::Archived, ..project() }));
     let api = TestApi::start(Ports { projects: Some(projects), ..Ports::default() });
@@ -129,7 +129,7 @@ async fn an_archived_project_takes_nothing_new() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_away_is_no_refusal_of_the_key() {
+async fn an_unavailable_store_is_no_refusal_of_the_key() {
     let mut keys = MockApiKeyRepository::new();
     keys.expect_find().returning(|_| Err(StoreError::unavailable("api_key.find", "away")));
     let api = TestApi::start(Ports { keys: Some(keys), ..Ports::default() });
@@ -138,11 +138,11 @@ async fn a_store_that_is_away_is_no_refusal_of_the_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_credential_is_asked_for_before_the_body_is_looked_at() {
+async fn the_credential_is_checked_before_the_body_is_read() {
     let api = TestApi::start(Ports::default());
     let reply = api.raw(request("POST", "/browsers", &["Content-Type: text/plain"], "no json")).await;
     assert_eq!(reply.status, 401);
-    // A key in the query would stand in the logs of everybody on the way.
+    // A key in the query would appear in the logs of proxies.
     let reply = api.request("GET", &format!("/browsers?api_key={}", Key::Organization.text()), &[], "").await;
     assert_eq!(reply.status, 401);
 }

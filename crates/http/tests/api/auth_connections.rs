@@ -1,4 +1,4 @@
-//! `/auth/connections`: what is asked for, what is shown, and what a login waits for.
+//! `/auth/connections`: creating, updating and deleting connections.
 
 use casement_domain::{
     AuthConnectionId, ProfileId, ProxyId, SessionId,
@@ -7,7 +7,7 @@ use casement_domain::{
         FlowBegun, FlowError, FlowFailure, FlowKind, FlowRequirement, FlowStatus, FlowStep, RequestedChoice,
         RequestedField, Settings, TimelineEvent,
     },
-    login_page::{ChoiceKind, FieldKind, HostPattern, InputKind, MfaKind, Progress},
+    login_page::{ChoiceKind, FieldKind, HostPattern, InputKind, MfaKind},
     page::Listed,
     profile::{Profile, ProfileStored},
     sealing::Sealer as _,
@@ -43,7 +43,7 @@ pub(super) fn connection() -> AuthConnection {
     }
 }
 
-fn field(id: &str, kind: FieldKind, required: bool) -> RequestedField {
+pub(super) fn field(id: &str, kind: FieldKind, required: bool) -> RequestedField {
     RequestedField {
         id: id.to_owned(),
         name: format!("{id}-name"),
@@ -75,48 +75,20 @@ fn choice(id: &str, kind: ChoiceKind, mfa: Option<MfaKind>, provider: Option<&st
 
 pub(super) fn flow() -> Flow {
     let id = casement_domain::AuthFlowId::from_ulid(ulid::Ulid::from_parts(23, 1));
+    let session = SessionId::from_ulid(ulid::Ulid::from_parts(24, 1));
     Flow {
-        id,
-        connection: self::id(),
-        kind: FlowKind::Login,
-        unattended: false,
-        status: FlowStatus::InProgress,
         step: FlowStep::AwaitingInput,
         revision: 4,
-        node: None,
-        session: SessionId::from_ulid(ulid::Ulid::from_parts(24, 1)),
-        session_made: false,
         open: true,
-        proxy: None,
-        record_session: false,
-        begun_with: None,
-        replay: None,
         fields: vec![field("identifier", FieldKind::Identifier, true), field("company", FieldKind::Text, false)],
         choices: vec![
             choice("google", ChoiceKind::SsoProvider, None, Some("google")),
             choice("text", ChoiceKind::MfaMethod, Some(MfaKind::Sms), None),
             choice("other", ChoiceKind::SignInMethod, None, None),
         ],
-        external_action: None,
         website_error: Some("Try again".to_owned()),
-        failure: None,
-        post_login_url: None,
-        saving: false,
-        outdated: false,
-        begun_again: 0,
-        submission: None,
-        entered: None,
-        needs: Vec::new(),
-        progress: Progress::default(),
-        acts: 0,
-        refusals: 0,
         handoff: Some(PlainSealer.seal(&Flow::handoff_place(id), b"the-code").unwrap()),
-        handoff_used_at: None,
-        page_key: None,
-        found: None,
-        expires_at: NOON + Flow::LIFE,
-        created_at: NOON,
-        updated_at: NOON,
+        ..Flow::new(id, self::id(), FlowKind::Login, session, NOON)
     }
 }
 
@@ -124,19 +96,19 @@ pub(super) fn waiting() -> AuthConnection {
     AuthConnection { flow: Some(Box::new(flow())), ..connection() }
 }
 
-fn finds(ports: &mut Ports, found: AuthConnection) {
+pub(super) fn finds(ports: &mut Ports, found: AuthConnection) {
     ports.auth_connections.expect_find().returning(move |project, which| {
         assert_eq!(project, project_id());
         Ok((which == id()).then(|| found.clone()))
     });
 }
 
-fn path(tail: &str) -> String {
+pub(super) fn path(tail: &str) -> String {
     format!("/auth/connections/{}{tail}", id())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_is_made_with_its_defaults_and_its_profile_if_that_is_missing() {
+async fn a_connection_is_created_with_defaults_and_with_its_profile_if_missing() {
     let mut ports = Ports::default();
     ports.profiles.expect_find().returning(|_, _| Ok(None));
     ports.profiles.expect_create().times(1).returning(|profile: &Profile, _| {
@@ -151,11 +123,11 @@ async fn a_connection_is_made_with_its_defaults_and_its_profile_if_that_is_missi
     let body = json!({ "domain": "Shop.Example", "profile_name": "ann" });
     let reply = TestApi::start(ports).post("/auth/connections", &body).await;
     assert_eq!(reply.status, 201, "{reply}");
-    let mut said = reply.json();
-    assert_eq!(reply.header("location"), Some(&*format!("/auth/connections/{}", said["id"].as_str().unwrap())));
-    said.as_object_mut().unwrap().remove("id");
+    let mut body = reply.json();
+    assert_eq!(reply.header("location"), Some(&*format!("/auth/connections/{}", body["id"].as_str().unwrap())));
+    body.as_object_mut().unwrap().remove("id");
     assert_eq!(
-        said,
+        body,
         json!({
             "domain": "shop.example", "profile_name": "ann", "status": "NEEDS_AUTH", "record_session": false,
             "save_credentials": true, "allowed_domains": [], "auto_reauth": true, "health_checks": true,
@@ -166,7 +138,7 @@ async fn a_connection_is_made_with_its_defaults_and_its_profile_if_that_is_missi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_a_rule_is_named_field_by_field_and_nothing_is_made() {
+async fn every_invalid_field_is_named_and_nothing_is_created() {
     let api = TestApi::start(Ports::default());
     let many: Vec<String> = (0..51).map(|n| format!("a{n}.example")).collect();
     for (more, field, code) in [
@@ -197,7 +169,7 @@ async fn what_breaks_a_rule_is_named_field_by_field_and_nothing_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_connection_names_must_be_there() {
+async fn resources_that_a_connection_names_must_exist() {
     let mut ports = Ports::default();
     ports.credentials.expect_find().returning(|_, _| Ok(None));
     ports.external.expect_known().returning(|_, _| Ok(false));
@@ -239,67 +211,7 @@ async fn a_second_connection_of_a_profile_to_a_domain_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_waits_is_shown_in_both_forms() {
-    let mut ports = Ports::default();
-    finds(&mut ports, waiting());
-    let said = TestApi::start(ports).get(&path("")).await.json();
-    assert_eq!(
-        [&said["flow_status"], &said["flow_step"], &said["flow_type"], &said["website_error"]],
-        [&json!("IN_PROGRESS"), &json!("AWAITING_INPUT"), &json!("LOGIN"), &json!("Try again")]
-    );
-    let hosted = said["hosted_url"].as_str().unwrap();
-    assert!(hosted.ends_with(&format!("/login/{}?code=the-code", id())), "{hosted}");
-    assert_eq!(
-        said["fields"][0],
-        json!({
-            "id": "identifier", "ref": "identifier-name", "type": "identifier", "label": "Your identifier",
-            "observed_selector": "#identifier", "required": true,
-        })
-    );
-    assert_eq!(said["discovered_fields"][1]["name"], "company-name");
-    assert_eq!(said["choices"].as_array().unwrap().len(), 3);
-    assert_eq!(said["mfa_options"], json!([{ "label": "By text", "type": "sms" }]));
-    assert_eq!(
-        said["pending_sso_buttons"],
-        json!([{ "label": "By google", "provider": "google", "selector": "//button[@id='google']" }])
-    );
-    assert_eq!(said["sign_in_options"], json!([{ "id": "other", "label": "By other" }]));
-    assert!(said.get("browser_session_id").is_none() && said.get("error_code").is_none(), "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_list_shows_its_options_and_takes_no_other() {
-    let mut ports = Ports::default();
-    let company = field("company", FieldKind::Text, true);
-    let company = RequestedField { options: vec!["North".to_owned(), "South".to_owned()], ..company };
-    let flow = Flow { fields: vec![company], ..flow() };
-    finds(&mut ports, AuthConnection { flow: Some(Box::new(flow)), ..connection() });
-    ports.auth_connections.expect_put().times(1).returning(|_| Ok(true));
-    let api = TestApi::start(ports);
-    assert_eq!(api.get(&path("")).await.json()["fields"][0]["options"], json!(["North", "South"]));
-    for given in [json!({ "field_values": { "company": "West" } }), json!({ "fields": { "company-name": "north" } })] {
-        let reply = api.post(&path("/submit"), &given).await;
-        assert_eq!((reply.status, &reply.json()["details"][0]["code"]), (400, &json!("not_allowed")), "{reply}");
-    }
-    let reply = api.post(&path("/submit"), &json!({ "field_values": { "company": "South" } })).await;
-    assert_eq!(reply.status, 202, "{reply}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_login_whose_time_is_over_is_shown_as_expired_whoever_noted_it() {
-    let mut ports = Ports::default();
-    let over = Flow { expires_at: NOON, ..flow() };
-    finds(&mut ports, AuthConnection { flow: Some(Box::new(over)), ..connection() });
-    let api = TestApi::start(ports);
-    let said = api.get(&path("")).await.json();
-    assert_eq!([&said["flow_status"], &said["flow_expires_at"]], [&json!("EXPIRED"), &Value::Null]);
-    assert!(said.get("fields").is_none() && said.get("hosted_url").is_none(), "{said}");
-    let reply = api.post(&path("/submit"), &json!({ "field_values": { "identifier": "me" } })).await;
-    assert_eq!((reply.status, &reply.json()["code"]), (409, &json!("invalid_state")), "{reply}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_update_leaves_no_login_url_where_no_login_may_go() {
+async fn an_update_refuses_a_login_url_outside_the_allowed_domains() {
     let mut ports = Ports::default();
     let settings = Settings {
         allowed_domains: vec![HostPattern::parse("id.example").expect("a host")],
@@ -328,7 +240,7 @@ async fn an_update_leaves_no_login_url_where_no_login_may_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_changes_only_what_is_given() {
+async fn an_update_changes_only_the_given_fields() {
     let mut ports = Ports::default();
     let proxy = ProxyId::from_ulid(ulid::Ulid::from_parts(25, 1));
     let settings =
@@ -351,113 +263,6 @@ async fn an_update_changes_only_what_is_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_is_answered_at_once_and_one_that_goes_on_is_answered_again() {
-    let mut ports = Ports::default();
-    let can = AuthConnection {
-        needs: Some(vec![FlowRequirement::Value("username".to_owned())]),
-        settings: Settings {
-            credential: Some(CredentialRef::Auto { provider: "vault".to_owned() }),
-            ..Settings::default()
-        },
-        ..connection()
-    };
-    finds(&mut ports, can);
-    ports.external.expect_known().returning(|_, _| Ok(true));
-    let mut first = None;
-    ports.auth_connections.expect_begin().times(2).returning(move |flow| {
-        Ok(match &first {
-            None => {
-                assert_eq!((flow.kind, flow.record_session), (FlowKind::Reauth, true));
-                first = Some(flow.clone());
-                FlowBegun::Yes
-            }
-            Some(running) => FlowBegun::Running(Box::new(running.clone())),
-        })
-    });
-    let api = TestApi::start(ports);
-    let one = api.post(&path("/login"), &json!({ "record_session": true })).await;
-    assert_eq!(one.status, 200, "{one}");
-    let said = one.json();
-    let code = said["handoff_code"].as_str().unwrap();
-    assert!(code.len() >= 43 && said["hosted_url"].as_str().unwrap().ends_with(&format!("?code={code}")), "{one}");
-    assert_eq!([&said["id"], &said["flow_type"]], [&json!(id().to_string()), &json!("REAUTH")]);
-    let two = api.post(&path("/login"), &json!({})).await;
-    assert_eq!(two.json(), one.json());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_submitted_is_checked_against_what_is_waited_for() {
-    let mut ports = Ports::default();
-    finds(&mut ports, waiting());
-    let api = TestApi::start(ports);
-    for (body, field, code) in [
-        (json!({}), "body", "required"),
-        (json!({ "field_values": {} }), "field_values.identifier", "required"),
-        (json!({ "field_values": { "company": "x" } }), "field_values.identifier", "required"),
-        (json!({ "field_values": { "identifier": "" } }), "field_values.identifier", "required"),
-        (json!({ "field_values": { "other": "x" } }), "field_values.other", "not_allowed"),
-        (json!({ "fields": { "identifier": "x" } }), "fields.identifier", "not_allowed"),
-        (
-            json!({ "fields": { "identifier-name": "x" }, "field_values": { "identifier": "x" } }),
-            "fields",
-            "mutually_exclusive",
-        ),
-        (json!({ "selected_choice_id": "none" }), "selected_choice_id", "not_allowed"),
-        (json!({ "mfa_option_id": "push" }), "mfa_option_id", "not_allowed"),
-        (json!({ "sso_provider": "github" }), "sso_provider", "not_allowed"),
-        (json!({ "selected_choice_id": "text", "sso_provider": "google" }), "sso_provider", "mutually_exclusive"),
-        (json!({ "field_values": { "identifier": "x".repeat(8193) } }), "field_values.identifier", "too_long"),
-    ] {
-        let reply = api.post(&path("/submit"), &body).await;
-        let detail = &reply.json()["details"][0];
-        let shown = body.to_string().chars().take(80).collect::<String>();
-        assert_eq!((reply.status, &detail["code"]), (400, &json!(code)), "{shown}: {reply}");
-        assert!(detail["message"].as_str().unwrap().starts_with(&format!("{field}: ")), "{shown}: {reply}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_submitted_is_sealed_and_moves_the_login_on() {
-    for body in [
-        json!({ "field_values": { "identifier": "hunter2" } }),
-        json!({ "fields": { "identifier-name": "hunter2" }, "mfa_option_id": "sms" }),
-        json!({ "sso_provider": "Google" }),
-        json!({ "sso_button_selector": "//button[@id='google']" }),
-        json!({ "sign_in_option_id": "other" }),
-        json!({ "selected_choice_id": "text" }),
-    ] {
-        let mut ports = Ports::default();
-        finds(&mut ports, waiting());
-        ports.auth_connections.expect_put().times(1).returning(|next| {
-            assert_eq!((next.step, next.revision, &next.website_error), (FlowStep::Submitting, 4, &None));
-            let sealed = next.submission.as_ref().unwrap();
-            assert!(!sealed.windows(7).any(|part| part == b"hunter2"), "it is stored in clear");
-            let opened = PlainSealer.open(&Flow::submission_place(next.id), sealed).unwrap();
-            let opened: Value = serde_json::from_slice(opened.expose_secret()).unwrap();
-            assert!(opened["values"]["identifier"] == "hunter2" || opened["choice"].is_string(), "{opened}");
-            Ok(true)
-        });
-        let reply = TestApi::start(ports).post(&path("/submit"), &body).await;
-        assert_eq!((reply.status, reply.json()), (202, json!({ "accepted": true })), "{body}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_can_be_submitted_while_nothing_is_waited_for() {
-    for flow in [
-        None,
-        Some(Flow { step: FlowStep::Discovering, ..flow() }),
-        Some(Flow { step: FlowStep::Submitting, ..flow() }),
-        Some(Flow { status: FlowStatus::Failed, ..flow() }),
-    ] {
-        let mut ports = Ports::default();
-        finds(&mut ports, AuthConnection { flow: flow.map(Box::new), ..connection() });
-        let reply = TestApi::start(ports).post(&path("/submit"), &json!({ "selected_choice_id": "text" })).await;
-        assert_eq!((reply.status, &reply.json()["code"]), (409, &json!("invalid_state")), "{reply}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_is_deleted_once() {
     let mut ports = Ports::default();
     finds(&mut ports, connection());
@@ -467,94 +272,4 @@ async fn a_connection_is_deleted_once() {
     assert_eq!(api.call("DELETE", &path(""), "").await.status, 204);
     assert_eq!(api.call("DELETE", &path(""), "").await.status, 404);
     assert_eq!(api.call("DELETE", "/auth/connections/not-an-id", "").await.status, 404);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_timeline_tells_logins_and_looks_newest_first() {
-    let mut ports = Ports::default();
-    finds(&mut ports, connection());
-    ports.auth_connections.expect_timeline().times(1).returning(|_, kind, page| {
-        assert_eq!((kind, page.limit), (Some(FlowKind::HealthCheck), 2));
-        let failed = Flow {
-            status: FlowStatus::Failed,
-            failure: Some(FlowFailure::new(FlowError::Captcha, "a captcha")),
-            ..flow()
-        };
-        let look = Flow {
-            kind: FlowKind::HealthCheck,
-            status: FlowStatus::Success,
-            found: Some((ConnectionStatus::Authenticated, ConnectionStatus::NeedsAuth)),
-            ..flow()
-        };
-        let items = vec![TimelineEvent { flow: failed }, TimelineEvent { flow: look }];
-        Ok(Listed { items, next_offset: Some(2) })
-    });
-    let api = TestApi::start(ports);
-    let reply = api.get(&path("/timeline?type=health_check&limit=2")).await;
-    assert_eq!((reply.status, reply.header("x-next-offset")), (200, Some("2")), "{reply}");
-    let said = reply.json();
-    assert_eq!(
-        [&said[0]["type"], &said[0]["status"], &said[0]["error_code"]],
-        [&json!("login"), &json!("FAILED"), &json!("captcha")]
-    );
-    assert_eq!(
-        [&said[1]["type"], &said[1]["status"], &said[1]["previous_status"]],
-        [&json!("health_check"), &json!("NEEDS_AUTH"), &json!("AUTHENTICATED")]
-    );
-    let reply = api.get(&path("/timeline?type=other")).await;
-    assert_eq!(reply.status, 400, "{reply}");
-}
-
-/// The events of a stream, as it came: in chunks.
-fn said(text: &str) -> Vec<Value> {
-    text.lines()
-        .filter_map(|line| line.strip_prefix("data: "))
-        .map(|data| serde_json::from_str(data).unwrap())
-        .collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_stream_tells_every_change_and_ends_with_the_login() {
-    let mut ports = Ports::default();
-    finds(&mut ports, waiting());
-    ports.auth_news.expect_follow().returning(|_| stream::repeat(()).take(3).boxed());
-    let mut looks = [
-        flow(),
-        flow(),
-        Flow { revision: 5, step: FlowStep::Submitting, ..flow() },
-        Flow {
-            revision: 6,
-            status: FlowStatus::Success,
-            step: FlowStep::Completed,
-            post_login_url: Some("https://shop.example/home".to_owned()),
-            ..flow()
-        },
-    ]
-    .into_iter();
-    ports
-        .auth_connections
-        .expect_any()
-        .returning(move |_| Ok(looks.next().map(|flow| AuthConnection { flow: Some(Box::new(flow)), ..connection() })));
-    let reply = TestApi::start(ports).get(&path("/events")).await;
-    assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/event-stream")));
-    let text = reply.text();
-    let events = said(&text);
-    let steps: Vec<_> = events.iter().map(|event| event["flow_step"].as_str().unwrap()).collect();
-    assert_eq!(steps, ["AWAITING_INPUT", "SUBMITTING", "COMPLETED"]);
-    assert!(events.iter().all(|event| event["event"] == "managed_auth_state" && event["timestamp"].is_string()));
-    assert_eq!(events[0]["fields"][0]["id"], "identifier");
-    assert_eq!(events[2]["post_login_url"], "https://shop.example/home");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_stream_of_a_connection_that_is_deleted_ends_as_cancelled() {
-    let mut ports = Ports::default();
-    finds(&mut ports, waiting());
-    ports.auth_news.expect_follow().returning(|_| stream::repeat(()).take(1).boxed());
-    let mut looks = [Some(waiting()), None].into_iter();
-    ports.auth_connections.expect_any().returning(move |_| Ok(looks.next().flatten()));
-    let text = TestApi::start(ports).get(&path("/events")).await.text();
-    let events = said(&text);
-    let last = events.last().unwrap();
-    assert_eq!([&last["flow_status"], &last["flow_step"]], [&json!("CANCELED"), &json!("AWAITING_INPUT")]);
 }

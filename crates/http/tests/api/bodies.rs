@@ -1,4 +1,4 @@
-//! What the description says of bodies is what the operations take.
+//! The documented request bodies are what the operations accept.
 
 use casement_domain::testing::{invocation, session};
 use pretty_assertions::assert_eq;
@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use super::support::{Ports, TestApi};
 
-/// An operation that takes JSON.
+/// An operation with a JSON body.
 struct Operation {
     method: String,
     path: String,
     needs_body: bool,
-    /// In the order of the body's fields.
-    needs: Vec<String>,
+    /// The required fields, in the order of the body.
+    required_fields: Vec<String>,
 }
 
-/// The fields that a schema says must be given.
+/// Returns the fields that a schema requires.
 fn required(document: &Value, schema: &Value) -> Vec<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let own = list(&schema["required"]).into_iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
@@ -37,7 +37,7 @@ fn operations() -> Vec<Operation> {
                 method: method.to_uppercase(),
                 path: path.replace("{process_id}", "00000000000000000000000001"),
                 needs_body: body["required"].as_bool().unwrap_or(false),
-                needs: required(&document, schema),
+                required_fields: required(&document, schema),
             });
         }
     }
@@ -45,30 +45,30 @@ fn operations() -> Vec<Operation> {
     found
 }
 
-/// A body without any field that is always required.
+/// Returns a body without any field that is always required.
 fn nothing_of(path: &str) -> &'static str {
     match path {
-        // Without a type it is looked at as a proxy of one's own, which needs a place.
+        // Without a type it counts as a proxy of the caller, which needs an address.
         "/proxies" => r#"{"config": {"host": "proxy.example", "port": 1}}"#,
         _ => "{}",
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exactly_those_fields_are_missed_that_are_said_to_be_required() {
+async fn exactly_the_fields_that_are_documented_as_required_are_required() {
     let mut ports = Ports::default();
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     ports.invocations.expect_find().returning(|_, _| Ok(Some(invocation(1))));
     let api = TestApi::start(ports);
     let mut wrong = Vec::new();
-    for Operation { method, path, needs_body, needs } in operations() {
-        assert!(needs_body || needs.is_empty(), "{method} {path} needs {needs:?} of no body");
+    for Operation { method, path, needs_body, required_fields } in operations() {
+        assert!(needs_body || required_fields.is_empty(), "{method} {path} needs {required_fields:?} of no body");
         let reply = api.call(&method, &path, nothing_of(&path)).await;
-        // What needs nothing goes on to a port, of which nothing is expected here.
+        // Operations without required fields call a port, which has no expectations here.
         let details = if reply.status == 400 { reply.details() } else { Vec::new() };
         let missed = details.iter().filter_map(|one| one.strip_prefix("required: ")?.strip_suffix(": is required"));
-        if !missed.clone().eq(&needs) {
-            wrong.push(format!("{method} {path} is said to need {needs:?}: {reply}"));
+        if !missed.clone().eq(&required_fields) {
+            wrong.push(format!("{method} {path} is said to need {required_fields:?}: {reply}"));
         }
     }
     assert_eq!(wrong, Vec::<String>::new());

@@ -27,7 +27,7 @@ fn at(operation: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_call_is_what_its_body_says_and_answers_nothing() {
+async fn each_call_performs_its_body_and_returns_no_content() {
     let mut ports = ports();
     ports.computer.expect_perform().returning(|browser, actions, _| {
         assert_eq!((browser, actions.len()), (browser_id(1), 1));
@@ -51,7 +51,7 @@ async fn each_call_is_what_its_body_says_and_answers_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_goes_straight_to_the_session_with_its_token() {
+async fn the_direct_route_does_the_same_with_the_sessions_token() {
     let mut ports = ports();
     ports.computer.expect_perform().times(1).returning(|_, actions, _| {
         let [Action::Click(click)] = actions.as_slice() else { panic!("{actions:?}") };
@@ -68,7 +68,7 @@ async fn the_same_goes_straight_to_the_session_with_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_a_rule_is_named_before_anything_is_done() {
+async fn invalid_fields_are_named_before_anything_is_done() {
     let api = TestApi::start(ports());
     let refused: [(&str, Value, &[&str]); 7] = [
         ("click_mouse", json!({}), &["required: x: is required", "required: y: is required"]),
@@ -97,7 +97,7 @@ async fn what_breaks_a_rule_is_named_before_anything_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_says_what_failed() {
+async fn a_failure_states_what_failed() {
     let hung = || EngineError::Failed { fault: EngineFault::BrowserHung, message: "no answer".to_owned() };
     let mut ports = ports();
     ports
@@ -122,7 +122,7 @@ async fn a_failure_says_what_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_clipboard_goes_there_and_back_as_it_is() {
+async fn the_clipboard_is_written_and_read_unchanged() {
     const TEXT: &str = "\0 a\r\n ä漢😀 \u{202e} e\u{301}";
     let mut ports = ports();
     ports.computer.expect_write_clipboard().times(1).returning(|browser, text| {

@@ -1,4 +1,4 @@
-//! `/org/credential_providers`: tokens are sealed and never said, stores asked through their port.
+//! `/org/credential_providers`: tokens are sealed and never returned; vaults are reached through their port.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn id() -> CredentialProviderId {
     CredentialProviderId::from_ulid(ulid::Ulid::from_parts(14, 1))
 }
 
-fn kept(place: ProviderPlace) -> CredentialProvider {
+fn stored(place: ProviderPlace) -> CredentialProvider {
     CredentialProvider {
         id: id(),
         organization: organization_id(),
@@ -51,7 +51,7 @@ fn settings() -> ProviderSettings {
 
 fn ports(place: ProviderPlace) -> Ports {
     let mut ports = Ports { provider_settings: settings(), ..Ports::default() };
-    ports.credential_providers.expect_find().returning(move |_, _| Ok(Some(kept(place.clone()))));
+    ports.credential_providers.expect_find().returning(move |_, _| Ok(Some(stored(place.clone()))));
     ports.credential_store.expect_forget().return_const(());
     ports
 }
@@ -61,7 +61,7 @@ fn own_path(rest: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_is_kept_behind_the_others_and_its_token_sealed() {
+async fn a_new_provider_comes_last_and_its_token_is_stored_sealed() {
     let mut ports = Ports { provider_settings: settings(), ..Ports::default() };
     ports.credential_providers.expect_create().returning(|provider, most| {
         assert_eq!((most, provider.organization, provider.enabled), (100, organization_id(), true));
@@ -76,23 +76,23 @@ async fn a_provider_is_kept_behind_the_others_and_its_token_sealed() {
     let reply = api.post(PATH, &body).await;
     assert_eq!(reply.status, 201, "{reply}");
     assert!(!reply.text().contains("s3cr3t"), "{reply}");
-    let said = reply.json();
-    assert_eq!(reply.header("location"), Some(&*format!("{PATH}/{}", said["id"].as_str().unwrap())));
+    let body = reply.json();
+    assert_eq!(reply.header("location"), Some(&*format!("{PATH}/{}", body["id"].as_str().unwrap())));
     let expected = json!({
-        "id": said["id"], "provider_type": "passwordmanager", "name": "team", "enabled": true, "priority": 7, "project_ids": [],
+        "id": body["id"], "provider_type": "passwordmanager", "name": "team", "enabled": true, "priority": 7, "project_ids": [],
         "created_at": "2026-12-01T12:00:00.000000Z", "updated_at": "2026-12-01T12:00:00.000000Z",
         "server_url": "https://connect.example/base",
     });
-    assert_eq!(said, expected);
+    assert_eq!(body, expected);
 
     let body = json!({ "name": "file", "provider_type": "keepass", "token": "s3cr3t-token", "vault": "team" });
-    let said = api.post(PATH, &body).await.json();
-    assert_eq!((&said["provider_type"], &said["vault"]), (&json!("keepass"), &json!("team")));
-    assert!(said.get("server_url").is_none(), "{said}");
+    let body = api.post(PATH, &body).await.json();
+    assert_eq!((&body["provider_type"], &body["vault"]), (&json!("keepass"), &json!("team")));
+    assert!(body.get("server_url").is_none(), "{body}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_address_the_configured_server_is_meant() {
+async fn without_an_address_the_configured_server_is_used() {
     let configured = Some("http://connect.internal:8080".parse().unwrap());
     let provider_settings = ProviderSettings { server_url: configured, ..ProviderSettings::default() };
     let mut ports = Ports { provider_settings, ..ports(ProviderPlace::PasswordManager(None)) };
@@ -115,7 +115,7 @@ async fn without_an_address_the_configured_server_is_meant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_a_rule_is_named_and_no_token_repeated() {
+async fn invalid_fields_are_named_and_no_token_is_repeated() {
     let api = TestApi::start(Ports { provider_settings: settings(), ..Ports::default() });
     let with = |more: Value| {
         let mut body = json!({ "name": "a", "provider_type": "passwordmanager", "token": "s3cr3t", "server_url": "https://c.example" });
@@ -151,20 +151,20 @@ async fn what_breaks_a_rule_is_named_and_no_token_repeated() {
     ] {
         let reply = api.post(PATH, &body).await;
         assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{field}: {reply}");
-        let told = reply.text();
-        assert!(told.contains(&format!("\"{field}: ")) && told.contains(&format!("\"{code}\"")), "{field}: {reply}");
-        assert!(!told.contains("s3cr3t"), "{reply}");
+        let text = reply.text();
+        assert!(text.contains(&format!("\"{field}: ")) && text.contains(&format!("\"{code}\"")), "{field}: {reply}");
+        assert!(!text.contains("s3cr3t"), "{reply}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_says_what_is_now_and_another_server_takes_its_own_token() {
+async fn an_update_returns_the_new_state_and_another_server_needs_its_own_token() {
     let mut ports = ports(server());
     ports.credential_providers.expect_update().returning(|_, _, change, at| {
         assert_eq!(at, NOON);
         let place = change.place.clone().unwrap_or_else(server);
         let known = change.enabled.unwrap_or(true);
-        Ok(ProviderUpdated::Yes(Box::new(CredentialProvider { enabled: known, ..kept(place) })))
+        Ok(ProviderUpdated::Yes(Box::new(CredentialProvider { enabled: known, ..stored(place) })))
     });
     let api = TestApi::start(ports);
     let reply = api.patch(&own_path(""), json!({ "enabled": false, "priority": 0 })).await;
@@ -205,7 +205,7 @@ async fn items_are_listed_without_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_fails_is_an_answer_of_a_test_and_an_error_of_a_list() {
+async fn a_failing_vault_is_a_result_of_a_test_and_an_error_of_a_list() {
     for (fault, words) in [
         (ProviderFault::Refused, "the store refused the token"),
         (ProviderFault::Silent, "the store did not answer in time"),
@@ -229,7 +229,7 @@ async fn a_store_that_fails_is_an_answer_of_a_test_and_an_error_of_a_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_of_our_own_store_have_their_words() {
+async fn refusals_of_the_own_vault_have_their_messages() {
     let mut taken = ports(server());
     taken.credential_providers.expect_update().return_once(|_, _, _, _| Ok(ProviderUpdated::NameTaken));
     taken.credential_providers.expect_delete().return_once(|_, _| Ok(ProviderDeleted::InUse));
@@ -244,7 +244,7 @@ async fn refusals_of_our_own_store_have_their_words() {
     ports.credential_providers.expect_delete().returning(|_, _| Ok(ProviderDeleted::NotFound));
     ports.credential_providers.expect_list().returning(|_, query, _| {
         assert_eq!(query, Some("te%"));
-        Ok(Listed { items: vec![kept(server())], next_offset: Some(1) })
+        Ok(Listed { items: vec![stored(server())], next_offset: Some(1) })
     });
     let api = TestApi::start(ports);
     for path in [own_path(""), format!("{PATH}/not-an-id")] {

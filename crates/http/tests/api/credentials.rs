@@ -1,4 +1,4 @@
-//! `/credentials`: what comes in is sealed, and never goes out.
+//! `/credentials`: values are stored sealed and never returned.
 
 use casement_domain::{
     CredentialId,
@@ -20,7 +20,7 @@ fn id() -> CredentialId {
     CredentialId::from_ulid(ulid::Ulid::from_parts(13, 1))
 }
 
-fn kept() -> Credential {
+fn stored() -> Credential {
     Credential {
         id: id(),
         project: project_id(),
@@ -39,7 +39,7 @@ fn code_at_noon() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_is_sealed_and_kept_and_only_the_names_of_its_values_are_said() {
+async fn a_credential_is_stored_sealed_and_only_the_names_of_its_values_are_returned() {
     let mut ports = Ports::default();
     ports.credentials.expect_create().times(1).returning(|credential, secrets, most| {
         assert_eq!((most, &*credential.domain), (1000, "shop.example"));
@@ -56,20 +56,20 @@ async fn a_credential_is_sealed_and_kept_and_only_the_names_of_its_values_are_sa
     });
     let reply = TestApi::start(ports).post("/credentials", &body).await;
     assert_eq!(reply.status, 201, "{reply}");
-    let said = reply.json();
+    let body = reply.json();
     assert!(!reply.text().contains("hunter2") && !reply.text().to_lowercase().contains("gezd"), "{reply}");
     assert_eq!(
-        [&said["name"], &said["domain"], &said["value_keys"], &said["has_values"], &said["has_totp_secret"]],
+        [&body["name"], &body["domain"], &body["value_keys"], &body["has_values"], &body["has_totp_secret"]],
         [&json!("shop"), &json!("shop.example"), &json!(["password", "username"]), &json!(true), &json!(true)]
     );
-    assert!(said.get("sso_provider").is_none(), "an empty one is none");
-    assert_eq!(said["totp_code"].as_str().unwrap().len(), 6);
-    assert!(said["totp_code_expires_at"].is_string());
-    assert_eq!(reply.header("location"), Some(&*format!("/credentials/{}", said["id"].as_str().unwrap())));
+    assert!(body.get("sso_provider").is_none(), "an empty one is none");
+    assert_eq!(body["totp_code"].as_str().unwrap().len(), 6);
+    assert!(body["totp_code_expires_at"].is_string());
+    assert_eq!(reply.header("location"), Some(&*format!("/credentials/{}", body["id"].as_str().unwrap())));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_a_rule_is_named_and_never_repeated() {
+async fn invalid_fields_are_named_and_their_values_never_repeated() {
     let api = TestApi::start(Ports::default());
     let with = |more: serde_json::Value| {
         let mut body = json!({ "name": "a", "domain": "a.example", "values": {} });
@@ -95,23 +95,23 @@ async fn what_breaks_a_rule_is_named_and_never_repeated() {
     ] {
         let reply = api.post("/credentials", &body).await;
         assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{field}: {reply}");
-        let told = reply.text();
-        assert!(told.contains(&format!("\"{field}: ")) && told.contains(&format!("\"{code}\"")), "{field}: {reply}");
-        assert!(!told.contains("s3cr3t"), "{reply}");
+        let text = reply.text();
+        assert!(text.contains(&format!("\"{field}: ")) && text.contains(&format!("\"{code}\"")), "{field}: {reply}");
+        assert!(!text.contains("s3cr3t"), "{reply}");
     }
     let reply = api.post("/credentials", with(json!({ "values": { "k": 7 } }))).await;
     assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_says_the_code_only_if_it_set_the_secret() {
+async fn an_update_returns_a_code_only_if_it_set_the_secret() {
     let mut ports = Ports::default();
-    ports.credentials.expect_find().returning(|_, _| Ok(Some(kept())));
+    ports.credentials.expect_find().returning(|_, _| Ok(Some(stored())));
     ports.credentials.expect_update().returning(|_, change, _| {
         assert_eq!(change.remove, ["pin"]);
         assert!(change.values.contains_key("password"));
         assert_eq!(change.sso_provider, Some(None));
-        Ok(CredentialUpdated::Yes(Box::new(kept())))
+        Ok(CredentialUpdated::Yes(Box::new(stored())))
     });
     let api = TestApi::start(ports);
     let same = json!({ "values": { "password": "x" }, "remove_value_keys": ["pin"], "sso_provider": null });
@@ -128,14 +128,14 @@ async fn a_change_says_the_code_only_if_it_set_the_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_of_the_store_have_their_words() {
+async fn refusals_of_the_vault_have_their_messages() {
     for (answer, status, code) in [
         (CredentialUpdated::NameTaken, 409, "name_conflict"),
         (CredentialUpdated::TooManyValues, 400, "invalid_input"),
         (CredentialUpdated::NotFound, 404, "not_found"),
     ] {
         let mut ports = Ports::default();
-        ports.credentials.expect_find().returning(|_, _| Ok(Some(kept())));
+        ports.credentials.expect_find().returning(|_, _| Ok(Some(stored())));
         ports.credentials.expect_update().return_once(move |_, _, _| Ok(answer));
         let reply = TestApi::start(ports).patch("/credentials/shop", json!({ "name": "other" })).await;
         assert_eq!((reply.status, &*reply.code()), (status, code), "{reply}");
@@ -155,9 +155,9 @@ async fn refusals_of_the_store_have_their_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_code_is_made_of_the_sealed_secret_and_lists_say_nothing_of_values() {
+async fn a_code_is_derived_from_the_sealed_secret_and_lists_contain_no_values() {
     let mut ports = Ports::default();
-    ports.credentials.expect_find().returning(|_, _| Ok(Some(kept())));
+    ports.credentials.expect_find().returning(|_, _| Ok(Some(stored())));
     let place = Credential::place(id(), &CredentialSecret::Totp);
     let sealed = PlainSealer.seal(&place, TotpSecret::parse(SECRET).unwrap().bytes()).unwrap();
     let mut first = Some(sealed);
@@ -168,7 +168,7 @@ async fn a_code_is_made_of_the_sealed_secret_and_lists_say_nothing_of_values() {
         .returning(move |_| Ok(Some(SealedSecrets { totp: first.take(), ..SealedSecrets::default() })));
     ports.credentials.expect_list().returning(|_, filter, _| {
         assert_eq!((filter.domain.as_deref(), filter.query.as_deref()), (Some("a.example"), Some("%_'")));
-        Ok(Listed { items: vec![kept()], next_offset: None })
+        Ok(Listed { items: vec![stored()], next_offset: None })
     });
     ports.credentials.expect_delete().returning(|_| Ok(true));
     let api = TestApi::start(ports);

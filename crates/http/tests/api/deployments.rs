@@ -1,4 +1,4 @@
-//! `/deployments` and `/apps`: the form in all its ways, and what is never said of what came in it.
+//! `/deployments` and `/apps`: all variants of the form, and secrets that are never returned.
 
 use casement_domain::{
     deployment::{
@@ -26,7 +26,7 @@ async fn send(ports: Ports, parts: &[(&str, &[u8])]) -> Reply {
     TestApi::start(ports).form("/deployments", body).await
 }
 
-/// What was stored, as far as a test asks.
+/// Returns ports that check the stored deployment.
 fn storing(check: impl Fn(&Deployment) + Send + 'static) -> Ports {
     let mut ports = Ports::default();
     ports.packages.expect_put().returning(|_, _| Ok(()));
@@ -39,7 +39,7 @@ fn storing(check: impl Fn(&Deployment) + Send + 'static) -> Ports {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_archive_is_kept_and_its_deployment_waits_with_what_it_holds_sealed() {
+async fn an_archive_is_stored_and_its_deployment_is_queued_with_sealed_variables() {
     let mut ports = Ports::default();
     ports.packages.expect_put().times(1).returning(|key, _| {
         assert!(key.starts_with("deployments/"), "{key}");
@@ -65,12 +65,12 @@ async fn an_archive_is_kept_and_its_deployment_waits_with_what_it_holds_sealed()
     let reply = send(ports, &parts).await;
     assert_eq!(reply.status, 201, "{reply}");
     assert!(!reply.text().contains("hunter2"), "{reply}");
-    let said = reply.json();
-    assert_eq!(reply.header("location"), Some(format!("/deployments/{}", said["id"].as_str().unwrap()).as_str()));
-    let mut said = said;
-    said.as_object_mut().unwrap().remove("id");
+    let body = reply.json();
+    assert_eq!(reply.header("location"), Some(format!("/deployments/{}", body["id"].as_str().unwrap()).as_str()));
+    let mut body = body;
+    body.as_object_mut().unwrap().remove("id");
     assert_eq!(
-        said,
+        body,
         json!({
             "status": "queued", "region": "aws.us-east-1a", "entrypoint_rel_path": "src/main.py",
             "env_vars": { "OTHER": "", "WORD": "" }, "source_type": "file", "source_checksum": "ab".repeat(32),
@@ -80,7 +80,7 @@ async fn an_archive_is_kept_and_its_deployment_waits_with_what_it_holds_sealed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_is_named_in_parts_or_in_one_text() {
+async fn a_source_repository_is_named_in_parts_or_in_one_text() {
     let parts: [(&str, &[u8]); 8] = [
         ("source[type]", b"github"),
         ("source[url]", b"https://github.com/me/shop"),
@@ -101,19 +101,19 @@ async fn a_repository_is_named_in_parts_or_in_one_text() {
         let reply = send(ports, parts).await;
         assert_eq!(reply.status, 201, "{reply}");
         assert!(!reply.text().contains("ghp_secret"), "{reply}");
-        let said = reply.json();
+        let body = reply.json();
         let named = ["source_type", "source_url", "source_ref", "source_path", "entrypoint_rel_path"];
         assert_eq!(
-            named.map(|name| said[name].as_str().unwrap()),
+            named.map(|name| body[name].as_str().unwrap()),
             ["github", "https://github.com/me/shop", "feature/x", "apps/shop", "main.ts"]
         );
-        assert_eq!(said["source_checksum"], Value::Null);
+        assert_eq!(body["source_checksum"], Value::Null);
     }
 }
 
-/// What is refused, with the fields that are named.
+/// The invalid forms, with the named fields.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_a_rule_is_refused_by_its_field_and_nothing_is_kept() {
+async fn an_invalid_field_is_named_and_nothing_is_stored() {
     let long = "x".repeat(33 << 10);
     let file: (&str, &[u8]) = ("file", ARCHIVE);
     let main: (&str, &[u8]) = ("entrypoint_rel_path", b"main.py");
@@ -161,7 +161,7 @@ async fn what_breaks_a_rule_is_refused_by_its_field_and_nothing_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_must_be_what_it_may_be() {
+async fn a_source_repository_must_be_allowed() {
     let source = |name: &str, value: &str| {
         let mut source = json!({
             "type": "github", "url": "https://github.com/me/shop", "ref": "main", "entrypoint": "main.py",
@@ -214,7 +214,7 @@ async fn a_repository_must_be_what_it_may_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_say_what_they_show() {
+async fn lists_apply_their_filters_and_omit_values() {
     let mut ports = Ports::default();
     ports.deployments.expect_list().times(1).returning(|project, filter, page| {
         assert_eq!((project, page.limit), (project_id(), 1));
@@ -251,7 +251,7 @@ async fn lists_say_what_they_show() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_of_nobody_or_another_is_not_found() {
+async fn an_unknown_or_foreign_deployment_is_not_found() {
     let mut ports = Ports::default();
     ports.deployments.expect_find().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
@@ -267,7 +267,7 @@ async fn a_deployment_of_nobody_or_another_is_not_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_has_ended_is_stopped_again_without_anything_being_done() {
+async fn stopping_an_ended_invocation_changes_nothing() {
     let mut ports = Ports::default();
     let ended = || Deployment { status: DeploymentStatus::Failed, ..deployment(1) };
     ports.deployments.expect_find().returning(move |_, _| Ok(Some(ended())));
@@ -276,7 +276,7 @@ async fn one_that_has_ended_is_stopped_again_without_anything_being_done() {
     assert_eq!(reply.status, 204);
 }
 
-/// The frames of a stream, as JSON.
+/// Parses the frames of a stream as JSON.
 pub(super) fn frames(reply: &Reply) -> Vec<Value> {
     let text = reply.text();
     let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
@@ -284,7 +284,7 @@ pub(super) fn frames(reply: &Reply) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_learns_where_it_stands_what_was_said_and_what_happens_to_the_end() {
+async fn a_follower_gets_the_state_earlier_log_lines_and_all_events_until_the_end() {
     let mut ports = Ports::default();
     let at = |status| move || Deployment { status, ..deployment(1) };
     ports.deployments.expect_find().returning(move |_, _| Ok(Some(deployment(1))));
@@ -299,14 +299,14 @@ async fn a_follower_learns_where_it_stands_what_was_said_and_what_happens_to_the
         let line = |number: u64| Line { number, at: NOON, text: format!("line {number}\n2") };
         Ok((span.from..3).take(2).map(line).collect())
     });
-    ports.news.expect_expect().times(1).returning(|_| {
+    ports.change_notifier.expect_expect().times(1).returning(|_| {
         let mut waiting = MockChangeWaiter::new();
         waiting.expect_next().returning(|_| WakeReason::Changed);
         Box::new(waiting)
     });
     let reply = TestApi::start(ports).get(&format!("/deployments/{}/events?since=5m", deployment(1).id)).await;
     assert_eq!(reply.header("content-type"), Some("text/event-stream"));
-    let told: Vec<String> = frames(&reply)
+    let events: Vec<String> = frames(&reply)
         .iter()
         .map(|frame| match frame["event"].as_str().unwrap() {
             "deployment_state" => frame["deployment"]["status"].as_str().unwrap().to_owned(),
@@ -315,7 +315,7 @@ async fn a_follower_learns_where_it_stands_what_was_said_and_what_happens_to_the
         })
         .collect();
     assert_eq!(
-        told,
+        events,
         ["in_progress", "line 0\n2", "line 1\n2", "line 2\n2", "app_version_summary", "running", "stopped"]
     );
 }

@@ -16,7 +16,7 @@ use super::support::{Key, Ports, TestApi, other_project};
 const UPGRADE: [&str; 3] =
     ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="];
 
-/// The first session is active, the second has ended, others never were.
+/// The first session is active, the second has ended, others do not exist.
 fn api() -> TestApi {
     let mut ports = Ports::default();
     ports.sessions.expect_find().returning(|id| {
@@ -36,7 +36,7 @@ fn api() -> TestApi {
     TestApi::start(ports)
 }
 
-/// The lines that ask for a WebSocket, where the path speaks it.
+/// Returns the header lines of a WebSocket upgrade, where the path serves one.
 fn lines(path: &str) -> Vec<&'static str> {
     if path.contains("/wd/") { Vec::new() } else { [&UPGRADE[..], &["Connection: Upgrade"]].concat() }
 }
@@ -53,7 +53,7 @@ fn paths(n: u32) -> [String; 5] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a4_a_token_opens_its_own_session_only_and_only_while_it_lives() {
+async fn a_token_opens_only_its_own_session_and_only_while_that_is_active() {
     let api = api();
     let token = |n| api.token(session_id(n), Permission::Drive);
     let forged = SessionTokens::new(&[1; 32]).mint(session_id(1), Permission::Drive, NOON);
@@ -64,7 +64,7 @@ async fn a4_a_token_opens_its_own_session_only_and_only_while_it_lives() {
         (1, String::new(), 401, "unauthorized"),
         (2, token(2), 404, "not_found"),
         (3, token(3), 404, "not_found"),
-        // The browser itself is away in these tests: so far a good token comes.
+        // The browser is unavailable in these tests; a valid token gets this far.
         (1, token(1), 503, "browser_unavailable"),
     ] {
         for path in paths(n) {
@@ -75,7 +75,7 @@ async fn a4_a_token_opens_its_own_session_only_and_only_while_it_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_credential_nothing_is_told() {
+async fn without_a_credential_nothing_is_revealed() {
     let api = api();
     for n in [1, 2, 3] {
         for path in paths(n) {
@@ -85,7 +85,7 @@ async fn without_a_credential_nothing_is_told() {
     }
 }
 
-/// The routes into a session that stand in the description, with their methods.
+/// Returns the documented routes of a session, with their methods.
 fn operations_inside() -> Vec<(String, String)> {
     let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
     let mut inside = Vec::new();
@@ -100,7 +100,7 @@ fn operations_inside() -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_of_the_live_view_opens_that_alone() {
+async fn a_live_view_token_opens_only_the_live_view() {
     let api = api();
     for permission in [Permission::Interact, Permission::View] {
         let token = api.token(session_id(1), permission);
@@ -111,11 +111,11 @@ async fn a_token_of_the_live_view_opens_that_alone() {
         }
         for (method, path) in operations_inside() {
             let reply = api.request(&method, &format!("{path}?jwt={token}"), &[], "").await;
-            // Some are not among the direct routes at all.
+            // Some have no direct route.
             let refused = [(403, "forbidden".to_owned()), (404, "route_not_found".to_owned())];
             assert!(refused.contains(&(reply.status, reply.code())), "{method} {path} with {permission:?}: {reply}");
         }
-        // Nor is it a key, or a password of WebDriver.
+        // It is neither an API key nor a password of WebDriver.
         let bearer = format!("Authorization: Bearer {token}");
         assert_eq!(api.request("GET", "/browsers", &[&bearer], "").await.status, 401);
         let page = api.request("GET", &format!("/live/{}?jwt={token}", session_id(1)), &[], "").await;
@@ -125,7 +125,7 @@ async fn a_token_of_the_live_view_opens_that_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_a_program_is_given_a_token_that_drives() {
+async fn only_a_deployed_program_gets_a_token_with_full_access() {
     let api = api();
     let record = api.get(&format!("/browsers/{}", session_id(1))).await.json();
     let [drive, interact] =
@@ -137,7 +137,7 @@ async fn only_a_program_is_given_a_token_that_drives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_at_the_live_view_puts_files_into_one_directory_and_nowhere_else() {
+async fn the_live_view_uploads_files_into_one_directory_only() {
     let mut ports = Ports::default();
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
     ports.files.expect_upload().times(2).returning(|_, mut files| {
@@ -166,7 +166,7 @@ async fn a_person_at_the_live_view_puts_files_into_one_directory_and_nowhere_els
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_the_project_opens_direct_routes_but_no_page() {
+async fn a_project_key_opens_direct_routes_but_no_page() {
     let api = api();
     let id = session_id(1);
     assert_eq!(api.post(&format!("/vm/{id}/computer/screenshot"), "").await.body, b"png");
@@ -180,7 +180,7 @@ async fn a_key_of_the_project_opens_direct_routes_but_no_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_no_handshake_is_told_so() {
+async fn a_request_that_is_no_handshake_is_refused() {
     let api = api();
     let token = api.token(session_id(1), Permission::Drive);
     let reply = api.request("GET", &format!("/vm/{}/cdp?jwt={token}", session_id(1)), &[], "").await;
@@ -188,7 +188,7 @@ async fn a_request_that_is_no_handshake_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webdriver_takes_the_token_as_a_password() {
+async fn webdriver_accepts_the_token_as_a_password() {
     use base64::Engine as _;
     let api = api();
     let basic = |password: &str| {
@@ -202,10 +202,10 @@ async fn webdriver_takes_the_token_as_a_password() {
     assert_eq!(bad.status, 401);
     let key = api.request("GET", &path, &[&basic(&Key::Organization.text())], "").await;
     assert_eq!(key.status, 401);
-    // Elsewhere a password is no credential.
+    // Other routes accept no password.
     let cdp = format!("/vm/{}/cdp", session_id(1));
     assert_eq!(api.request("GET", &cdp, &[&basic(&api.token(session_id(1), Permission::Drive))], "").await.status, 401);
-    // chromedriver's own commands are not for callers, in the words of its protocol.
+    // chromedriver's own commands are refused with the errors of its protocol.
     let shutdown = api
         .request(
             "GET",
@@ -218,7 +218,7 @@ async fn webdriver_takes_the_token_as_a_password() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pages_assets_are_for_everybody() {
+async fn the_assets_of_the_page_need_no_credential() {
     let api = api();
     let script = api.request("GET", "/live/assets/live.js", &[], "").await;
     assert_eq!((script.status, script.header("content-type")), (200, Some("text/javascript; charset=utf-8")));
@@ -226,7 +226,7 @@ async fn the_pages_assets_are_for_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webdriver_methods_are_told_without_a_credential() {
+async fn webdriver_methods_are_reported_without_a_credential() {
     let api = api();
     let path = format!("/vm/{}/wd/session", session_id(1));
     let allow = "DELETE, GET, OPTIONS, POST";
@@ -245,7 +245,7 @@ async fn webdriver_methods_are_told_without_a_credential() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn errors_of_webdriver_speak_to_both_kinds_of_clients() {
+async fn webdriver_errors_have_the_fields_of_both_kinds_of_clients() {
     let api = api();
     let token = |n| api.token(session_id(n), Permission::Drive);
     for (n, token, tail, status, code, error) in [
@@ -264,7 +264,7 @@ async fn errors_of_webdriver_speak_to_both_kinds_of_clients() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webdriver_command_without_a_credential_is_told_that_each_needs_one() {
+async fn a_webdriver_command_without_a_credential_is_refused_with_an_explanation() {
     let api = api();
     let path = format!("/vm/{}/wd/session/abc/url", session_id(1));
     let reply = api.request("POST", &path, &[], "{}").await;
@@ -275,7 +275,7 @@ async fn a_webdriver_command_without_a_credential_is_told_that_each_needs_one() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_way_into_the_session_of_a_login_is_closed_to_keys_of_projects_and_to_tokens() {
+async fn the_session_of_a_login_is_closed_to_project_keys_and_session_tokens() {
     let login = |project| Session { for_login: true, project, ..session(1) };
     let mut ports = Ports::default();
     ports.sessions.expect_find().returning(move |_| Ok(Some(login(other_project()))));
@@ -321,7 +321,7 @@ async fn every_way_into_the_session_of_a_login_is_closed_to_keys_of_projects_and
     let renamed = api.request("PATCH", &format!("/browsers/{id}"), &[&of_project, json], r#"{"name": "mine"}"#).await;
     assert_eq!(renamed.status, 409, "{renamed}");
 
-    // What is there to be read, and the organization's own key.
+    // Ended sessions, and the organization's own key.
     assert_eq!(api.request("GET", &format!("/browsers/{id}"), &[&of_project], "").await.status, 200);
     assert_eq!(api.request("GET", &format!("/live/{id}?jwt={token}"), &[], "").await.status, 200);
     let screenshot = format!("/browsers/{id}/computer/screenshot");

@@ -1,11 +1,11 @@
-//! The table of errors in the documentation is the one of the code.
+//! The documented error table and the committed OpenAPI document match the code.
 
 use std::path::Path;
 
 use casement_http::Code;
 use pretty_assertions::assert_eq;
 
-/// The page that stands in `docs/`.
+/// Renders the page in `docs/`.
 fn page() -> String {
     let mut page = String::from(
         "# Errors\n\n\
@@ -30,12 +30,12 @@ fn page() -> String {
 }
 
 #[test]
-fn the_documented_table_is_the_table_of_the_code() {
+fn the_documented_error_table_matches_the_code() {
     assert_committed("docs/errors.md", &page());
 }
 
 #[test]
-fn the_committed_openapi_document_is_what_the_handlers_say() {
+fn the_committed_openapi_document_matches_the_handlers() {
     assert_committed("docs/openapi.json", &casement_http::openapi());
 }
 

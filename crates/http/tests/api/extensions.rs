@@ -62,7 +62,7 @@ async fn send(api: &TestApi, path: &str, parts: &[(&str, &[u8])]) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_is_looked_through_kept_and_answered_with_its_record() {
+async fn an_upload_is_inspected_and_stored_and_its_record_is_returned() {
     let mut ports = ports();
     ports.blobs.expect_put().times(1).returning(|key, _| {
         assert!(key.starts_with("extensions/"), "{key}");
@@ -82,9 +82,9 @@ async fn an_upload_is_looked_through_kept_and_answered_with_its_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_is_refused_leaves_nothing() {
+async fn a_refused_upload_stores_nothing() {
     let api = TestApi::start(ports());
-    for (parts, status, said) in [
+    for (parts, status, code) in [
         (vec![], 400, "invalid_input"),
         (vec![("name", b"x".as_slice())], 400, "invalid_input"),
         (vec![("name", b"a b".as_slice()), ("file", ARCHIVE)], 400, "invalid_input"),
@@ -96,9 +96,9 @@ async fn an_upload_that_is_refused_leaves_nothing() {
         (vec![("file", ARCHIVE), ("name", b"late".as_slice())], 400, "bad_request"),
     ] {
         let reply = send(&api, "/extensions", &parts).await;
-        assert_eq!((reply.status, &*reply.code()), (status, said), "{parts:?}: {reply}");
+        assert_eq!((reply.status, &*reply.code()), (status, code), "{parts:?}: {reply}");
     }
-    for (stored, status, said) in
+    for (stored, status, code) in
         [(ExtensionStored::NameTaken, 409, "name_conflict"), (ExtensionStored::ProjectGone, 404, "not_found")]
     {
         let mut ports = ports();
@@ -107,7 +107,7 @@ async fn an_upload_that_is_refused_leaves_nothing() {
         ports.extensions.expect_create().returning(move |_, _| Ok(stored));
         let api = TestApi::start(ports);
         let reply = send(&api, "/extensions", &[("name", b"blue"), ("file", ARCHIVE)]).await;
-        assert_eq!((reply.status, &*reply.code()), (status, said), "{reply}");
+        assert_eq!((reply.status, &*reply.code()), (status, code), "{reply}");
     }
 }
 
@@ -149,7 +149,7 @@ async fn an_extension_is_read_downloaded_listed_and_deleted_by_id_or_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_store_is_asked_for_what_its_address_names_and_nothing_else() {
+async fn the_web_store_is_asked_only_for_the_item_in_the_url() {
     let mut ports = ports();
     ports.web_store.expect_fetch().times(2).returning(|item, platform| {
         assert_eq!(item.as_str(), "cjpalhdlnbpafiamejdnhcphjbkeiagm");
@@ -186,7 +186,7 @@ fn in_session() -> Ports {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn archives_are_loaded_under_their_names_and_the_browser_is_started_anew_once() {
+async fn archives_are_loaded_under_their_names_and_the_browser_restarts_once() {
     let mut ports = in_session();
     for name in ["one", "two"] {
         let adding = ports
@@ -196,7 +196,7 @@ async fn archives_are_loaded_under_their_names_and_the_browser_is_started_anew_o
             .withf(move |browser, given, _| (*browser, given) == (browser_id(1), name));
         adding.returning(|_, _, _| Ok(()));
     }
-    ports.loading.expect_load().times(1).returning(|browser, names| {
+    ports.extension_machine.expect_load().times(1).returning(|browser, names| {
         assert_eq!((browser, names), (browser_id(1), vec!["one".to_owned(), "two".to_owned()]));
         Ok(())
     });
@@ -208,11 +208,11 @@ async fn archives_are_loaded_under_their_names_and_the_browser_is_started_anew_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_loaded_is_refused_before_the_session_is_touched() {
+async fn an_invalid_archive_is_refused_before_the_session_is_touched() {
     let api = TestApi::start(in_session());
     let (names, files) = ("extensions[][name]", "extensions[][zip_file]");
     let path = format!("/browsers/{}/extensions", session_id(1));
-    for (parts, said) in [
+    for (parts, code) in [
         (vec![], "invalid_input"),
         (vec![(files, ARCHIVE)], "invalid_input"),
         (vec![(names, b"a/b".as_slice()), (files, ARCHIVE)], "invalid_input"),
@@ -222,7 +222,7 @@ async fn what_cannot_be_loaded_is_refused_before_the_session_is_touched() {
         (vec![(names, b"a".as_slice()), (names, b"b"), (files, ARCHIVE), (files, b"no archive")], "invalid_input"),
     ] {
         let reply = send(&api, &path, &parts).await;
-        assert_eq!((reply.status, &*reply.code()), (400, said), "{parts:?}: {reply}");
+        assert_eq!((reply.status, &*reply.code()), (400, code), "{parts:?}: {reply}");
     }
     let elsewhere = format!("/browsers/{}/extensions", session_id(2));
     assert_eq!(send(&api, &elsewhere, &[(names, b"a"), (files, ARCHIVE)]).await.status, 404);

@@ -33,7 +33,7 @@ fn at(tail: &str) -> String {
     format!("/browsers/{}/fs/{tail}", session_id(1))
 }
 
-/// The body of a reply that came in chunks; each has its length in hexadecimal digits on a line before it.
+/// Decodes the body of a chunked reply.
 fn whole(reply: Reply) -> String {
     let (mut rest, mut whole) = (reply.body.as_slice(), Vec::new());
     loop {
@@ -56,7 +56,7 @@ fn entry(name: &str, mode: u32) -> Entry {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_is_one_array_whatever_batches_it_comes_in() {
+async fn a_listing_is_one_array_for_any_batches() {
     for batches in [vec![], vec![vec![]], vec![vec!["a"], vec!["b", "c"]], vec![vec!["a\n\"", "\u{202e}"]]] {
         let mut ports = ports();
         let names: Vec<String> = batches.concat().into_iter().map(str::to_owned).collect();
@@ -86,7 +86,7 @@ async fn a_listing_is_one_array_whatever_batches_it_comes_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_off_in_the_middle_is_never_taken_for_the_whole() {
+async fn a_truncated_transfer_is_never_taken_for_a_complete_one() {
     let mut ports = ports();
     ports.files.expect_list().returning(|_, _| {
         let parts = vec![Ok(vec![entry("a", 0o100_644)]), Err(OperationError::Failed("gone".to_owned()))];
@@ -152,7 +152,7 @@ async fn every_refusal_has_its_status_and_names_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_name_of_a_download_never_gets_out_of_its_header() {
+async fn the_name_of_a_download_cannot_inject_headers() {
     let mut ports = ports();
     ports.files.expect_read().returning(|_, _| {
         let bytes = stream::iter([Ok(Bytes::from_static(b"content"))]).boxed();
@@ -174,7 +174,7 @@ async fn the_name_of_a_download_never_gets_out_of_its_header() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forms_that_break_a_rule_never_reach_the_session() {
+async fn invalid_forms_never_reach_the_session() {
     let api = TestApi::start(ports());
     let send = async |tail: &str, parts: &[(&str, &str)]| {
         let part = |(name, content): &(&str, &str)| {
@@ -197,7 +197,7 @@ async fn forms_that_break_a_rule_never_reach_the_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_in_a_directory_comes_as_events() {
+async fn changes_in_a_directory_are_streamed_as_events() {
     let mut ports = ports();
     ports.files.expect_watch().returning(|_, new| {
         assert_eq!((new.path.as_str(), new.recursive), ("/tmp", true));

@@ -1,4 +1,4 @@
-//! `/login/{connection_id}`: opened once by a code, then by a cookie, by nobody else, and in no frame.
+//! `/login/{connection_id}`: opened once by a code, then by a cookie only, and never framed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ const OWN: &str = "Sec-Fetch-Site: same-origin";
 const ORIGIN: &str = "Origin: https://casement.test";
 const GIVEN: &str = r#"{"field_values":{"identifier":"ann"}}"#;
 
-/// What is kept of the connection's login.
-type Kept = Arc<Mutex<Option<Flow>>>;
+/// The stored login of the connection.
+type StoredFlow = Arc<Mutex<Option<Flow>>>;
 
-/// A server that keeps one flow as the database would.
-fn keeping(flow: Flow) -> (Ports, Kept) {
-    let kept: Kept = Arc::new(Mutex::new(Some(flow)));
+/// Returns ports that store one flow as the database would.
+fn storing(flow: Flow) -> (Ports, StoredFlow) {
+    let stored: StoredFlow = Arc::new(Mutex::new(Some(flow)));
     let mut ports = Ports::default();
-    let found = Arc::clone(&kept);
+    let found = Arc::clone(&stored);
     ports.auth_connections.expect_any().returning(move |which| {
         let flow = found.lock().clone().map(Box::new);
         Ok((which == id()).then(|| AuthConnection { flow, ..connection() }))
     });
-    let put = Arc::clone(&kept);
+    let put = Arc::clone(&stored);
     ports.auth_connections.expect_put().returning(move |flow| {
         let next = Flow { revision: flow.revision + 1, ..flow.clone() };
         *put.lock() = Some(next);
         Ok(true)
     });
-    ports.auth_news.expect_follow().returning(|_| stream::pending().boxed());
-    (ports, kept)
+    ports.flow_notifier.expect_follow().returning(|_| stream::pending().boxed());
+    (ports, stored)
 }
 
 fn page(tail: &str) -> String {
@@ -54,7 +54,7 @@ async fn enter(api: &TestApi, tail: &str, headers: &[&str]) -> Reply {
     api.request("POST", &page(tail), headers, "").await
 }
 
-/// Opens the page by its code; the cookie line.
+/// Opens the page with its code and returns the cookie line.
 async fn opened(api: &TestApi) -> String {
     let reply = enter(api, "?code=the-code", &[OWN, ORIGIN]).await;
     assert_eq!((reply.status, reply.header("location")), (303, Some(page("").as_str())), "{reply}");
@@ -66,9 +66,9 @@ async fn opened(api: &TestApi) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_code_opens_the_page_once_and_then_the_cookie_does() {
-    let (ports, kept) = keeping(flow());
+    let (ports, stored) = storing(flow());
     let api = TestApi::start(ports);
-    // Neither whoever looks at the link nor a browser that prepares uses it up, nor a program that fetches it as a person would.
+    // A view of the link, a prefetch by a browser and a fetch by a program do not use it up.
     assert_eq!(api.request("HEAD", &page("?code=the-code"), &[], "").await.status, 204);
     assert_eq!(get(&api, "?code=the-code", &["Sec-Purpose: prefetch;prerender"]).await.status, 204);
     for _ in 0..2 {
@@ -78,14 +78,14 @@ async fn a_code_opens_the_page_once_and_then_the_cookie_does() {
         let policy = door.header("content-security-policy").expect("a policy");
         assert!(policy.contains("form-action 'self';") && policy.contains("script-src 'self';"), "{policy}");
         assert!(policy.contains("frame-ancestors 'none';") && !policy.contains("unsafe"), "{policy}");
-        // Neither is the code told elsewhere, nor does the browser keep from us where the form comes from.
+        // The referrer policy hides the code from other sites and still sends the form's origin to this server.
         assert_eq!(door.header("referrer-policy"), Some("strict-origin"));
     }
-    assert_eq!(kept.lock().as_ref(), Some(&flow()), "nothing was changed");
+    assert_eq!(stored.lock().as_ref(), Some(&flow()), "nothing was changed");
     for headers in [&[][..], &["Origin: null"], &["Sec-Fetch-Site: cross-site", "Origin: https://evil.example"]] {
         assert_eq!(enter(&api, "?code=the-code", headers).await.status, 403, "{headers:?}");
     }
-    assert_eq!(kept.lock().as_ref(), Some(&flow()), "nothing was changed by another site");
+    assert_eq!(stored.lock().as_ref(), Some(&flow()), "nothing was changed by another site");
 
     let cookie = opened(&api).await;
     let shown = get(&api, "", &[&cookie]).await;
@@ -94,20 +94,20 @@ async fn a_code_opens_the_page_once_and_then_the_cookie_does() {
         assert!(again.status == 410 && again.text().contains("This link was used"), "{again}");
         assert_eq!(again.header("set-cookie"), None);
     }
-    // The same browser may come by the same link.
+    // The same browser may follow the same link again.
     for back in
         [get(&api, "?code=the-code", &[&cookie]).await, enter(&api, "?code=the-code", &[&cookie, OWN, ORIGIN]).await]
     {
         assert_eq!((back.status, back.header("set-cookie")), (303, None), "{back}");
     }
-    let kept = kept.lock().clone().expect("a flow");
+    let stored = stored.lock().clone().expect("a flow");
     let value = cookie.rsplit('=').next().expect("a value");
-    assert!(!format!("{:?}", kept.page_key).contains(value), "kept as a hash alone");
+    assert!(!format!("{:?}", stored.page_key).contains(value), "kept as a hash alone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_else_opens_it_and_nobody_learns_what_there_is() {
-    let (ports, _) = keeping(flow());
+async fn nothing_else_opens_the_page_and_refusals_do_not_reveal_logins() {
+    let (ports, _) = storing(flow());
     let api = TestApi::start(ports);
     let other = "/login/01ARZ3NDEKTSV4RRFFQ69G5FAV";
     let nothing = get(&api, "?code=another", &[]).await;
@@ -130,7 +130,7 @@ async fn nothing_else_opens_it_and_nobody_learns_what_there_is() {
     }
     assert_eq!(answers, vec![(404, true); 16]);
 
-    // The cookie of one connection's page opens no other's.
+    // The cookie of one connection's page does not open another one's.
     let cookie = opened(&api).await;
     for path in [other.to_owned(), format!("{other}/events"), format!("{other}/live")] {
         let reply = api.request("GET", &path, &[&cookie, OWN], "").await;
@@ -141,13 +141,13 @@ async fn nothing_else_opens_it_and_nobody_learns_what_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_whose_login_is_over_says_so() {
+async fn a_link_to_an_ended_login_says_so() {
     for over in [
         Flow { expires_at: NOON, ..flow() },
         Flow { status: FlowStatus::Success, step: FlowStep::Completed, ..flow() },
         Flow { status: FlowStatus::Canceled, ..flow() },
     ] {
-        let (ports, _) = keeping(over);
+        let (ports, _) = storing(over);
         let api = TestApi::start(ports);
         for reply in [get(&api, "?code=the-code", &[]).await, enter(&api, "?code=the-code", &[OWN, ORIGIN]).await] {
             assert!(reply.status == 410 && reply.text().contains("This link has expired"), "{reply}");
@@ -157,8 +157,8 @@ async fn a_link_whose_login_is_over_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_is_in_no_frame_and_takes_nothing_from_elsewhere() {
-    let (ports, _) = keeping(flow());
+async fn the_page_cannot_be_framed_and_loads_nothing_from_other_origins() {
+    let (ports, _) = storing(flow());
     let api = TestApi::start(ports);
     let cookie = opened(&api).await;
     for path in [page(""), page("?code=x"), "/login/x".to_owned(), "/login/assets/login.js".to_owned()] {
@@ -182,8 +182,8 @@ async fn the_page_is_in_no_frame_and_takes_nothing_from_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_given_is_taken_from_the_page_and_from_no_other_site() {
-    let (ports, kept) = keeping(flow());
+async fn input_is_accepted_from_the_page_and_from_no_other_site() {
+    let (ports, stored) = storing(flow());
     let api = TestApi::start(ports);
     let cookie = opened(&api).await;
     let submit = async |headers: &[&str], body: &str| api.request("POST", &page("/submit"), headers, body).await;
@@ -201,57 +201,60 @@ async fn what_is_given_is_taken_from_the_page_and_from_no_other_site() {
         let reply = submit(&headers, body).await;
         assert_eq!(reply.status, status, "{headers:?} {body}: {reply}");
     }
-    assert!(kept.lock().as_ref().is_some_and(|flow| flow.submission.is_none()), "nothing was taken");
+    assert!(stored.lock().as_ref().is_some_and(|flow| flow.submission.is_none()), "nothing was taken");
 
     let reply = submit(&[&cookie, OWN, ORIGIN], GIVEN).await;
     assert_eq!((reply.status, reply.json()), (202, json!({ "accepted": true })), "{reply}");
-    let flow = kept.lock().clone().expect("a flow");
+    let flow = stored.lock().clone().expect("a flow");
     assert!(flow.submission.is_some() && flow.step == FlowStep::Submitting);
-    // It waits for nothing now.
+    // Nothing is requested now.
     assert_eq!(submit(&[&cookie, OWN, ORIGIN], GIVEN).await.status, 409);
     let answers = reply.text();
     assert!(!answers.contains("ann"), "what is given is not repeated");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_is_told_what_is_asked_for_and_nothing_that_opens_more() {
-    let (ports, kept) = keeping(flow());
+async fn the_page_gets_the_requested_inputs_and_no_credentials() {
+    let (ports, stored) = storing(flow());
     let api = TestApi::start(ports);
     let cookie = opened(&api).await;
     assert_eq!(get(&api, "/events", &[OWN]).await.status, 404);
     assert_eq!(get(&api, "/events", &[&cookie, "Sec-Fetch-Site: cross-site"]).await.status, 403);
-    // Ended, so that the stream ends too.
+    // The login has ended, so that the stream ends too.
     {
-        let mut kept = kept.lock();
-        let flow = kept.take().expect("a flow");
-        *kept = Some(Flow { status: FlowStatus::Success, step: FlowStep::Completed, ..flow });
+        let mut stored = stored.lock();
+        let flow = stored.take().expect("a flow");
+        *stored = Some(Flow { status: FlowStatus::Success, step: FlowStep::Completed, ..flow });
     }
-    let told = get(&api, "/events", &[&cookie, OWN]).await;
-    assert_eq!((told.status, told.header("content-type")), (200, Some("text/event-stream")), "{told}");
-    let frame = told.text().split_once("data: ").expect("a frame").1.split("\n\n").next().expect("its end").to_owned();
-    let said: serde_json::Value = serde_json::from_str(&frame).expect("JSON");
-    assert_eq!(said["status"], "SUCCESS");
-    assert_eq!([&said["domain"], &said["fields"], &said["live"]], [&json!("shop.example"), &json!([]), &json!(false)]);
+    let reply = get(&api, "/events", &[&cookie, OWN]).await;
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/event-stream")), "{reply}");
+    let frame = reply.text().split_once("data: ").expect("a frame").1.split("\n\n").next().expect("its end").to_owned();
+    let state: serde_json::Value = serde_json::from_str(&frame).expect("JSON");
+    assert_eq!(state["status"], "SUCCESS");
+    assert_eq!(
+        [&state["domain"], &state["fields"], &state["live"]],
+        [&json!("shop.example"), &json!([]), &json!(false)]
+    );
     assert!(!frame.contains("the-code") && !frame.contains("jwt"), "{frame}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_browser_is_shown_to_whoever_has_the_cookie_as_long_as_the_login_goes_on() {
-    let (ports, _) = keeping(flow());
+async fn the_live_view_is_available_with_the_cookie_while_the_login_runs() {
+    let (ports, _) = storing(flow());
     let api = TestApi::start(ports);
     let cookie = opened(&api).await;
     assert_eq!(get(&api, "/live", &[OWN]).await.status, 404);
     assert_eq!(get(&api, "/live", &[&cookie, "Sec-Fetch-Site: cross-site"]).await.status, 403);
-    // It has no browser yet.
+    // The login has no browser yet.
     assert_eq!(get(&api, "/live", &[&cookie, OWN]).await.status, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_done_with_the_code_or_the_cookie_is_recorded_without_what_was_given() {
+async fn calls_with_the_code_or_the_cookie_are_recorded_without_the_submitted_values() {
     let trail = Trail::default();
-    let (ports, _) = keeping(flow());
+    let (ports, _) = storing(flow());
     let api = TestApi::start(Ports { trail: trail.clone(), ..ports });
-    // Whoever shows nothing, or nothing that is ours, leaves nothing.
+    // A request without a valid code or cookie leaves no record.
     get(&api, "?code=the-code", &[]).await;
     api.request("POST", &page("/submit"), &["Cookie: __Secure-casement_login=AAAA", OWN, ORIGIN], GIVEN).await;
     let cookie = opened(&api).await;
@@ -262,7 +265,7 @@ async fn what_is_done_with_the_code_or_the_cookie_is_recorded_without_what_was_g
         assert_eq!(api.request("POST", &page("/submit"), &headers, body).await.status, status);
     }
     let recorded = trail.entries().await;
-    let said: Vec<_> = recorded
+    let calls: Vec<_> = recorded
         .iter()
         .map(|(waited, it)| {
             (*waited, it.auth_strategy, it.api_key, it.project, it.method.as_str(), it.route.as_str(), it.status)
@@ -270,12 +273,12 @@ async fn what_is_done_with_the_code_or_the_cookie_is_recorded_without_what_was_g
         .collect();
     let by_cookie = |route, status| (true, AuthStrategy::SessionToken, None, Some(project_id()), "POST", route, status);
     let submit = "/login/{connection_id}/submit";
-    assert_eq!(said, [by_cookie("/login/{connection_id}", 303), by_cookie(submit, 400), by_cookie(submit, 202)]);
+    assert_eq!(calls, [by_cookie("/login/{connection_id}", 303), by_cookie(submit, 400), by_cookie(submit, 202)]);
     let text = format!("{recorded:?}");
     assert!(!text.contains("secret-word") && !text.contains("the-code"), "{text}");
 }
 
-/// An element of a page: its name, and its attributes by name.
+/// An element of a page: its name and its attributes.
 struct Element {
     name: String,
     attributes: BTreeMap<String, String>,
@@ -287,7 +290,7 @@ impl Element {
     }
 }
 
-/// The elements of a page of our own, in their order: well formed, without `<` or `>` in an attribute.
+/// Parses the elements of one of our own pages in order: well-formed, without `<` or `>` in attributes.
 fn elements(html: &str) -> Vec<Element> {
     let tags = html.split('<').skip(1).filter_map(|rest| rest.split_once('>')).map(|(tag, _)| tag);
     let one = |tag: &str| {
@@ -307,8 +310,8 @@ fn elements(html: &str) -> Vec<Element> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_tells_a_screen_reader_what_it_says_and_what_its_parts_are() {
-    let (ports, _) = keeping(flow());
+async fn the_page_is_labelled_for_screen_readers() {
+    let (ports, _) = storing(flow());
     let api = TestApi::start(ports);
     let door = elements(&get(&api, "?code=the-code", &[]).await.text());
     let nothing = elements(&get(&api, "?code=another", &[]).await.text());
@@ -319,7 +322,7 @@ async fn the_page_tells_a_screen_reader_what_it_says_and_what_its_parts_are() {
         assert!(page.iter().any(|one| one.name == "html" && one.has("lang", "en")), "{what}");
         assert_eq!((named("title"), named("main"), named("h1")), (1, 1, 1), "{what}");
         assert!(page.iter().any(|one| one.name == "meta" && one.has("name", "viewport")), "{what}");
-        // Neither zoom nor order of the keyboard is taken from anybody, and what is pressed is a button.
+        // Zoom and tab order are not restricted, and everything clickable is a button.
         assert!(
             !page.iter().any(|one| one
                 .attributes
@@ -340,7 +343,7 @@ async fn the_page_tells_a_screen_reader_what_it_says_and_what_its_parts_are() {
         }
     }
     let of = |id: &str| page.iter().find(|one| one.has("id", id)).unwrap_or_else(|| panic!("no {id}"));
-    // News is told as it comes, a refusal at once.
+    // Status messages are announced politely, errors at once.
     assert!(of("status").has("role", "status") && of("refusal").has("role", "alert"));
     assert!(of("title").has("tabindex", "-1"), "the focus goes there when it is over");
     assert!(of("look").has("aria-expanded", "false") && of("look").has("aria-controls", "view"));

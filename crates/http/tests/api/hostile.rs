@@ -1,4 +1,4 @@
-//! Input that nobody sends by mistake. Each is refused with the field it is about, and no port is touched.
+//! Hostile input. Each is refused with the field it is about, and no port is called.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn fields_out_of_bounds_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_telemetry_category_that_there_is_not_is_named() {
+async fn an_unknown_telemetry_category_is_named() {
     let api = TestApi::start(Ports::default());
     for category in ["monitor", "Console", "x"] {
         let body = json!({ "telemetry": { "browser": { category: { "enabled": true } } } });
@@ -83,7 +83,7 @@ async fn a_telemetry_category_that_there_is_not_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn json_that_is_none_cannot_be_read() {
+async fn malformed_json_is_refused() {
     let api = TestApi::start(Ports::default());
     for body in [
         r#"{"headless": tr"#,
@@ -107,7 +107,7 @@ async fn json_that_is_none_cannot_be_read() {
 
 /// Each value takes a hundred times the memory of its text.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_of_too_many_values_is_refused_before_it_is_held() {
+async fn a_body_with_too_many_values_is_refused_while_it_is_parsed() {
     let api = TestApi::start(Ports::default());
     for value in ["{\"\":0}", "[]", "0"] {
         let body = format!("{{\"x\":[{}0]}}", format!("{value},").repeat(60_000));
@@ -119,11 +119,11 @@ async fn a_body_of_too_many_values_is_refused_before_it_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_are_bounded_whether_or_not_their_length_is_told() {
+async fn bodies_are_bounded_with_and_without_a_content_length() {
     let api = TestApi::start(Ports::default());
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
-    let told = request("POST", "/browsers", &[&key, "Content-Length: 8388609"], "");
-    let reply = api.raw(told).await;
+    let oversized = request("POST", "/browsers", &[&key, "Content-Length: 8388609"], "");
+    let reply = api.raw(oversized).await;
     assert_eq!((reply.status, &*reply.code()), (413, "payload_too_large"));
     let mut untold = request("POST", "/browsers", &[&key, "Transfer-Encoding: chunked"], "");
     for _ in 0..9 {
@@ -135,7 +135,7 @@ async fn bodies_are_bounded_whether_or_not_their_length_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn heads_are_bounded() {
+async fn request_heads_are_bounded() {
     let api = TestApi::start(Ports::default());
     let reply = api.request("GET", &format!("/healthz?x={}", "y".repeat(16 * 1024)), &[], "").await;
     assert_eq!((reply.status, &*reply.code()), (400, "bad_request"));
@@ -143,7 +143,7 @@ async fn heads_are_bounded() {
     let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
     let reply = api.request("GET", "/healthz", &wide, "").await;
     assert_eq!((reply.status, &*reply.code()), (400, "bad_request"));
-    // A megabyte never becomes a request, nor do a hundred headers, nor what is no HTTP; the answer is the same.
+    // A head of a megabyte, a hundred headers and malformed HTTP get the same response.
     let many: Vec<String> = (0..200).map(|n| format!("X-{n}: y")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     for raw in [
@@ -159,7 +159,7 @@ async fn heads_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b1_another_host_is_refused_before_the_key_is_looked_at() {
+async fn another_host_is_refused_before_the_key_is_checked() {
     let api = TestApi::start(Ports::default());
     let address = api.server.local_addr();
     for host in
@@ -188,7 +188,7 @@ async fn b1_another_host_is_refused_before_the_key_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b2_a_page_of_another_site_needs_a_credential_of_its_own() {
+async fn a_page_of_another_site_needs_a_credential_of_its_own() {
     let mut ports = Ports::default();
     ports.sessions.expect_list().returning(|_, _, _| Ok(Listed { items: Vec::new(), next_offset: None }));
     let api = TestApi::start(ports);
@@ -214,7 +214,7 @@ async fn b2_a_page_of_another_site_needs_a_credential_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b3_a_form_of_another_site_does_nothing() {
+async fn a_form_of_another_site_has_no_effect() {
     let api = TestApi::start(Ports::default());
     for path in [
         "/browsers",
@@ -229,14 +229,14 @@ async fn b3_a_form_of_another_site_does_nothing() {
             let kind = format!("Content-Type: {kind}");
             let foreign = api.request("POST", path, &[&kind, "Origin: https://attacker.test"], "{}").await;
             assert_eq!(foreign.status, 403, "{path}");
-            // Some browsers leave the origin out.
+            // Some browsers omit the origin.
             assert_eq!(api.request("POST", path, &[&kind], "{}").await.status, 401, "{path}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_decoded_is_refused() {
+async fn undecodable_urls_are_refused() {
     let api = TestApi::start(Ports::default());
     for path in ["/browsers/%ff", "/browsers/%zz", "/browsers?limit=%", "/browser_pools/%"] {
         assert_eq!(api.get(path).await.code(), "bad_request", "{path}");
@@ -244,7 +244,7 @@ async fn what_cannot_be_decoded_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_nul_in_the_path_is_an_unknown_name_and_never_reaches_the_database() {
+async fn a_nul_in_the_path_is_an_unknown_name_and_never_reaches_the_store() {
     let mut ports = Ports::default();
     ports.sessions.expect_find_in_project().returning(|_, which, _| {
         assert!(!format!("{which:?}").contains("\\0"));
@@ -269,7 +269,7 @@ async fn a_nul_in_the_path_is_an_unknown_name_and_never_reaches_the_database() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_nul_in_a_filter_is_refused_by_its_name() {
+async fn a_nul_in_a_filter_is_refused_with_its_name() {
     let api = TestApi::start(Ports::default());
     for (path, parameter) in [
         ("/browsers?query=%00", "query"),
@@ -284,7 +284,7 @@ async fn a_nul_in_a_filter_is_refused_by_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_twenty_extensions_are_too_many_before_they_are_looked_for() {
+async fn more_than_twenty_extensions_are_refused_before_any_lookup() {
     let mut ports = Ports::default();
     ports.extensions.expect_find().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
@@ -331,7 +331,7 @@ async fn one_answer_names_every_refused_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn chunks_that_are_none_are_answered_whether_or_not_a_handler_is_at_work() {
+async fn malformed_chunks_get_a_response_whether_or_not_a_handler_runs() {
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
     for keys_take in [Duration::ZERO, Duration::from_millis(300)] {
         let api = TestApi::start(Ports { keys_take, ..Ports::default() });
@@ -347,9 +347,9 @@ async fn chunks_that_are_none_are_answered_whether_or_not_a_handler_is_at_work()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hangs_up_during_a_request_gets_no_answer() {
+async fn a_caller_that_disconnects_during_a_request_gets_no_response() {
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
-    let api = TestApi::start(Ports { keys_take: Duration::from_secs(600), ..Ports::default() });
+    let api = TestApi::start(Ports { keys_delay: Duration::from_secs(600), ..Ports::default() });
     let mut stream = api.connect().await;
     stream.write_all(&request("POST", "/browser_pools", &[&key], "{}")).await.unwrap();
     stream.shutdown().await.unwrap();

@@ -1,4 +1,4 @@
-//! `/invocations`: waiting and not, the two ways to end one, and its browsers.
+//! `/invocations`: synchronous and asynchronous calls, the two ways to end one, and its browsers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,8 +32,8 @@ fn ended() -> Invocation {
     }
 }
 
-/// The app `shop` runs, and whoever waits hears of news until `heard` times are over.
-fn running(heard: usize) -> Ports {
+/// Returns ports with the running app `shop`. A waiter gets `changes` notifications before its timeout.
+fn running(changes: usize) -> Ports {
     let mut ports = Ports::default();
     ports.deployments.expect_find_app().returning(|project, name, version| {
         assert_eq!(project, project_id());
@@ -41,12 +41,12 @@ fn running(heard: usize) -> Ports {
     });
     let waits = AtomicUsize::new(0);
     let waits = std::sync::Arc::new(waits);
-    ports.news.expect_expect().returning(move |_| {
+    ports.change_notifier.expect_expect().returning(move |_| {
         let waits = waits.clone();
         let mut waiting = MockChangeWaiter::new();
         waiting.expect_next().returning(move |until| {
             assert!(until.is_some());
-            if waits.fetch_add(1, Ordering::Relaxed) < heard { WakeReason::Changed } else { WakeReason::TimeUp }
+            if waits.fetch_add(1, Ordering::Relaxed) < changes { WakeReason::Changed } else { WakeReason::TimeUp }
         });
         Box::new(waiting)
     });
@@ -56,7 +56,7 @@ fn running(heard: usize) -> Ports {
 const BUY: &str = r#"{"app_name":"shop","action_name":"buy","version":"v1","payload":"[1]"}"#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_gets_the_end_and_who_does_not_gets_what_is_queued() {
+async fn a_waiting_caller_gets_the_result_and_another_gets_the_queued_state() {
     let mut ports = running(2);
     ports.invocations.expect_create().times(2).returning(|_, invocation| {
         assert_eq!((invocation.payload.as_deref(), invocation.status), (Some("[1]"), InvocationStatus::Queued));
@@ -71,17 +71,17 @@ async fn who_waits_gets_the_end_and_who_does_not_gets_what_is_queued() {
     let api = TestApi::start(ports);
     let reply = api.post("/invocations", BUY).await;
     assert_eq!(reply.status, 200, "{reply}");
-    let said = reply.json();
-    assert_eq!((said["status"].as_str(), said["output"].as_str()), (Some("succeeded"), Some("2")));
-    assert_eq!(said["started_at"], json!(null), "the short form");
-    let mut asked: serde_json::Value = serde_json::from_str(BUY).unwrap();
-    (asked["async"], asked["async_timeout_seconds"]) = (true.into(), 20.into());
-    let reply = api.post("/invocations", asked).await;
+    let body = reply.json();
+    assert_eq!((body["status"].as_str(), body["output"].as_str()), (Some("succeeded"), Some("2")));
+    assert_eq!(body["started_at"], json!(null), "the short form");
+    let mut input: serde_json::Value = serde_json::from_str(BUY).unwrap();
+    (input["async"], input["async_timeout_seconds"]) = (true.into(), 20.into());
+    let reply = api.post("/invocations", input).await;
     assert_eq!((reply.status, reply.json()["status"].as_str()), (202, Some("queued")), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_too_long_is_told_how_far_it_is_before_its_client_gives_up() {
+async fn a_wait_ends_with_its_progress_before_the_client_times_out() {
     let mut ports = running(0);
     ports.invocations.expect_create().times(1).returning(|_, invocation| {
         assert_eq!(invocation.timeout_seconds, 900, "what is said of callers who do not wait means nothing");
@@ -93,15 +93,15 @@ async fn who_waits_too_long_is_told_how_far_it_is_before_its_client_gives_up() {
         .returning(|id| Ok(Some(Invocation { id, status: InvocationStatus::Running, ..invocation(1) })));
     let api = TestApi::start(ports);
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
-    let mut asked: serde_json::Value = serde_json::from_str(BUY).unwrap();
-    asked["async_timeout_seconds"] = 9.into();
-    let reply = api.request("POST", "/invocations", &[&key, "X-Stainless-Read-Timeout: 4"], &asked.to_string()).await;
+    let mut input: serde_json::Value = serde_json::from_str(BUY).unwrap();
+    input["async_timeout_seconds"] = 9.into();
+    let reply = api.request("POST", "/invocations", &[&key, "X-Stainless-Read-Timeout: 4"], &input.to_string()).await;
     assert_eq!((reply.status, reply.json()["status"].as_str()), (202, Some("running")), "{reply}");
 }
 
-/// Its client would repeat a call that failed so, and the action would run again.
+/// A client would retry a failed call, and the action would run again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_does_not_answer_while_somebody_waits_does_not_fail_what_was_accepted() {
+async fn a_store_outage_during_a_wait_does_not_fail_the_accepted_call() {
     let mut ports = running(2);
     ports.invocations.expect_create().times(1).returning(|_, _| Ok(InvocationStored::Yes));
     let mut looks = 0;
@@ -123,7 +123,7 @@ async fn a_store_that_does_not_answer_while_somebody_waits_does_not_fail_what_wa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_longer_than_five_minutes_or_two_seconds_less_than_its_client() {
+async fn a_wait_is_at_most_five_minutes_and_two_seconds_below_the_client_timeout() {
     for (header, seconds) in
         [("X-Other: 1", 300), ("X-Stainless-Read-Timeout: 600", 300), ("X-Stainless-Read-Timeout: 60", 58)]
     {
@@ -134,7 +134,7 @@ async fn nobody_waits_longer_than_five_minutes_or_two_seconds_less_than_its_clie
             .invocations
             .expect_get()
             .returning(|id| Ok(Some(Invocation { id, status: InvocationStatus::Running, ..invocation(1) })));
-        ports.news.expect_expect().returning(move |_| {
+        ports.change_notifier.expect_expect().returning(move |_| {
             let mut waiting = MockChangeWaiter::new();
             waiting.expect_next().returning(move |until| {
                 assert_eq!(until, Some(NOON + Duration::seconds(seconds)));
@@ -150,18 +150,18 @@ async fn nobody_waits_longer_than_five_minutes_or_two_seconds_less_than_its_clie
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_invoked_is_said_by_its_reason() {
+async fn an_invocation_that_is_not_possible_is_refused_with_its_reason() {
     let with = |name: &str, value: serde_json::Value| {
-        let mut asked: serde_json::Value = serde_json::from_str(BUY).unwrap();
-        asked[name] = value;
-        asked
+        let mut input: serde_json::Value = serde_json::from_str(BUY).unwrap();
+        input[name] = value;
+        input
     };
     let patient = |seconds: i64| {
-        let mut asked = with("async", true.into());
-        asked["async_timeout_seconds"] = seconds.into();
-        asked
+        let mut input = with("async", true.into());
+        input["async_timeout_seconds"] = seconds.into();
+        input
     };
-    for (asked, status, code, part) in [
+    for (input, status, code, part) in [
         (with("app_name", "x".into()), 404, "not_found", "app x v1"),
         (with("version", "v2".into()), 404, "not_found", "app shop v2"),
         (with("action_name", "steal".into()), 404, "not_found", "action steal of shop v1"),
@@ -172,15 +172,15 @@ async fn what_cannot_be_invoked_is_said_by_its_reason() {
         (with("async", "true".into()), 400, "invalid_input", "async"),
         (json!({}), 400, "invalid_input", "3 fields"),
     ] {
-        let reply = TestApi::start(running(0)).post("/invocations", &asked).await;
-        assert_eq!((reply.status, &*reply.code()), (status, code), "{asked}: {reply}");
+        let reply = TestApi::start(running(0)).post("/invocations", &input).await;
+        assert_eq!((reply.status, &*reply.code()), (status, code), "{input}: {reply}");
         assert!(reply.text().contains(part), "{part}: {reply}");
     }
     let long = format!("\"{}\"", "x".repeat(1 << 20));
     let reply = TestApi::start(running(0)).post("/invocations", with("payload", long.into())).await;
     assert!(reply.details()[0].starts_with("too_long: payload:"), "{reply}");
 
-    let limit = LimitExceeded { limit: Limit::ProjectInvocations, value: 1, used: 1, asked: 1 };
+    let limit = LimitExceeded { limit: Limit::ProjectInvocations, value: 1, used: 1, input: 1 };
     for (stored, status, code) in [
         (InvocationStored::LimitExceeded(limit), 429, "limit_exceeded"),
         (InvocationStored::NotRunning, 409, "invalid_state"),
@@ -215,7 +215,7 @@ async fn a_cancelled_invocation_ends_with_its_browsers_and_a_finished_one_keeps_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_ended_is_not_moved_and_a_bad_move_changes_nothing() {
+async fn an_ended_session_is_not_moved_and_an_invalid_move_changes_nothing() {
     let mut ports = Ports::default();
     ports.invocations.expect_find().returning(|_, _| Ok(Some(ended())));
     let api = TestApi::start(ports);
@@ -236,7 +236,7 @@ async fn what_has_ended_is_not_moved_and_a_bad_move_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invocation_of_nobody_or_another_is_not_found_whatever_is_asked_of_it() {
+async fn an_unknown_or_foreign_invocation_is_not_found_on_every_route() {
     let mut ports = Ports::default();
     ports.invocations.expect_find().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
@@ -247,7 +247,7 @@ async fn an_invocation_of_nobody_or_another_is_not_found_whatever_is_asked_of_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_and_streams_say_what_they_show() {
+async fn lists_apply_their_filters_and_streams_send_state_and_logs() {
     let mut ports = Ports::default();
     ports.invocations.expect_list().times(1).returning(|_, filter, _| {
         assert_eq!(filter.status, Some(InvocationStatus::Succeeded));
@@ -257,7 +257,7 @@ async fn lists_and_streams_say_what_they_show() {
     ports.invocations.expect_find().returning(|_, _| Ok(Some(ended())));
     ports.invocations.expect_get().returning(|_| Ok(Some(ended())));
     ports.lines.expect_page().returning(|_, _| Ok(vec![Line { number: 0, at: NOON, text: "hello".to_owned() }]));
-    ports.news.expect_expect().returning(|_| Box::new(MockChangeWaiter::new()));
+    ports.change_notifier.expect_expect().returning(|_| Box::new(MockChangeWaiter::new()));
     let api = TestApi::start(ports);
     let reply = api.get("/invocations?status=succeeded&since=1h").await;
     let record = json!({
@@ -271,18 +271,18 @@ async fn lists_and_streams_say_what_they_show() {
     }
     assert_eq!(api.get("/invocations?deployment_id=x").await.json(), json!([]), "it names nothing");
 
-    let told = frames(&api.get(&format!("/invocations/{}/events", id())).await);
+    let events = frames(&api.get(&format!("/invocations/{}/events", id())).await);
     let log = json!({ "event": "log", "timestamp": "2026-12-01T12:00:00.000000Z", "message": "hello" });
-    assert_eq!((told.len(), &told[0]["invocation"], &told[1]), (2, &record, &log));
+    assert_eq!((events.len(), &events[0]["invocation"], &events[1]), (2, &record, &log));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_browsers_are_its_active_sessions() {
+async fn the_browsers_of_an_invocation_are_its_active_sessions() {
     let mut ports = Ports::default();
     ports.invocations.expect_find().returning(|_, _| Ok(Some(invocation(1))));
     ports.sessions.expect_of_invocation().returning(|_| Ok(vec![session(1)]));
     let reply = TestApi::start(ports).get(&format!("/invocations/{}/browsers", id())).await;
-    let said = reply.json();
-    let browsers = said["browsers"].as_array().unwrap_or_else(|| panic!("no list: {reply}"));
+    let body = reply.json();
+    let browsers = body["browsers"].as_array().unwrap_or_else(|| panic!("no list: {reply}"));
     assert_eq!(browsers[0]["session_id"].as_str(), Some(session(1).id.to_string().as_str()));
 }

@@ -54,8 +54,8 @@ async fn a_new_key_shows_its_text_once() {
             Ok(())
         });
     }));
-    let wish = json!({ "name": "robot", "days_to_expire": 3, "project_id": project_id().to_string() });
-    let reply = api.post("/org/api_keys", wish).await;
+    let body = json!({ "name": "robot", "days_to_expire": 3, "project_id": project_id().to_string() });
+    let reply = api.post("/org/api_keys", body).await;
     assert_eq!(reply.status, 201, "{reply}");
     let body = reply.json();
     let id = body["id"].as_str().unwrap();
@@ -73,7 +73,7 @@ async fn a_new_key_shows_its_text_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_new_key_must_not_be_is_named() {
+async fn invalid_fields_of_a_new_key_are_named() {
     let api = TestApi::start(ports(|_, _| ()));
     let details = async |body| api.post("/org/api_keys", body).await.details();
     assert_eq!(
@@ -89,7 +89,7 @@ async fn what_a_new_key_must_not_be_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_is_asked_for_as_the_parameters_say() {
+async fn a_list_follows_its_parameters() {
     let api = TestApi::start(ports(|directory, _| {
         directory.expect_list().returning(|_, filter, _| {
             let (name, query) = (None, Some("ro".to_owned()));
@@ -111,7 +111,7 @@ async fn a_list_is_asked_for_as_the_parameters_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rotation_keeps_what_the_key_opens_and_how_long_it_lives() {
+async fn a_rotated_key_keeps_its_scope_and_its_lifetime() {
     let api = TestApi::start(ports(|directory, _| {
         directory.expect_rotate().times(1).returning(|old, expires_at, next| {
             assert_eq!((old, expires_at), (known(), NOON + Duration::days(7)));
@@ -153,7 +153,7 @@ async fn a_key_deletes_others_but_not_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_one_project_touches_no_keys() {
+async fn a_project_key_cannot_administer_keys() {
     let api = TestApi::start(ports(|_, _| ()));
     let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
     let one = format!("/org/api_keys/{}", known());

@@ -1,4 +1,4 @@
-//! What the log says of a request, and what it must not.
+//! The log lines of requests, and secrets that must not be in them.
 
 use std::{
     io,
@@ -26,12 +26,12 @@ use super::{
     support::{Key, Ports, TestApi},
 };
 
-/// The log of all tests of this program.
+/// The log of all tests of this process.
 #[derive(Default)]
 struct Log(Mutex<Vec<u8>>);
 
 impl Log {
-    /// What was logged so far; collecting begins with the first call.
+    /// Returns the log so far; collecting starts with the first call.
     fn text() -> String {
         static LOG: OnceLock<&'static Log> = OnceLock::new();
         let log = LOG.get_or_init(|| {
@@ -48,7 +48,7 @@ impl Log {
     }
 }
 
-/// The first line that holds all of `facts`, as soon as there is one.
+/// Waits for the first line that contains all of `facts`.
 async fn line(facts: &[&str]) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -83,7 +83,7 @@ impl io::Write for Line {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_one_line_with_its_id_and_no_secret() {
+async fn the_log_has_one_line_per_request_with_its_id_and_no_secret() {
     Log::text();
     let mut ports = Ports::default();
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
@@ -106,19 +106,19 @@ async fn a_request_is_one_line_with_its_id_and_no_secret() {
     }
     let failed = line(&["request_id=log-4", "request failed"]).await;
     assert!(failed.contains("the row has no state"), "{failed}");
-    // The last of them.
+    // The last one.
     let answered = line(&["request_id=log-4", "answered", "path=/browsers"]).await;
     for fact in ["method=GET", "status=", "elapsed_ms=", "route="] {
         assert!(answered.contains(fact), "{answered}");
     }
     let log = Log::text();
     for secret in [&*token, &*Key::Organization.text(), "jwt=", "csk_", "private"] {
-        let told = log.lines().filter(|line| line.contains("casement") && line.contains(secret)).collect::<Vec<_>>();
-        assert!(told.is_empty(), "{secret} in {told:?}");
+        let leaks = log.lines().filter(|line| line.contains("casement") && line.contains(secret)).collect::<Vec<_>>();
+        assert!(leaks.is_empty(), "{secret} in {leaks:?}");
     }
 }
 
-/// A socket of the live view or of DevTools with this request id.
+/// Opens a socket of the live view or of DevTools with this request id.
 async fn socket(api: &TestApi, path: &str, id: &str) -> WebSocketStream<TcpStream> {
     let token = api.token(session_id(1), Permission::Drive);
     let mut request = format!("ws://casement.test/{path}?jwt={token}")
@@ -130,7 +130,7 @@ async fn socket(api: &TestApi, path: &str, id: &str) -> WebSocketStream<TcpStrea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_relay_names_its_request_session_and_reason() {
+async fn the_log_of_a_relays_end_names_request_session_and_reason() {
     Log::text();
     let api = sockets::api().await;
     let session = format!("session={}", session_id(1));
@@ -143,7 +143,7 @@ async fn the_end_of_a_relay_names_its_request_session_and_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_viewer_that_just_goes_is_gone_and_broke_no_rule() {
+async fn a_viewer_that_disconnects_is_no_protocol_violation() {
     Log::text();
     let api = sockets::api().await;
     for (id, reset) in [("view-1", false), ("view-2", true)] {
@@ -158,11 +158,11 @@ async fn a_viewer_that_just_goes_is_gone_and_broke_no_rule() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_takes_nothing_is_cut_as_a_slow_reader() {
+async fn a_client_that_reads_nothing_is_disconnected_as_a_slow_reader() {
     Log::text();
     let api = sockets::api().await;
     let mut socket = socket(&api, "vm/ID/cdp", "slow-1").await;
-    // The browser sends everything back, and nobody takes it.
+    // The browser echoes, and the client reads nothing.
     let sending = tokio::spawn(async move { while socket.send(Message::text("x".repeat(60_000))).await.is_ok() {} });
     let line = line(&["relay ended", "request_id=slow-1"]).await;
     assert!(line.contains("reason=\"slow_reader\""), "{line}");
@@ -170,22 +170,22 @@ async fn a_client_that_takes_nothing_is_cut_as_a_slow_reader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_reads_slowly_is_no_slow_reader() {
+async fn a_client_that_reads_steadily_but_slowly_is_no_slow_reader() {
     Log::text();
     let api = sockets::api().await;
     let mut socket = socket(&api, "vm/ID/cdp", "steady-1").await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let (mut sink, mut stream) = futures_util::StreamExt::split(&mut socket);
     let sending = async { while sink.send(Message::text("x".repeat(60_000))).await.is_ok() {} };
-    // A megabyte in a second, for longer than anybody may stall.
+    // A megabyte per second, for longer than the stall timeout.
     let reading = async {
-        while begun.elapsed() < Duration::from_secs(12) {
+        while started.elapsed() < Duration::from_secs(12) {
             stream.next().await.unwrap().unwrap();
             tokio::time::sleep(Duration::from_millis(60)).await;
         }
     };
     tokio::select! {
-        () = sending => panic!("cut after {:?}", begun.elapsed()),
+        () = sending => panic!("cut after {:?}", started.elapsed()),
         () = reading => {}
     }
 }

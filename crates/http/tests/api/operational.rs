@@ -1,4 +1,4 @@
-//! For whoever runs the server.
+//! Health, readiness, metrics and the API description.
 
 use pretty_assertions::assert_eq;
 use serde_json::Value;
@@ -25,7 +25,7 @@ async fn health_and_readiness_need_no_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn figures_are_for_the_organizations_own_key() {
+async fn metrics_need_the_organizations_own_key() {
     let api = TestApi::start(Ports::default());
     let reply = api.get("/metrics").await;
     assert_eq!((reply.status, reply.text()), (200, "casement_up 1\n".to_owned()));
@@ -35,7 +35,7 @@ async fn figures_are_for_the_organizations_own_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_description_says_which_errors_an_operation_decides() {
+async fn the_description_lists_the_error_statuses_of_each_operation() {
     let api = TestApi::start(Ports::default());
     let reply = api.request("GET", "/openapi.json", &[], "").await;
     assert_eq!(reply.header("content-type"), Some("application/json"));

@@ -31,7 +31,7 @@ async fn a_pool_is_created_with_its_whole_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_that_breaks_rules_is_refused_with_all_of_them() {
+async fn an_invalid_pool_is_refused_with_every_invalid_field() {
     let api = TestApi::start(Ports::default());
     let body = json!({ "name": "a b", "fill_rate_per_minute": 101, "timeout_seconds": 1 });
     assert_eq!(
@@ -46,7 +46,7 @@ async fn a_pool_that_breaks_rules_is_refused_with_all_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pools_are_listed_and_read_with_what_they_have() {
+async fn pools_are_listed_and_read_with_their_counts() {
     let counts = PoolCounts { available: 1, acquired: 2 };
     let mut ports = Ports::default();
     ports
@@ -66,17 +66,17 @@ async fn pools_are_listed_and_read_with_what_they_have() {
     assert!(read.get("name").is_none());
 }
 
-/// Names may change hands; what a pool was made with does not.
+/// Names may be reassigned; what a pool was created with does not change.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_tells_what_its_selectors_meant() {
+async fn a_pool_shows_what_its_selectors_resolved_to() {
     let id = |high, low| ulid::Ulid::from_parts(high, low);
-    let mut kept = pool(3).build();
-    kept.config.shape.extensions = [2, 1].map(|n| ExtensionId::from_ulid(id(11, n))).to_vec();
-    kept.config.shape.proxy = Some(ProxyId::from_ulid(id(12, 1)));
+    let mut stored = pool(3).build();
+    stored.config.shape.extensions = [2, 1].map(|n| ExtensionId::from_ulid(id(11, n))).to_vec();
+    stored.config.shape.proxy = Some(ProxyId::from_ulid(id(12, 1)));
     let profile = ProfileId::from_ulid(id(13, 1));
-    kept.config.shape.profile = Some(LoadedProfile { id: profile, version: None, save_changes: false });
+    stored.config.shape.profile = Some(LoadedProfile { id: profile, version: None, save_changes: false });
     let mut ports = Ports::default();
-    ports.pools.expect_find().return_once(|_, _| Ok(Some(kept)));
+    ports.pools.expect_find().return_once(|_, _| Ok(Some(stored)));
     ports.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
     let read = TestApi::start(ports).get("/browser_pools/x").await.json();
     let text = |high, low| id(high, low).to_string().to_lowercase();
@@ -89,7 +89,7 @@ async fn a_pool_tells_what_its_selectors_meant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_clears_what_it_says() {
+async fn an_update_clears_the_named_fields() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(3).name("warm").build())));
     ports
@@ -128,7 +128,7 @@ async fn a_pool_with_leases_is_deleted_only_by_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_there_is_not_is_not_found() {
+async fn unknown_items_are_not_found() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
@@ -149,7 +149,7 @@ async fn what_there_is_not_is_not_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_is_given_back_whatever_reuse_says() {
+async fn a_lease_is_returned_for_every_value_of_reuse() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(3).build())));
     ports.sessions.expect_find().returning(|id| {

@@ -44,7 +44,7 @@ fn path(tail: &str) -> String {
     format!("/browsers/{}/{tail}", session_id(1))
 }
 
-/// The body of an answer that was made while it was sent.
+/// Decodes the body of a chunked response.
 fn unchunked(reply: &Reply) -> String {
     let (mut rest, mut whole) = (reply.text(), String::new());
     while let Some((length, after)) = rest.split_once("\r\n") {
@@ -60,7 +60,7 @@ fn bytes(parts: &'static [&'static str]) -> ByteStream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_is_run_as_asked_and_answered_with_what_it_wrote() {
+async fn a_program_runs_as_requested_and_its_output_is_returned() {
     let mut ports = ports();
     ports.processes.expect_exec().times(1).returning(|browser, exec| {
         assert_eq!(browser, browser_id(1));
@@ -77,8 +77,8 @@ async fn a_program_is_run_as_asked_and_answered_with_what_it_wrote() {
         })
     });
     let api = TestApi::start(ports);
-    let asked = json!({ "command": "ls", "args": ["-l"], "timeout_sec": 5, "cwd": null, "as_root": false });
-    let reply = api.post(&path("process/exec"), asked).await;
+    let body = json!({ "command": "ls", "args": ["-l"], "timeout_sec": 5, "cwd": null, "as_root": false });
+    let reply = api.post(&path("process/exec"), body).await;
     assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/json")));
     let wrote = json!({
         "exit_code": 2, "duration_ms": 12, "stdout_b64": "b3V0MQ==", "stderr_b64": "ZXJy", "stderr_dropped_bytes": 9,
@@ -87,7 +87,7 @@ async fn a_program_is_run_as_asked_and_answered_with_what_it_wrote() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_ends_before_its_caller_gives_up() {
+async fn a_program_ends_before_its_client_times_out() {
     let mut ports = ports();
     ports.processes.expect_exec().times(1).returning(|_, exec| {
         assert_eq!(exec.within, Duration::from_secs(8));
@@ -102,7 +102,7 @@ async fn a_program_ends_before_its_caller_gives_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_run_is_named() {
+async fn invalid_programs_are_refused_with_the_field() {
     let api = TestApi::start(ports());
     for (body, detail) in [
         (json!({}), "required: command: is required"),
@@ -125,7 +125,7 @@ async fn what_cannot_be_run_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_is_started_looked_at_talked_to_and_ended() {
+async fn a_program_is_started_inspected_written_to_and_killed() {
     let mut ports = ports();
     ports.processes.expect_spawn().times(1).returning(|_, spawn| {
         assert_eq!(spawn.terminal, Some(TerminalSize { cols: 100, rows: 24 }));
@@ -197,7 +197,7 @@ async fn output_is_streamed_until_the_end_of_its_program() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_is_streamed_as_text_whatever_it_holds() {
+async fn a_log_is_streamed_as_text_whatever_it_contains() {
     let mut ports = ports();
     ports.session_logs.expect_follow().times(2).returning(|_, log| {
         let path = LogSource::Path("/tmp/ä b".to_owned());
@@ -235,7 +235,7 @@ fn answered(status: u16, headers: &[(&str, &str)], body: ByteStream) -> CurlAnsw
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_sent_as_asked_and_its_answer_told() {
+async fn a_request_is_sent_as_requested_and_its_response_returned() {
     let mut ports = ports();
     ports.curl.expect_send().times(2).returning(|_, request| {
         let CurlRequest { url, method, headers, body, within } = request;
@@ -246,25 +246,25 @@ async fn a_request_is_sent_as_asked_and_its_answer_told() {
         Ok(answered(404, &headers, bytes(&["no\u{0}", "thing"])))
     });
     let api = TestApi::start(ports);
-    let mut asked = json!({
+    let mut body = json!({
         "url": "https://site.test/a", "method": "POST", "headers": { "X-A": "1" }, "body": "x", "timeout_ms": 1500,
     });
-    let reply = api.post(&path("curl"), &asked).await;
-    let mut told = reply.json();
-    assert!(told["duration_ms"].take().is_u64());
+    let reply = api.post(&path("curl"), &body).await;
+    let mut result = reply.json();
+    assert!(result["duration_ms"].take().is_u64());
     let headers = json!({ "set-cookie": ["a=1", "b=2"], "content-type": ["x/y"] });
-    assert_eq!(told, json!({ "status": 404, "headers": headers, "body": "no\u{0}thing", "duration_ms": null }));
-    asked["response_encoding"] = json!("base64");
-    assert_eq!(api.post(&path("curl"), &asked).await.json()["body"], "bm8AdGhpbmc=");
-    asked["response_encoding"] = json!("latin1");
+    assert_eq!(result, json!({ "status": 404, "headers": headers, "body": "no\u{0}thing", "duration_ms": null }));
+    body["response_encoding"] = json!("base64");
+    assert_eq!(api.post(&path("curl"), &body).await.json()["body"], "bm8AdGhpbmc=");
+    body["response_encoding"] = json!("latin1");
     assert_eq!(
-        api.post(&path("curl"), &asked).await.details(),
+        api.post(&path("curl"), &body).await.details(),
         ["not_allowed: response_encoding: must be utf8 or base64"]
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_target_does_wrong_is_told_from_what_we_do_wrong() {
+async fn failures_of_the_target_differ_from_failures_of_the_server() {
     for (refusal, status, code) in [
         (
             OperationError::Upstream { fault: UpstreamFault::Dns, message: "net::ERR_NAME_NOT_RESOLVED".to_owned() },
@@ -290,7 +290,7 @@ async fn what_a_target_does_wrong_is_told_from_what_we_do_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raw_request_is_passed_on_and_its_answer_given_back() {
+async fn a_raw_request_is_forwarded_and_its_response_returned() {
     let mut ports = ports();
     ports.curl.expect_send().times(1).returning(|_, request| {
         assert_eq!((request.url.as_str(), request.method.as_str()), ("http://site.test/?q=1&b=2", "PROPFIND"));
@@ -345,9 +345,10 @@ async fn a_raw_request_is_passed_on_and_its_answer_given_back() {
     assert_eq!(api.request("GET", &format!("/vm/{}/curl/raw?jwt={token}", session_id(1)), &[], "").await.status, 400);
 }
 
-/// Chromium as the person's browser, whatever began the request; browsers that say nothing of it; and the interface's own cookie.
+/// Chromium as the person's browser, for every origin of the request; browsers that do not state the origin; and the
+/// web interface's own cookie.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_browsers_page_began_is_refused_and_reaches_no_target() {
+async fn a_request_caused_by_a_browsers_page_is_refused_and_not_sent() {
     let mut ports = ports();
     ports.curl.expect_send().never();
     let api = TestApi::start(ports);
@@ -374,7 +375,7 @@ async fn what_a_browsers_page_began_is_refused_and_reaches_no_target() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_that_ends_no_answer_is_told_as_the_targets_failure() {
+async fn an_informational_status_is_reported_as_the_targets_failure() {
     for status in [100, 101, 103, 199, 0] {
         let mut ports = ports();
         ports.curl.expect_send().times(2).returning(move |_, _| Ok(answered(status, &[], bytes(&["stray"]))));
@@ -395,12 +396,12 @@ async fn a_status_that_ends_no_answer_is_told_as_the_targets_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_goes_away_does_not_wait_for_what_runs_inside_a_session_and_says_that_it_may_have_been_done() {
+async fn a_stopping_server_aborts_session_operations_and_says_they_may_have_been_done() {
     let mut ports = ports();
-    let asked = Arc::new(AtomicBool::new(false));
-    let asking = asked.clone();
+    let requested = Arc::new(AtomicBool::new(false));
+    let requested_flag = requested.clone();
     ports.curl.expect_send().returning(move |_, _| {
-        asking.store(true, Ordering::SeqCst);
+        requested_flag.store(true, Ordering::SeqCst);
         Ok(answered(200, &[], stream::pending().boxed()))
     });
     let api = TestApi::start(ports);
@@ -409,8 +410,8 @@ async fn a_server_that_goes_away_does_not_wait_for_what_runs_inside_a_session_an
     let body = json!({ "url": "http://a/", "timeout_ms": 300_000 }).to_string();
     client.write_all(&request("POST", &path("curl"), &[&key], &body)).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !asked.load(Ordering::SeqCst) {
-        assert!(Instant::now() < deadline, "it was not asked");
+    while !requested.load(Ordering::SeqCst) {
+        assert!(Instant::now() < deadline, "the port was not called");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let drained = tokio::spawn(api.server.drain());

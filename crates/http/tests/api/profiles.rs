@@ -1,4 +1,4 @@
-//! `/profiles`, and naming one for a session or a pool.
+//! `/profiles`, and references to profiles in sessions and pools.
 
 use bytes::Bytes;
 use casement_domain::{
@@ -30,7 +30,7 @@ fn saved() -> Profile {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_profile_is_made_with_a_name_or_without() {
+async fn a_profile_is_created_with_a_name_or_without() {
     for (body, name) in
         [(json!({ "name": "login" }), Some("login")), (json!({}), None), (json!({ "name": null }), None)]
     {
@@ -42,19 +42,19 @@ async fn a_profile_is_made_with_a_name_or_without() {
             Ok(ProfileStored::Yes)
         });
         let reply = TestApi::start(ports).post("/profiles", &body).await;
-        let said = reply.json();
-        assert_eq!((reply.status, said["name"].as_str()), (201, name), "{reply}");
+        let body = reply.json();
+        assert_eq!((reply.status, body["name"].as_str()), (201, name), "{reply}");
         assert!(
-            said["created_at"].is_string()
-                && said["updated_at"] == said["created_at"]
-                && said.get("last_used_at").is_none()
+            body["created_at"].is_string()
+                && body["updated_at"] == body["created_at"]
+                && body.get("last_used_at").is_none()
         );
-        assert_eq!(reply.header("location"), Some(&*format!("/profiles/{}", said["id"].as_str().unwrap())));
+        assert_eq!(reply.header("location"), Some(&*format!("/profiles/{}", body["id"].as_str().unwrap())));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_no_profile_can_have_is_refused_before_anything_is_stored() {
+async fn an_invalid_profile_name_is_refused_before_anything_is_stored() {
     let api = TestApi::start(Ports::default());
     let long = "a".repeat(256);
     for (name, code) in [
@@ -79,7 +79,7 @@ async fn a_name_that_no_profile_can_have_is_refused_before_anything_is_stored() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_not_stored_is_told_with_its_reason() {
+async fn a_recording_that_was_not_stored_is_reported_with_its_reason() {
     let limit = LimitExceeded { limit: Limit::ProjectProfiles, value: 2, used: 2, asked: 1 };
     for (stored, status, code) in [
         (ProfileStored::NameTaken, 409, "name_conflict"),
@@ -108,7 +108,7 @@ async fn what_was_not_stored_is_told_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_is_asked_for_with_its_filters_as_they_are() {
+async fn a_list_passes_its_filters_unchanged() {
     let mut ports = Ports::default();
     ports.profiles.expect_list().times(1).returning(|scope, filter, page| {
         assert!(scope.unscoped);
@@ -120,17 +120,17 @@ async fn a_list_is_asked_for_with_its_filters_as_they_are() {
     let reply = api.get("/profiles?limit=2&offset=4&name=L%C3%93GIN&query=%25_%27").await;
     assert_eq!(reply.status, 200, "{reply}");
     assert_eq!((reply.header("x-has-more"), reply.header("x-next-offset")), (Some("true"), Some("6")));
-    let said = reply.json();
-    assert_eq!(said[0]["last_used_at"], "2026-12-01T12:00:00.000000Z");
-    assert_eq!(said[1]["name"], "other");
-    assert!(said[1].get("last_used_at").is_none());
+    let body = reply.json();
+    assert_eq!(body[0]["last_used_at"], "2026-12-01T12:00:00.000000Z");
+    assert_eq!(body[1]["name"], "other");
+    assert!(body[1].get("last_used_at").is_none());
     for bad in ["limit=0", "limit=101", "offset=-1", "limit=x"] {
         assert_eq!(api.get(&format!("/profiles?{bad}")).await.status, 400, "{bad}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_profile_is_found_by_id_or_name_and_what_is_not_there_is_404_on_every_route() {
+async fn a_profile_is_found_by_id_or_name_and_an_unknown_one_is_404_on_every_route() {
     let mut ports = Ports::default();
     ports.profiles.expect_find().returning(|_, which| {
         Ok(match which {
@@ -158,7 +158,7 @@ async fn a_profile_is_found_by_id_or_name_and_what_is_not_there_is_404_on_every_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_saved_is_downloaded_and_what_never_was_is_an_empty_archive() {
+async fn a_saved_profile_is_downloaded_and_an_unsaved_one_is_an_empty_archive() {
     let mut ports = Ports::default();
     ports.profiles.expect_find().returning(|_, which| {
         Ok(Some(match which {
@@ -202,7 +202,7 @@ async fn what_was_saved_is_downloaded_and_what_never_was_is_an_empty_archive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_saved_and_is_damaged_is_never_handed_out_as_if_it_were_whole() {
+async fn a_damaged_profile_is_never_returned_as_if_it_were_intact() {
     let mut ports = Ports::default();
     ports.profiles.expect_find().returning(|_, _| Ok(Some(saved())));
     ports.profiles.expect_version().returning(|profile, id| {
@@ -254,7 +254,7 @@ async fn a_session_shows_the_profile_that_it_was_started_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_profile_that_is_not_there_is_a_reference_that_is_not_found() {
+async fn an_unknown_profile_is_an_unknown_reference() {
     let mut ports = Ports::default();
     ports.profiles.expect_find().returning(|_, _| Ok(None));
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));

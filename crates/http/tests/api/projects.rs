@@ -1,4 +1,4 @@
-//! `/org/projects`, limits, and what is left of `/projects`.
+//! `/org/projects`, limits, and the removed routes under `/projects`.
 
 use casement_domain::{
     organization::{Caps, Organization},
@@ -60,7 +60,7 @@ async fn a_project_is_created_with_its_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_project_wants_a_good_name_that_is_free() {
+async fn a_project_needs_a_valid_and_unused_name() {
     let mut projects = store();
     projects.expect_create().returning(|_| Ok(ProjectStored::NameTaken));
     let api = api(projects);
@@ -86,7 +86,7 @@ async fn a_list_takes_its_filters_literally() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_one_project_reads_that_one_and_changes_nothing() {
+async fn a_project_key_reads_its_project_and_changes_none() {
     let api = api(store());
     api.clock.set(datetime!(2026-11-23 0:00 UTC));
     let key = project_key();
@@ -115,7 +115,7 @@ async fn a_key_of_one_project_reads_that_one_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_default_project_stays_and_stays_active() {
+async fn the_default_project_can_be_neither_deleted_nor_archived() {
     let api = api(store());
     let path = format!("/org/projects/{}", project_id());
     let archived = api.patch(&path, json!({ "status": "archived" })).await;
@@ -128,7 +128,7 @@ async fn the_default_project_stays_and_stays_active() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_somebody_else_came_before_is_decided_again() {
+async fn an_update_after_a_concurrent_change_is_decided_again() {
     let mut projects = store();
     projects.expect_replace().times(1).returning(|_, _| Ok(ProjectReplaced::LostRace));
     projects.expect_replace().times(1).returning(|current, next| {
@@ -140,7 +140,7 @@ async fn a_change_that_somebody_else_came_before_is_decided_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_project_with_active_resources_is_not_deleted_and_says_which() {
+async fn a_project_with_active_resources_is_not_deleted_and_they_are_named() {
     let mut projects = store();
     let resources =
         vec![ResourceCount { kind: "sessions", count: 2 }, ResourceCount { kind: "browser pools", count: 1 }];
@@ -155,7 +155,7 @@ async fn a_project_with_active_resources_is_not_deleted_and_says_which() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_set_kept_and_cleared() {
+async fn limits_are_set_stored_and_cleared() {
     let mut projects = store();
     projects.expect_replace().returning(|_, next| {
         assert_eq!(
@@ -166,10 +166,10 @@ async fn limits_are_set_kept_and_cleared() {
     });
     let api = api(projects);
     let path = "/org/projects/second/limits";
-    let wish = json!({ "max_concurrent_sessions": 5, "max_pooled_sessions": 0, "max_concurrent_invocations": null });
+    let body = json!({ "max_concurrent_sessions": 5, "max_pooled_sessions": 0, "max_concurrent_invocations": null });
     let limits =
         json!({ "max_concurrent_sessions": 5, "max_concurrent_invocations": null, "max_pooled_sessions": null });
-    assert_eq!(api.patch(path, wish).await.json(), limits);
+    assert_eq!(api.patch(path, body).await.json(), limits);
 
     let above = api.patch(path, json!({ "max_concurrent_sessions": 51, "max_pooled_sessions": -1 })).await;
     assert_eq!(
@@ -182,7 +182,7 @@ async fn limits_are_set_kept_and_cleared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_organization_says_what_holds_for_projects_without_limits() {
+async fn the_organizations_defaults_apply_to_projects_without_limits() {
     let mut projects = store();
     projects
         .expect_set_default_sessions()
@@ -205,14 +205,14 @@ fn dated(reply: &Reply) -> [Option<&str>; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_removed_routes_answer_410_whatever_is_asked_and_whatever_day_it_is() {
-    // Nothing is read and nothing deleted.
+async fn the_removed_routes_always_return_410() {
+    // Nothing is read and nothing is deleted.
     let api = api(MockProjectRepository::new());
     let link = |id: &str| format!("</org/projects/{id}>; rel=\"successor-version\"");
-    let said = |link: &str| {
+    let expected = |link: &str| {
         [Some("@1763942400"), Some("Tue, 24 Nov 2026 00:00:00 GMT"), Some(link)].map(|s| s.map(str::to_owned))
     };
-    let told = |reply: &Reply| dated(reply).map(|text| text.map(str::to_owned));
+    let deprecation = |reply: &Reply| dated(reply).map(|text| text.map(str::to_owned));
     let project_key = format!("Authorization: Bearer {}", Key::OtherProject.text());
     for day in [datetime!(2026-11-01 0:00 UTC), datetime!(2026-11-24 0:00 UTC), datetime!(2027-01-01 0:00 UTC)] {
         api.clock.set(day);
@@ -221,13 +221,13 @@ async fn the_removed_routes_answer_410_whatever_is_asked_and_whatever_day_it_is(
             let message =
                 format!("{method} /projects/{{id}} was removed on 2026-11-24; use {method} /org/projects/{{id}}");
             for gone in [api.call(method, &path, "").await, api.request(method, &path, &[&project_key], "").await] {
-                assert_eq!((gone.status, told(&gone)), (410, said(&link(id))), "{day} {method} {id}");
+                assert_eq!((gone.status, deprecation(&gone)), (410, expected(&link(id))), "{day} {method} {id}");
                 assert_eq!(gone.json(), json!({ "code": "gone", "message": message }));
             }
         }
     }
-    let nobody = api.request("GET", "/projects/second", &[], "").await;
-    assert_eq!((nobody.status, told(&nobody)), (401, said(&link("second"))));
+    let without_key = api.request("GET", "/projects/second", &[], "").await;
+    assert_eq!((without_key.status, deprecation(&without_key)), (401, expected(&link("second"))));
     assert_eq!(api.call("PATCH", "/projects/second", "").await.status, 405);
     assert_eq!(api.get("/projects").await.code(), "route_not_found");
 }

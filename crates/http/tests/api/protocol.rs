@@ -1,4 +1,4 @@
-//! What holds for every route: methods, paths, headers.
+//! Rules for every route: methods, paths, headers.
 
 use std::time::Duration;
 
@@ -19,21 +19,23 @@ fn listing() -> Ports {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_carries_a_request_id_and_is_not_kept() {
+async fn every_response_has_a_request_id_and_is_not_cacheable() {
     let api = TestApi::start(listing());
     for path in ["/healthz", "/browsers", "/nowhere"] {
         let reply = api.get(path).await;
         assert_eq!(reply.header("x-request-id").map(str::len), Some(26), "{path}");
         assert_eq!(reply.header("cache-control"), Some("no-store"), "{path}");
     }
-    for (sent, kept) in [("abc-1._Z", true), ("a b", false), ("ä", false), (&*"x".repeat(129), false), ("", false)] {
+    for (sent, is_accepted) in
+        [("abc-1._Z", true), ("a b", false), ("ä", false), (&*"x".repeat(129), false), ("", false)]
+    {
         let reply = api.request("GET", "/healthz", &[&format!("X-Request-Id: {sent}")], "").await;
-        assert_eq!(reply.header("x-request-id") == Some(sent), kept, "{sent}");
+        assert_eq!(reply.header("x-request-id") == Some(sent), is_accepted, "{sent}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_routes_and_methods_are_told_without_a_key() {
+async fn unknown_routes_and_methods_are_reported_without_a_key() {
     let api = TestApi::start(Ports::default());
     for path in ["/nowhere", "/browsers/x/y", "/vm/x/telemetry/events", "/browsers//"] {
         let reply = api.request("GET", path, &[], "").await;
@@ -56,7 +58,7 @@ async fn unknown_routes_and_methods_are_told_without_a_key() {
     }
 }
 
-/// Every path that the description says streams events, and those that it does not show.
+/// Returns every path that is documented to stream events, and the undocumented ones.
 fn streams() -> Vec<String> {
     let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
     let streams = |item: &Value| item["get"]["responses"]["200"]["content"].get("text/event-stream").is_some();
@@ -71,7 +73,7 @@ fn streams() -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_has_no_head() {
+async fn a_stream_rejects_head_requests() {
     let api = TestApi::start(Ports::default());
     for path in streams() {
         let path = path.replace(['{', '}'], "");
@@ -93,14 +95,14 @@ async fn head_is_get_without_a_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_slash_at_the_end_means_nothing() {
+async fn one_slash_at_the_end_is_ignored() {
     let api = TestApi::start(listing());
     assert_eq!(api.get("/browsers/?limit=5").await.status, 200);
     assert_eq!(api.get("/browsers//?limit=5").await.status, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_not_sent_may_be_said_to_be_of_any_type() {
+async fn the_content_type_of_an_absent_body_is_ignored() {
     let mut ports = Ports::default();
     ports.proxies.expect_find().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
@@ -111,7 +113,7 @@ async fn a_body_that_is_not_sent_may_be_said_to_be_of_any_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fields_that_nothing_knows_are_ignored_and_named_in_the_answer() {
+async fn unknown_fields_are_ignored_and_named_in_the_response() {
     let api = TestApi::start(Ports::default());
     let named = |reply: &Reply| reply.header("x-casement-ignored-fields").map(str::to_owned);
     let body = json!({ "headles": true, "timeout_seconds": 1, "viewport": { "widht": 3, "width": 0, "height": 0 }, "a\r\nb, c": 1 });
@@ -121,14 +123,14 @@ async fn fields_that_nothing_knows_are_ignored_and_named_in_the_answer() {
     let reply = api.post("/browsers", json!({ "timeout_seconds": 1 })).await;
     assert_eq!((reply.status, named(&reply)), (400, None), "{reply}");
     let many: serde_json::Map<_, _> = (0..30).map(|n| (format!("{n:0100}"), json!(n))).collect();
-    let said = named(&api.post("/browsers", json!({ "timeout_seconds": 1, "more": many })).await);
-    assert_eq!(said.as_deref(), Some("more"), "what lies in an ignored field is not looked at");
-    let said = named(&api.post("/browsers", json!(many)).await).unwrap_or_default();
-    assert!(said.len() < 20 * 66 + 5 && said.ends_with(", ..."), "{said}");
+    let names = named(&api.post("/browsers", json!({ "timeout_seconds": 1, "more": many })).await);
+    assert_eq!(names.as_deref(), Some("more"), "what lies in an ignored field is not looked at");
+    let names = named(&api.post("/browsers", json!(many)).await).unwrap_or_default();
+    assert!(names.len() < 20 * 66 + 5 && names.ends_with(", ..."), "{names}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_json_in_utf_8_is_read() {
+async fn only_utf_8_json_is_accepted() {
     let api = TestApi::start(Ports::default());
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
     for kind in ["text/plain", "multipart/form-data; boundary=x", "application/json; charset=latin1"] {
@@ -141,7 +143,7 @@ async fn only_json_in_utf_8_is_read() {
     assert!(reply.text().contains("'Content-Type: application/json'"), "it says what to do: {reply}");
     let reply = api.request("POST", "/browsers", &[&key, "Content-Encoding: gzip"], "{}").await;
     assert_eq!(reply.status, 415);
-    // Without a type it counts as JSON, so this one is looked at.
+    // Without a content type it counts as JSON, so this one is parsed.
     let raw = format!(
         "POST /browsers HTTP/1.1\r\nHost: casement.test\r\n{key}\r\nContent-Length: 1\r\nConnection: close\r\n\r\n["
     );
@@ -149,8 +151,8 @@ async fn only_json_in_utf_8_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_is_an_answer_of_its_own_and_the_next_request_is_served() {
-    // Nothing is expected of the sessions' store, so the mock panics: once in the handler, once in spawned work.
+async fn a_panic_is_a_500_and_the_next_request_is_served() {
+    // The sessions' repository has no expectations, so the mock panics: once in the handler, once in spawned work.
     let api = TestApi::start(Ports::default());
     let reply = api.get("/browsers").await;
     assert_eq!((reply.status, &*reply.code()), (500, "internal"));
@@ -161,7 +163,7 @@ async fn a_panic_is_an_answer_of_its_own_and_the_next_request_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_is_kept_for_the_next_request() {
+async fn a_connection_is_reused_for_the_next_request() {
     let api = TestApi::start(listing());
     let mut stream = api.connect().await;
     for _ in 0..3 {
@@ -173,7 +175,7 @@ async fn a_connection_is_kept_for_the_next_request() {
     }
 }
 
-/// What is on a connection that the server keeps until `found` says that it is enough, or that it closes.
+/// Reads from a kept-alive connection until `found` holds or the connection closes.
 async fn read_until(stream: &mut tokio::net::TcpStream, found: impl Fn(&str) -> bool) -> String {
     let mut bytes = Vec::new();
     loop {
@@ -185,14 +187,14 @@ async fn read_until(stream: &mut tokio::net::TcpStream, found: impl Fn(&str) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_under_way_is_answered_while_the_server_drains_and_no_later_one_is_done() {
-    let (asked, mut is_asked) = tokio::sync::mpsc::unbounded_channel();
+async fn a_running_request_completes_while_the_server_drains_and_later_ones_are_refused() {
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let (answer, may_answer) = std::sync::mpsc::channel();
     let mut ports = listing();
-    // The worker is held up with the request under way: what comes meanwhile is looked at only after it.
+    // The running request blocks the worker, so that later requests are handled only after it.
     let may_answer = parking_lot::Mutex::new(may_answer);
     ports.sessions.expect_find_in_project().returning(move |_, _, _| {
-        asked.send(()).unwrap();
+        sender.send(()).unwrap();
         may_answer.lock().recv().unwrap();
         Ok(Some(session(1)))
     });
@@ -200,26 +202,26 @@ async fn a_request_under_way_is_answered_while_the_server_drains_and_no_later_on
     let path = format!("/browsers/{}", session_id(1));
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
     let kept_alive = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: casement.test\r\n{key}\r\n\r\n").into_bytes();
-    let (mut first, mut kept) = (api.connect().await, api.connect().await);
-    kept.write_all(&kept_alive("/healthz")).await.unwrap();
-    read_until(&mut kept, |text| text.ends_with("{\"status\":\"ok\"}")).await;
+    let (mut first, mut idle) = (api.connect().await, api.connect().await);
+    idle.write_all(&kept_alive("/healthz")).await.unwrap();
+    read_until(&mut idle, |text| text.ends_with("{\"status\":\"ok\"}")).await;
     first.write_all(&kept_alive(&path)).await.unwrap();
-    is_asked.recv().await.unwrap();
-    kept.write_all(&kept_alive("/browsers")).await.unwrap();
+    received.recv().await.unwrap();
+    idle.write_all(&kept_alive("/browsers")).await.unwrap();
     let mut draining = Box::pin(api.server.drain());
     assert!(futures_util::poll!(&mut draining).is_pending());
     answer.send(()).unwrap();
     let answered = read_until(&mut first, |_| false);
-    let refused = read_until(&mut kept, |_| false);
+    let refused = read_until(&mut idle, |_| false);
     let (done, answered, refused) = tokio::join!(draining, answered, refused);
     done.unwrap();
     assert!(answered.starts_with("HTTP/1.1 200 "), "{answered}");
-    // Or nothing at all: a connection on which nothing was under way may be closed before what comes on it is read.
+    // Or no response: an idle connection may be closed before its next request is read.
     assert!(refused.is_empty() || refused.starts_with("HTTP/1.1 503 "), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draining_server_takes_nothing_new_and_ends() {
+async fn a_draining_server_refuses_new_requests_and_stops() {
     let api = TestApi::start(listing());
     let mut stream = api.connect().await;
     stream.write_all(&request("GET", "/healthz", &[], "")).await.unwrap();
@@ -232,8 +234,8 @@ async fn a_draining_server_takes_nothing_new_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_the_connections_that_send_half_a_head_the_oldest_are_closed_and_others_are_served() {
-    /// As many as one address may have at most.
+async fn of_connections_with_half_a_head_the_oldest_are_closed_and_others_are_served() {
+    /// The maximum of one address.
     const BOUND: usize = 1000;
     const TIMEOUT: Duration = Duration::from_secs(60);
     let api = TestApi::start(Ports::default());
@@ -242,7 +244,7 @@ async fn of_the_connections_that_send_half_a_head_the_oldest_are_closed_and_othe
         let mut connection = api.connect().await;
         connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: casement.test\r\nX-Long: ").await.unwrap();
         half_sent.push(connection);
-        // Each is looked at before the next one comes, so that it is known which is the oldest.
+        // Each one is registered before the next, so that the oldest is known.
         if half_sent.len() % 50 == 0 {
             assert_eq!(api.get("/healthz").await.status, 200);
         }

@@ -1,4 +1,4 @@
-//! `/proxies`, and naming one for a session.
+//! `/proxies`, and references to proxies in sessions.
 
 use casement_domain::{
     ProxyId,
@@ -20,7 +20,7 @@ fn id(n: u128) -> ProxyId {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_is_checked_sealed_and_kept_and_its_password_is_never_said() {
+async fn a_proxy_is_checked_and_stored_sealed_and_its_password_is_never_returned() {
     let mut ports = Ports::default();
     ports.dialer.expect_check().times(1).returning(|proxy, url| {
         assert!(url.is_none() && proxy.port == 1080 && proxy.credentials.is_some());
@@ -39,22 +39,22 @@ async fn a_proxy_is_checked_sealed_and_kept_and_its_password_is_never_said() {
     });
     let reply = TestApi::start(ports).post("/proxies", &body).await;
     assert_eq!(reply.status, 201, "{reply}");
-    let said = reply.json();
+    let body = reply.json();
     assert!(!reply.text().contains("s3cr3t"));
     assert_eq!(
-        said["config"],
+        body["config"],
         json!({ "host": "proxy.example", "port": 1080, "username": "me:@/%", "has_password": true })
     );
     assert_eq!(
-        [&said["name"], &said["type"], &said["protocol"], &said["status"], &said["ip_address"]],
+        [&body["name"], &body["type"], &body["protocol"], &body["status"], &body["ip_address"]],
         [&json!("exit"), &json!("custom"), &json!("socks5"), &json!("available"), &json!("198.51.100.7")]
     );
-    assert_eq!(said["bypass_hosts"], json!(["*.local.example", "10.0.0.0/8"]));
-    assert_eq!(reply.header("location"), Some(&*format!("/proxies/{}", said["id"].as_str().unwrap())));
+    assert_eq!(body["bypass_hosts"], json!(["*.local.example", "10.0.0.0/8"]));
+    assert_eq!(reply.header("location"), Some(&*format!("/proxies/{}", body["id"].as_str().unwrap())));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_a_rule_is_named_and_nothing_is_dialled() {
+async fn invalid_fields_are_named_and_nothing_is_dialled() {
     let api = TestApi::start(Ports::default());
     let config = |more: serde_json::Value| {
         let mut config = json!({ "host": "a.example", "port": 1 });
@@ -99,7 +99,7 @@ async fn what_breaks_a_rule_is_named_and_nothing_is_dialled() {
     }
 }
 
-/// An installation that rents proxies of two types.
+/// Returns ports of an installation with gateways for two types.
 fn renting() -> Ports {
     let upstream = |url: &str| Upstream::parse(&url.parse().unwrap()).unwrap();
     let residential = "socks5://me[-{country}][-{city}][-{asn}]:s3cr3t@gate.example:1080";
@@ -112,7 +112,7 @@ fn renting() -> Ports {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rented_proxy_is_one_at_the_operators_gateway_which_is_told_where_to_come_out_and_nobody_else_is() {
+async fn a_rented_proxy_uses_the_operators_gateway_which_alone_gets_the_location() {
     let mut ports = renting();
     ports.dialer.expect_check().times(2).returning(|proxy, _| {
         use secrecy::ExposeSecret as _;
@@ -132,9 +132,9 @@ async fn a_rented_proxy_is_one_at_the_operators_gateway_which_is_told_where_to_c
     let config = json!({ "country": "fr", "city": "paris", "asn": "as3215" });
     let reply = api.post("/proxies", json!({ "type": "residential", "config": config })).await;
     assert_eq!(reply.status, 201, "{reply}");
-    let said = reply.json();
+    let body = reply.json();
     assert_eq!(
-        [&said["type"], &said["protocol"], &said["config"]],
+        [&body["type"], &body["protocol"], &body["config"]],
         [&json!("residential"), &json!("socks5"), &json!({ "country": "FR", "city": "paris", "asn": "AS3215" })]
     );
     assert!(!reply.text().contains("s3cr3t") && !reply.text().contains("gate.example"), "{reply}");
@@ -143,7 +143,7 @@ async fn a_rented_proxy_is_one_at_the_operators_gateway_which_is_told_where_to_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_operator_does_not_rent_is_not_supported_and_nothing_is_dialled() {
+async fn a_proxy_type_without_a_gateway_is_not_supported_and_nothing_is_dialled() {
     let api = TestApi::start(renting());
     for (body, field) in [
         (json!({ "type": "isp" }), "type"),
@@ -178,16 +178,17 @@ async fn what_the_operator_does_not_rent_is_not_supported_and_nothing_is_dialled
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rented_proxy_whose_type_is_not_rented_any_more_is_unavailable() {
+async fn a_rented_proxy_whose_gateway_was_removed_is_unavailable() {
     let mut ports = Ports::default();
-    let kept = Proxy { kind: ProxyType::Mobile, config: ProxyConfig::Rented(Exit::default()), ..proxy(id(1), "exit") };
-    let found = kept.clone();
+    let stored =
+        Proxy { kind: ProxyType::Mobile, config: ProxyConfig::Rented(Exit::default()), ..proxy(id(1), "exit") };
+    let found = stored.clone();
     ports.proxies.expect_find().returning(move |_, _| Ok(Some(found.clone())));
     ports
         .proxies
         .expect_checked()
         .times(1)
-        .returning(move |_, found| Ok(Some(Proxy { status: found.status, ..kept.clone() })));
+        .returning(move |_, found| Ok(Some(Proxy { status: found.status, ..stored.clone() })));
     let reply = TestApi::start(ports).call("POST", &format!("/proxies/{}/check", id(1)), "").await;
     assert_eq!(
         (reply.status, &reply.json()["status"], &reply.json()["config"]),
@@ -196,11 +197,11 @@ async fn a_rented_proxy_whose_type_is_not_rented_any_more_is_unavailable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_with_an_address_is_answered_only_and_one_without_is_noted() {
+async fn a_check_with_an_address_is_not_stored_and_one_without_is() {
     let sealed = casement_domain::sealing::Sealer::seal(&PlainSealer, &Proxy::place(id(1)), b"word").unwrap();
-    let kept = Proxy { config: own_proxy("proxy.example", Some(sealed)), ..proxy(id(1), "exit") };
+    let stored = Proxy { config: own_proxy("proxy.example", Some(sealed)), ..proxy(id(1), "exit") };
     let mut ports = Ports::default();
-    let found = kept.clone();
+    let found = stored.clone();
     ports.proxies.expect_find().returning(move |_, wanted| Ok((wanted == id(1)).then(|| found.clone())));
     ports.dialer.expect_check().returning(|proxy, url| match url {
         _ if proxy.credentials.is_none() => CheckOutcome::Unavailable(ProxyFailure::Closed),
@@ -209,7 +210,7 @@ async fn a_check_with_an_address_is_answered_only_and_one_without_is_noted() {
         Some(_) => CheckOutcome::Available(None),
     });
     ports.proxies.expect_checked().times(1).returning(move |_, found| {
-        Ok(Some(Proxy { status: found.status, failure: found.failure, last_checked: Some(found.at), ..kept.clone() }))
+        Ok(Some(Proxy { status: found.status, failure: found.failure, last_checked: Some(found.at), ..stored.clone() }))
     });
     let api = TestApi::start(ports);
     let path = format!("/proxies/{}/check", id(1));
@@ -279,7 +280,7 @@ async fn a_session_names_its_proxy_by_id_or_name_and_an_ambiguous_name_is_refuse
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_living_session_changes_its_proxy() {
+async fn an_active_session_changes_its_proxy() {
     let mut ports = Ports::default();
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     ports.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::support::{Key, Ports, TestApi};
 
-const FILM: &[u8] = b"0123456789";
+const VIDEO: &[u8] = b"0123456789";
 
 fn id(n: u128) -> ReplayId {
     ReplayId::from_ulid(ulid::Ulid::from_parts(7, n))
@@ -28,12 +28,12 @@ fn replay(n: u128, state: ReplayState) -> Replay {
         started_at: NOON,
         finished_at: over.then_some(NOON),
         state,
-        size_bytes: if n == 4 { 0 } else { FILM.len() as u64 },
+        size_bytes: if n == 4 { 0 } else { VIDEO.len() as u64 },
         detail: (state == ReplayState::Failed).then(|| "ffmpeg was killed".to_owned()),
     }
 }
 
-/// Four recordings: whole, running, failed, failed with nothing left.
+/// Four recordings: complete, running, failed, failed without data.
 fn ports() -> Ports {
     let mut ports = Ports::default();
     ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
@@ -52,12 +52,12 @@ fn ports() -> Ports {
 
 fn part(offset: u64, length: u64) -> ByteStream {
     let (offset, length) = (usize::try_from(offset).unwrap(), usize::try_from(length).unwrap());
-    let parts: Vec<_> = FILM[offset..offset + length].chunks(4).map(|part| Ok(Bytes::from_static(part))).collect();
+    let parts: Vec<_> = VIDEO[offset..offset + length].chunks(4).map(|part| Ok(Bytes::from_static(part))).collect();
     stream::iter(parts).boxed()
 }
 
-/// The same four, of a session that has ended: its machine is not asked any more.
-fn kept_ports() -> Ports {
+/// The same recordings of an ended session, whose machine is not called any more.
+fn stored_ports() -> Ports {
     let ended = || Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session(1) };
     let mut ports = Ports::default();
     ports.sessions.expect_find().returning(move |wanted| Ok((wanted == session_id(1)).then(ended)));
@@ -65,7 +65,7 @@ fn kept_ports() -> Ports {
         let ours = include_ended && project == project_id() && *which == IdOrName::Id(session_id(1));
         Ok(ours.then(ended))
     });
-    ports.kept_replays.expect_of_session().withf(|id| *id == session_id(1)).returning(|_| {
+    ports.stored_replays.expect_of_session().withf(|id| *id == session_id(1)).returning(|_| {
         let states = [ReplayState::Finished, ReplayState::Running, ReplayState::Failed, ReplayState::Failed];
         Ok((1..).zip(states).map(|(n, state)| replay(n, state)).collect())
     });
@@ -77,15 +77,15 @@ fn kept_ports() -> Ports {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recordings_of_an_ended_session_are_listed_and_read_by_who_could_before() {
-    let api = TestApi::start(kept_ports());
+async fn recordings_of_an_ended_session_stay_readable_to_the_same_callers() {
+    let api = TestApi::start(stored_ports());
     let listed = api.get(&base()).await.json();
     let states: Vec<_> = listed.as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
     assert_eq!(states, ["finished", "running", "failed", "failed"]);
     let path = format!("{}/{}", base(), id(1));
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
     let whole = api.get(&path).await;
-    assert_eq!((whole.status, whole.body.as_slice()), (200, FILM));
+    assert_eq!((whole.status, whole.body.as_slice()), (200, VIDEO));
     let some = api.request("GET", &path, &[&key, "Range: bytes=2-5"], "").await;
     assert_eq!((some.status, some.header("content-range"), some.text().as_str()), (206, Some("bytes 2-5/10"), "2345"));
     for (n, word) in [(2, "being stored"), (3, "partial=true"), (4, "nothing of it could be saved")] {
@@ -93,10 +93,10 @@ async fn recordings_of_an_ended_session_are_listed_and_read_by_who_could_before(
         assert_eq!((reply.status, reply.code().as_str()), (409, "invalid_state"));
         assert!(reply.text().contains(word), "{reply}");
     }
-    assert_eq!(api.get(&format!("{}/{}?partial=true", base(), id(3))).await.body, FILM);
+    assert_eq!(api.get(&format!("{}/{}?partial=true", base(), id(3))).await.body, VIDEO);
     assert_eq!(api.post(&format!("{}/{}/stop", base(), id(1)), "").await.status, 204);
     assert_eq!(api.post(&base(), "").await.status, 404, "nothing begins in a session that has ended");
-    // As under /browsers, with a key.
+    // With a key, as under `/browsers`.
     let direct = format!("/vm/{}/replays", session_id(1));
     assert_eq!(api.request("GET", &direct, &[&key], "").await.status, 200);
     assert_eq!(
@@ -106,14 +106,14 @@ async fn recordings_of_an_ended_session_are_listed_and_read_by_who_could_before(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recordings_of_an_ended_session_are_not_there_for_strangers() {
-    let api = TestApi::start(kept_ports());
+async fn recordings_of_an_ended_session_are_hidden_from_other_callers() {
+    let api = TestApi::start(stored_ports());
     let stranger = format!("Authorization: Bearer {}", Key::OtherProject.text());
     for path in [base(), format!("{}/{}", base(), id(1))] {
         assert_eq!(api.request("GET", &path, &[&stranger], "").await.status, 404, "{path}");
         assert_eq!(api.request("GET", &path, &[], "").await.status, 401, "{path}");
     }
-    // The token that drives ends with its session; the one that only lets watch plays what was recorded, and no more.
+    // A token with full access ends with its session; a view token only plays recordings.
     let (drive, view) = (api.token(session_id(1), Permission::Drive), api.token(session_id(1), Permission::View));
     let live = format!("/live/{}", session_id(1));
     for (path, status) in [
@@ -129,14 +129,14 @@ async fn recordings_of_an_ended_session_are_not_there_for_strangers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recording_that_does_not_begin_leaves_no_note_and_none_begins_while_its_session_ends() {
+async fn a_recording_that_fails_to_start_leaves_no_row_and_none_starts_during_an_end() {
     let mut ports = ports();
-    ports.kept_replays.expect_begin().returning(|_, _, _| Ok(true));
-    ports.kept_replays.expect_forget().times(1).returning(|_| Ok(()));
+    ports.stored_replays.expect_begin().returning(|_, _, _| Ok(true));
+    ports.stored_replays.expect_forget().times(1).returning(|_| Ok(()));
     ports.replays.expect_start().times(1).returning(|_, _| Err(OperationError::Failed("no picture".to_owned())));
     assert_eq!(TestApi::start(ports).post(&base(), "").await.status, 500);
     let mut ports = self::ports();
-    ports.kept_replays.expect_begin().returning(|_, _, _| Ok(false));
+    ports.stored_replays.expect_begin().returning(|_, _, _| Ok(false));
     assert_eq!(TestApi::start(ports).post(&base(), "").await.status, 404);
 }
 
@@ -145,15 +145,15 @@ fn base() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recording_is_begun_with_what_was_asked_for_and_shown_with_its_page() {
+async fn a_recording_starts_with_the_requested_options_and_returns_its_page_url() {
     let mut ports = ports();
-    ports.kept_replays.expect_begin().times(1).returning(|session, _, at| {
+    ports.stored_replays.expect_begin().times(1).returning(|session, _, at| {
         assert_eq!((session, at), (session_id(1), NOON));
         Ok(true)
     });
     ports.replays.expect_start().times(1).returning(|browser, new| {
-        let asked = NewReplay { id: new.id, framerate: 5, max_duration_seconds: 60 };
-        assert_eq!((browser, new), (browser_id(1), asked));
+        let expected = NewReplay { id: new.id, framerate: 5, max_duration_seconds: 60 };
+        assert_eq!((browser, new), (browser_id(1), expected));
         Ok(replay(1, ReplayState::Running))
     });
     let api = TestApi::start(ports);
@@ -172,7 +172,7 @@ async fn a_recording_is_begun_with_what_was_asked_for_and_shown_with_its_page() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_recorded_is_refused_before_anything_is_done() {
+async fn a_call_without_an_audit_intent_is_refused_before_anything_is_done() {
     let api = TestApi::start(ports());
     let reply = api.post(&base(), json!({ "framerate": 0, "max_duration_in_seconds": 21_601 })).await;
     assert_eq!((reply.status, reply.code().as_str()), (400, "invalid_input"));
@@ -189,7 +189,7 @@ async fn what_cannot_be_recorded_is_refused_before_anything_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_against_a_recording_is_said() {
+async fn a_refused_recording_states_its_reason() {
     for (refusal, status, code) in [
         (OperationError::State("one is running".to_owned()), 409, "invalid_state"),
         (OperationError::Limit("too many".to_owned()), 429, "limit_exceeded"),
@@ -199,8 +199,8 @@ async fn what_stands_against_a_recording_is_said() {
     ] {
         let mut ports = ports();
         let mut refusal = Some(refusal);
-        ports.kept_replays.expect_begin().returning(|_, _, _| Ok(true));
-        ports.kept_replays.expect_forget().times(1).returning(|_| Ok(()));
+        ports.stored_replays.expect_begin().returning(|_, _, _| Ok(true));
+        ports.stored_replays.expect_forget().times(1).returning(|_| Ok(()));
         ports.replays.expect_start().times(1).returning(move |_, _| Err(refusal.take().unwrap()));
         let reply = TestApi::start(ports).post(&base(), "").await;
         assert_eq!((reply.status, reply.code().as_str()), (status, code));
@@ -229,11 +229,11 @@ async fn recordings_are_listed_and_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_film_comes_whole_or_in_part() {
+async fn a_video_is_returned_whole_or_in_part() {
     let api = TestApi::start(ports());
     let path = format!("{}/{}", base(), id(1));
     let whole = api.get(&path).await;
-    assert_eq!((whole.status, whole.body.as_slice()), (200, FILM));
+    assert_eq!((whole.status, whole.body.as_slice()), (200, VIDEO));
     let name = format!("attachment; filename=\"replay-{}.mp4\"", id(1));
     for (header, value) in [
         ("content-type", "video/mp4"),
@@ -271,14 +271,14 @@ async fn a_film_comes_whole_or_in_part() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn less_than_all_of_a_recording_is_never_taken_for_all_of_it() {
+async fn a_truncated_recording_is_never_taken_for_a_complete_one() {
     let api = TestApi::start(ports());
     for (n, word) in [(2, "running"), (3, "partial=true"), (4, "nothing of it could be saved")] {
         let reply = api.get(&format!("{}/{}", base(), id(n))).await;
         assert_eq!((reply.status, reply.code().as_str()), (409, "invalid_state"));
         assert!(reply.text().contains(word), "{reply}");
     }
-    assert_eq!(api.get(&format!("{}/{}?partial=true", base(), id(3))).await.body, FILM);
+    assert_eq!(api.get(&format!("{}/{}?partial=true", base(), id(3))).await.body, VIDEO);
     assert_eq!(api.get(&format!("{}/{}?partial=true", base(), id(4))).await.status, 409);
     assert_eq!(api.get(&format!("{}/{}?partial=maybe", base(), id(3))).await.status, 400);
     for unknown in [id(9).to_string(), "x".to_owned(), "..%2f".to_owned()] {
@@ -287,7 +287,7 @@ async fn less_than_all_of_a_recording_is_never_taken_for_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_watch_may_play_a_recording_and_nothing_else() {
+async fn a_view_token_plays_recordings_and_nothing_else() {
     let api = TestApi::start(ports());
     let token = api.token(session_id(1), Permission::View);
     let live = format!("/live/{}/replays/{}", session_id(1), id(1));

@@ -29,7 +29,7 @@ fn path() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_script_is_run_and_its_end_is_told() {
+async fn a_script_runs_and_its_result_is_returned() {
     let mut ports = ports();
     ports.scripts.expect_execute().times(1).returning(|browser, script| {
         let wanted = NewScript { code: "return 1".to_owned(), timeout: Duration::from_secs(7), within: None };
@@ -58,7 +58,7 @@ async fn a_script_that_fails_is_no_failure_of_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_answer_comes_before_the_caller_gives_up() {
+async fn the_response_comes_before_the_client_times_out() {
     let mut ports = ports();
     ports.scripts.expect_execute().times(1).returning(|_, script| {
         assert_eq!((script.timeout, script.within), (Duration::from_secs(60), Some(Duration::from_secs(8))));
@@ -71,7 +71,7 @@ async fn the_answer_comes_before_the_caller_gives_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fields_out_of_their_bounds_are_told_together() {
+async fn all_fields_out_of_bounds_are_named_together() {
     let api = TestApi::start(ports());
     let reply = api.post(&path(), json!({ "timeout_sec": 601 })).await;
     assert_eq!((reply.status, reply.code().as_str()), (400, "invalid_input"));
@@ -82,7 +82,7 @@ async fn fields_out_of_their_bounds_are_told_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_against_a_script_is_said() {
+async fn a_refused_script_states_its_reason() {
     let failed = || EngineError::Failed { fault: EngineFault::BrowserHung, message: "hung".to_owned() };
     for (refusal, status, code) in [
         (OperationError::NotSupported("no script runner".to_owned()), 400, "not_supported"),
@@ -99,7 +99,7 @@ async fn what_stands_against_a_script_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_runs_scripts_on_the_direct_route_if_it_may_drive() {
+async fn a_token_with_full_access_runs_scripts_on_the_direct_route() {
     let mut ports = ports();
     ports.scripts.expect_execute().times(1).returning(|_, _| Ok(ScriptEnd { success: true, ..ScriptEnd::default() }));
     let api = TestApi::start(ports);

@@ -19,7 +19,7 @@ use super::support::{Key, Ports, TestApi, other_project};
 
 const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
 
-/// Ports on which a browser can be started.
+/// Returns ports with which a browser can start.
 fn startable() -> Ports {
     let mut ports = Ports::default();
     ports.spares.expect_take().returning(|_| None);
@@ -30,7 +30,7 @@ fn startable() -> Ports {
     ports
 }
 
-/// The JSON of a reply with its tokens taken out.
+/// Returns the JSON of a reply without its tokens.
 fn without_tokens(text: &str) -> String {
     casement_http::redact(text)
 }
@@ -57,7 +57,7 @@ async fn a_session_is_created_with_its_whole_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_body_creates_a_session_of_defaults() {
+async fn an_empty_body_creates_a_session_with_defaults() {
     let api = TestApi::start(startable());
     let reply = api.post("/browsers", "").await;
     assert_eq!(reply.status, 201);
@@ -71,7 +71,7 @@ async fn an_empty_body_creates_a_session_of_defaults() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_create_says_why() {
+async fn a_refused_create_states_why() {
     let limit = LimitExceeded { limit: Limit::OrganizationSessions, value: 50, used: 50, asked: 1 };
     for (outcome, expected) in [
         (
@@ -94,7 +94,7 @@ async fn a_refused_create_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_that_cannot_be_started_is_an_answer_with_its_cause() {
+async fn a_browser_that_cannot_start_is_an_error_with_its_cause() {
     for (error, expected) in [
         (
             EngineError::Failed { fault: EngineFault::BrowserCrashed, message: "it ended with 11".into() },
@@ -128,14 +128,14 @@ async fn a_browser_that_cannot_be_started_is_an_answer_with_its_cause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_built_is_refused_and_never_ignored() {
+async fn unsupported_options_are_refused_and_never_ignored() {
     let reply = TestApi::start(Ports::default()).post("/browsers", &json!({ "gpu": true })).await;
     assert_eq!((reply.status, &*reply.code()), (400, "not_supported"));
     assert!(reply.json()["message"].as_str().unwrap().starts_with("gpu"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_asks_for_nothing_is_accepted() {
+async fn options_that_request_nothing_are_accepted() {
     let asks_nothing = json!({
         "gpu": false, "extensions": [], "telemetry": {}, "profile": null, "unknown": { "a": 1 },
         "telemetry": { "enabled": false },
@@ -145,7 +145,7 @@ async fn what_asks_for_nothing_is_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_names_of_the_policy_are_taken_and_one_is_given() {
+async fn both_names_of_the_policy_are_accepted_and_one_is_returned() {
     let api = TestApi::start(startable());
     let policy = json!({ "BookmarkBarEnabled": true });
     let reply = api.post("/browsers", json!({ "chrome_policy": policy })).await;
@@ -184,7 +184,7 @@ async fn a_list_carries_its_page_in_headers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_refuses_what_it_does_not_know() {
+async fn a_list_refuses_unknown_parameters() {
     let api = TestApi::start(Ports::default());
     for (query, detail) in [
         ("limit=0", "out_of_range: limit: must be from 1 to 100"),
@@ -220,9 +220,9 @@ async fn a_session_is_found_by_name_and_after_its_end_on_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_id_and_another_projects_answer_the_same_bytes() {
+async fn an_unknown_id_and_another_projects_id_get_the_same_response() {
     let mut ports = Ports::default();
-    // The store knows the session in one project only.
+    // The repository has the session in one project only.
     ports
         .sessions
         .expect_find_in_project()
@@ -249,7 +249,7 @@ async fn an_unknown_id_and_another_projects_answer_the_same_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_tells_null_from_absent_and_clears_the_name() {
+async fn an_update_distinguishes_null_from_absent_and_clears_the_name() {
     for (body, name) in [
         (json!({ "name": null, "tags": null, "proxy_id": "" }), Some(None)),
         (json!({ "name": "" }), Some(None)),
@@ -288,7 +288,7 @@ async fn the_size_is_not_changed_under_a_viewer_unless_forced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_session_leaves_nothing_to_say() {
+async fn deleting_a_session_returns_no_content() {
     let mut ports = Ports::default();
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
@@ -329,14 +329,14 @@ async fn a_screenshot_is_a_picture_of_the_region() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_does_not_stand_where_an_identifier_must() {
+async fn a_name_is_not_accepted_in_place_of_an_id() {
     let api = TestApi::start(Ports::default());
     let reply = api.post("/browsers/some-name/computer/screenshot", "").await;
     assert_eq!((reply.status, &*reply.code()), (404, "not_found"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_away_is_a_503_that_may_be_repeated_and_shows_nothing() {
+async fn an_unavailable_store_is_a_retryable_503_without_details() {
     let mut ports = Ports::default();
     ports
         .sessions
@@ -357,7 +357,7 @@ async fn a_store_that_is_away_is_a_503_that_may_be_repeated_and_shows_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_json_is_packed_for_those_who_take_it() {
+async fn long_json_is_compressed_for_clients_that_accept_gzip() {
     let mut ports = Ports::default();
     let tags = Tags::parse((0..50).map(|n| (format!("key{n}"), "v".repeat(100))).collect()).unwrap();
     ports

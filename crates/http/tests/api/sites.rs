@@ -1,4 +1,4 @@
-//! Pages of other sites, and callers that call too often.
+//! CORS, and rate limits of keys.
 
 use casement_domain::testing::project_id;
 use pretty_assertions::assert_eq;
@@ -13,14 +13,14 @@ fn trusting() -> TestApi {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listed_site_is_told_what_its_pages_may_send() {
+async fn a_listed_site_gets_the_allowed_headers_and_methods() {
     let preflight = [SITE, "Access-Control-Request-Method: DELETE"];
     let reply = trusting().request("OPTIONS", "/browsers/x", &preflight, "").await;
     assert_eq!(reply.status, 204);
-    let said = ["allow-origin", "allow-methods", "allow-headers", "max-age", "allow-credentials"]
+    let headers = ["allow-origin", "allow-methods", "allow-headers", "max-age", "allow-credentials"]
         .map(|name| reply.header(&format!("access-control-{name}")));
     assert_eq!(
-        said,
+        headers,
         [
             Some("https://app.example.com"),
             Some("DELETE, GET, HEAD, OPTIONS, PATCH"),
@@ -32,7 +32,7 @@ async fn a_listed_site_is_told_what_its_pages_may_send() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_pages_read_answers_and_refusals_alike() {
+async fn pages_of_a_listed_site_read_successes_and_errors_alike() {
     let api = trusting();
     for path in ["/org/projects/nothing", "/browsers"] {
         let reply = api.request("GET", path, &[SITE], "").await;
@@ -43,19 +43,19 @@ async fn its_pages_read_answers_and_refusals_alike() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_sites_are_told_nothing() {
+async fn other_sites_get_no_cors_headers() {
     let preflight = [OTHER, "Access-Control-Request-Method: GET"];
     let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
     for api in [trusting(), TestApi::start(Ports::default())] {
-        let asked = api.request("OPTIONS", "/browsers", &preflight, "").await;
-        assert_eq!((asked.status, asked.header("access-control-allow-origin")), (403, None));
+        let preflight_reply = api.request("OPTIONS", "/browsers", &preflight, "").await;
+        assert_eq!((preflight_reply.status, preflight_reply.header("access-control-allow-origin")), (403, None));
         let called = api.request("GET", "/org/limits", &[OTHER, &key], "").await;
         assert_eq!((called.status, called.header("access-control-allow-origin")), (403, None));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_calls_too_often_waits_and_others_do_not() {
+async fn a_key_over_its_rate_is_refused_and_others_are_not() {
     let mut ports = Ports { rate_limit: Some(2), ..Ports::default() };
     ports.sessions.expect_list().returning(|_, _, page| Ok(page.cut(Vec::new())));
     let api = TestApi::start(ports);
@@ -79,7 +79,7 @@ async fn a_key_that_calls_too_often_waits_and_others_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_key_does_not_reach_is_told_before_that_it_calls_too_often() {
+async fn a_missing_permission_is_reported_before_the_rate_limit() {
     let api = TestApi::start(Ports { rate_limit: Some(1), ..Ports::default() });
     let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
     let elsewhere = format!("X-Kernel-Project-Id: {}", project_id());

@@ -1,4 +1,4 @@
-//! WebSockets into a session: what is told when they end, and what keeps a session from counting as idle.
+//! WebSockets to a session: their close reasons, and their effect on the idle timeout.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 
 use super::support::{Key, Ports, TestApi, Trail, request};
 
-/// A browser that sends back what it gets.
+/// A browser that echoes.
 struct Echo(SocketAddr);
 
 impl Echo {
@@ -48,7 +48,7 @@ impl Echo {
 }
 
 impl SessionConnector for Echo {
-    fn of(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
+    fn connector(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(Self(self.0))
     }
 }
@@ -65,7 +65,7 @@ impl BrowserConnector for Echo {
 }
 
 pub(super) async fn api() -> TestApi {
-    let mut ports = Ports { dial: Some(Echo::start().await), ..Ports::default() };
+    let mut ports = Ports { session_connector: Some(Echo::start().await), ..Ports::default() };
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
     ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
     ports.engine.expect_end().returning(|_| Ok(()));
@@ -75,7 +75,7 @@ pub(super) async fn api() -> TestApi {
     api
 }
 
-/// An open socket that has proved to work.
+/// Opens a socket and checks that it works.
 async fn open(api: &TestApi) -> WebSocketStream<TcpStream> {
     let token = api.token(session_id(1), Permission::Drive);
     let url = format!("ws://casement.test/vm/{}/cdp?jwt={token}", session_id(1));
@@ -85,7 +85,7 @@ async fn open(api: &TestApi) -> WebSocketStream<TcpStream> {
     socket
 }
 
-/// Code and reason of the close frame that comes next.
+/// Returns code and reason of the next close frame.
 async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, String) {
     let next = tokio::time::timeout(Duration::from_secs(60), socket.next()).await.expect("an end");
     match next {
@@ -95,7 +95,7 @@ async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a4_the_end_of_a_session_closes_its_sockets_with_the_reason() {
+async fn the_end_of_a_session_closes_its_sockets_with_the_reason() {
     for (event, code, reason) in [
         (SessionEvent::Delete, 4000, "deleted"),
         (SessionEvent::IdleTimeout, 4001, "idle_timeout"),
@@ -114,7 +114,7 @@ async fn a4_the_end_of_a_session_closes_its_sockets_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draining_server_closes_sockets_as_drain_and_is_done_soon() {
+async fn a_draining_server_closes_sockets_with_drain_and_stops_soon() {
     let api = api().await;
     let mut socket = open(&api).await;
     let draining = tokio::spawn(api.server.drain());
@@ -126,7 +126,8 @@ async fn a_draining_server_closes_sockets_as_drain_and_is_done_soon() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_and_a_stream_are_recorded_while_they_are_open() {
     let (socket_trail, stream_trail) = (Trail::default(), Trail::default());
-    let mut ports = Ports { dial: Some(Echo::start().await), trail: socket_trail.clone(), ..Ports::default() };
+    let mut ports =
+        Ports { session_connector: Some(Echo::start().await), trail: socket_trail.clone(), ..Ports::default() };
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
     let api = TestApi::start(ports);
     let mut socket = open(&api).await;
@@ -152,7 +153,7 @@ async fn a_socket_and_a_stream_are_recorded_while_they_are_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_socket_is_use_of_the_session() {
+async fn an_open_socket_counts_as_activity() {
     let api = api().await;
     let activity = api.sessions.activity();
     let socket = open(&api).await;

@@ -1,4 +1,4 @@
-//! Reading what happened in a session, and following it.
+//! Reading and following the telemetry events of a session.
 
 use casement_domain::{
     StoreError,
@@ -19,7 +19,7 @@ fn numbered(seq: u64) -> NumberedEvent {
     NumberedEvent { seq, at, event: Event::api_call(at, "capture_screenshot", "id", 200, 5) }
 }
 
-/// A session that has ended, and a store.
+/// Returns ports with an ended session and its events.
 fn ports(store: MockTelemetryStore) -> Ports {
     let mut ports = Ports { events: store, ..Ports::default() };
     ports.sessions.expect_find_in_project().returning(|_, which, _| {
@@ -34,7 +34,7 @@ fn path(query: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_page_tells_where_the_next_one_begins() {
+async fn a_page_states_where_the_next_one_begins() {
     let mut store = MockTelemetryStore::new();
     store.expect_page().returning(|_, span| {
         let first = span.behind.unwrap_or(0) + 1;
@@ -60,7 +60,7 @@ async fn a_page_tells_where_the_next_one_begins() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_is_what_is_read() {
+async fn the_query_selects_the_events_that_are_read() {
     let mut store = MockTelemetryStore::new();
     store.expect_page().times(1).returning(|_, span| {
         assert_eq!((span.limit, span.order), (20, Order::Ascending));
@@ -75,7 +75,7 @@ async fn what_is_asked_for_is_what_is_read() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_for_is_named() {
+async fn invalid_query_parameters_are_named() {
     let api = TestApi::start(ports(MockTelemetryStore::new()));
     for (query, detail) in [
         ("?limit=0", "out_of_range: limit: must be from 1 to 100"),
@@ -99,7 +99,7 @@ async fn what_cannot_be_asked_for_is_named() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_holds_nothing_and_a_session_that_never_was_is_not_found() {
+async fn an_unavailable_store_returns_no_events_and_an_unknown_session_is_not_found() {
     let mut store = MockTelemetryStore::new();
     store.expect_page().returning(|_, _| Err(StoreError::unavailable("telemetry.page", "away")));
     let api = TestApi::start(ports(store));
@@ -111,7 +111,7 @@ async fn a_store_that_is_away_holds_nothing_and_a_session_that_never_was_is_not_
     }
 }
 
-/// The whole of a stream that ends.
+/// Reads a stream to its end.
 async fn stream_of(api: &TestApi, path: &str, headers: &[&str]) -> Reply {
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
     let lines: Vec<&str> = [key.as_str()].into_iter().chain(headers.iter().copied()).collect();
@@ -123,7 +123,7 @@ async fn stream_of(api: &TestApi, path: &str, headers: &[&str]) -> Reply {
 }
 
 #[tokio::test]
-async fn a_stream_begins_where_its_caller_says_and_ends_with_its_events() {
+async fn a_stream_starts_where_its_caller_says_and_ends_with_its_events() {
     let path = format!("/browsers/{}/telemetry/stream", session_id(1));
     for (query, headers, start) in [
         ("", &[][..], Start::Now),
@@ -148,11 +148,11 @@ async fn a_stream_begins_where_its_caller_says_and_ends_with_its_events() {
 }
 
 #[tokio::test]
-async fn a_call_on_a_session_is_told_as_its_event() {
-    let (told, heard) = std::sync::mpsc::channel();
+async fn a_call_on_a_session_is_recorded_as_its_event() {
+    let (sender, receiver) = std::sync::mpsc::channel();
     let mut recorder = MockRecorder::new();
     recorder.expect_captures().returning(|session, category| (session, category) == (session_id(1), Category::Control));
-    recorder.expect_note().returning(move |session, event| told.send((session, event)).unwrap());
+    recorder.expect_note().returning(move |session, event| sender.send((session, event)).unwrap());
     let mut ports = ports(MockTelemetryStore::new());
     ports.recorder = Some(recorder);
     let api = TestApi::start(ports);
@@ -160,16 +160,16 @@ async fn a_call_on_a_session_is_told_as_its_event() {
     let path = format!("/browsers/{}", session_id(1));
     api.request("GET", &path, &[&key, "X-Request-Id: mine"], "").await;
     api.request("GET", "/browsers/nobody", &[&key], "").await;
-    let (session, event) = heard.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    let (session, event) = receiver.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
     assert_eq!(session, session_id(1));
     let body: serde_json::Value = serde_json::from_str(&event.body).unwrap();
     let data = json!({ "operation_id": "get_browser", "request_id": "mine", "status": 200, "duration_ms": 0 });
     assert_eq!(body["data"], data);
-    assert!(heard.try_recv().is_err(), "a call on nothing is nobody's event");
+    assert!(receiver.try_recv().is_err(), "a call on nothing is nobody's event");
 }
 
 #[tokio::test]
-async fn a_record_shows_what_is_captured_while_anything_is() {
+async fn a_session_record_shows_captured_telemetry_while_any_is_captured() {
     let mut ports = Ports::default();
     let capture = Capture::only([Category::Console, Category::Captcha]);
     ports.sessions.expect_find_in_project().returning(move |_, _, _| {

@@ -1,4 +1,4 @@
-//! The web interface: signing in, what a cookie may do, and what keeps pages of other sites from using it.
+//! The web interface: sign-in, the scope of its cookie, and the protection from pages of other sites.
 
 use std::sync::{
     Arc,
@@ -45,7 +45,7 @@ async fn sign_in(api: &TestApi, key: Key) -> SignedIn {
     SignedIn { cookie: format!("Cookie: other=1; {pair}"), token: format!("X-Casement-CSRF: {token}") }
 }
 
-/// A server with one session, which can be ended.
+/// Returns the ports of a server with one session, which can be ended.
 fn holding() -> Ports {
     let mut ports = Ports::default();
     ports.sessions.expect_list().returning(|_, _, _| Ok(Listed { items: vec![session(1)], next_offset: None }));
@@ -59,7 +59,7 @@ async fn list_with(api: &TestApi, headers: &[&str]) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_and_their_parts_are_the_same_for_everybody_and_take_nothing_from_elsewhere() {
+async fn pages_and_assets_are_the_same_for_everybody_and_load_nothing_from_other_origins() {
     let api = TestApi::start(Ports::default());
     for path in ["/ui", "/ui/", "/ui/pools", "/ui/sessions/x", "/ui/assets/ui.css", "/ui/assets/app.js"] {
         let reply = api.request("GET", path, &[], "").await;
@@ -72,8 +72,9 @@ async fn pages_and_their_parts_are_the_same_for_everybody_and_take_nothing_from_
             assert!(policy.contains(part), "{policy}");
         }
         assert!(!policy.contains("unsafe") && !policy.contains("http") && !policy.contains("data:"), "{policy}");
-        let said = ["x-frame-options", "x-content-type-options", "referrer-policy"].map(|name| reply.header(name));
-        assert_eq!(said, [Some("DENY"), Some("nosniff"), Some("no-referrer")], "{path}");
+        let security_headers =
+            ["x-frame-options", "x-content-type-options", "referrer-policy"].map(|name| reply.header(name));
+        assert_eq!(security_headers, [Some("DENY"), Some("nosniff"), Some("no-referrer")], "{path}");
     }
     let page = api.request("GET", "/ui", &[], "").await;
     assert_eq!(page.header("cache-control"), Some("no-store"));
@@ -87,7 +88,7 @@ async fn pages_and_their_parts_are_the_same_for_everybody_and_take_nothing_from_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cookie_is_for_this_server_alone_and_holds_nothing_of_the_key() {
+async fn a_cookie_is_bound_to_this_server_and_contains_nothing_of_the_key() {
     let api = TestApi::start(Ports::default());
     let reply = try_key(&api, &Key::Organization.text()).await;
     let set = reply.header("set-cookie").expect("a cookie").to_owned();
@@ -110,19 +111,19 @@ async fn a_cookie_is_for_this_server_alone_and_holds_nothing_of_the_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_opens_nothing_signs_nobody_in() {
+async fn an_invalid_key_cannot_sign_in() {
     let api = TestApi::start(Ports::default());
     for key in ["", "csk_x", &Key::Revoked.text(), &format!("{}x", Key::Organization.text())] {
         let reply = try_key(&api, key).await;
         assert_eq!((reply.status, reply.header("set-cookie")), (401, None), "{key}");
     }
     assert_eq!(try_key(&api, &"x".repeat(5000)).await.status, 413);
-    let nobody = api.request("GET", "/ui/session", &[OWN], "").await;
-    assert_eq!((nobody.status, nobody.body.len()), (204, 0));
+    let signed_out = api.request("GET", "/ui/session", &[OWN], "").await;
+    assert_eq!((signed_out.status, signed_out.body.len()), (204, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cookie_stands_for_the_key_under_the_pages_own_paths_and_nowhere_else() {
+async fn a_cookie_replaces_the_key_only_under_the_paths_of_the_web_interface() {
     let api = TestApi::start(holding());
     let signed_in = sign_in(&api, Key::Organization).await;
     let list = list_with(&api, &[OWN, &signed_in.cookie]).await;
@@ -144,12 +145,12 @@ async fn a_cookie_stands_for_the_key_under_the_pages_own_paths_and_nowhere_else(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_other_sites_can_neither_read_nor_change_nor_sign_anybody_in() {
+async fn pages_of_other_sites_can_neither_read_nor_change_nor_sign_in() {
     let api = TestApi::start(Ports { cors_origins: vec!["https://app.casement.test"], ..holding() });
     let signed_in = sign_in(&api, Key::Organization).await;
     let (cookie, token) = (signed_in.cookie.as_str(), signed_in.token.as_str());
     let path = format!("/ui/api/browsers/{}", session_id(1));
-    // What a browser says of a request that another site, another host of this site, or the address line makes.
+    // The headers of a browser for a request from another site, another host of this site, or the address bar.
     for from in [
         &["Sec-Fetch-Site: cross-site"][..],
         &["Sec-Fetch-Site: same-site"],
@@ -169,7 +170,7 @@ async fn pages_of_other_sites_can_neither_read_nor_change_nor_sign_anybody_in() 
         let key = json!({ "key": Key::Organization.text() }).to_string();
         assert_eq!(api.request("POST", "/ui/session", from, &key).await.status, 403, "{from:?}");
     }
-    // A change shows where it comes from, and the token.
+    // A changing request states its origin and carries the token.
     let other = format!("{}x", token.trim_end_matches('x'));
     for shown in [&[OWN][..], &[token], &[OWN, "X-Casement-CSRF: "], &[OWN, &other], &[OWN, token, token]] {
         let change = api.request("DELETE", &path, &[shown, &[cookie]].concat(), "").await;
@@ -183,7 +184,7 @@ async fn pages_of_other_sites_can_neither_read_nor_change_nor_sign_anybody_in() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn signing_out_ends_it_for_good() {
+async fn signing_out_ends_the_sign_in_for_good() {
     let api = TestApi::start(holding());
     let (here, there) = (sign_in(&api, Key::Organization).await, sign_in(&api, Key::Organization).await);
     let without = api.request("DELETE", "/ui/session", &[OWN, &here.cookie], "").await;
@@ -196,7 +197,7 @@ async fn signing_out_ends_it_for_good() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_signs_in_again_is_not_who_was_before() {
+async fn signing_in_again_ends_the_earlier_sign_in() {
     let api = TestApi::start(holding());
     let before = sign_in(&api, Key::Organization).await;
     let key = json!({ "key": Key::Organization.text() }).to_string();
@@ -229,7 +230,7 @@ async fn a_key_that_is_revoked_ends_every_sign_in_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_tries_key_after_key_is_slowed_down() {
+async fn an_address_that_tries_many_keys_is_rate_limited() {
     let api = TestApi::start(Ports::default());
     let mut refused = None;
     for _ in 0..200 {
@@ -246,7 +247,7 @@ async fn an_address_that_tries_key_after_key_is_slowed_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_of_the_pages_are_recorded_as_the_keys_but_not_each_picture() {
+async fn calls_of_the_web_interface_are_recorded_as_the_keys_except_thumbnails() {
     let ports = holding();
     let trail = ports.trail.clone();
     let api = TestApi::start(ports);
@@ -257,14 +258,14 @@ async fn calls_of_the_pages_are_recorded_as_the_keys_but_not_each_picture() {
     list_with(&api, &[OWN, &signed_in.cookie]).await;
     try_key(&api, &Key::Revoked.text()).await;
     let recorded = trail.entries().await;
-    let said: Vec<_> = recorded
+    let calls: Vec<_> = recorded
         .iter()
         .map(|(durable, entry)| {
             (*durable, entry.auth_strategy, entry.method.as_str(), entry.route.as_str(), entry.status)
         })
         .collect();
     assert_eq!(
-        said,
+        calls,
         [
             (true, AuthStrategy::ApiKey, "POST", "/ui/session", 200),
             (false, AuthStrategy::ApiKey, "GET", "/ui/api/browsers", 200),
@@ -275,7 +276,7 @@ async fn calls_of_the_pages_are_recorded_as_the_keys_but_not_each_picture() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pools_come_with_who_waits_and_why_they_do_not_fill() {
+async fn pools_are_listed_with_waiters_and_the_reason_of_failed_starts() {
     let mut ports = Ports::default();
     ports
         .pools
@@ -285,7 +286,7 @@ async fn pools_come_with_who_waits_and_why_they_do_not_fill() {
     let signed_in = sign_in(&api, Key::Organization).await;
     let reply = api.request("GET", "/ui/api/browser_pools", &[OWN, &signed_in.cookie], "").await;
     let pool: Value = reply.json()[0].clone();
-    let said = ["waiting", "longest_wait_seconds", "failed_starts", "blocked", "available_count"]
+    let status = ["waiting", "longest_wait_seconds", "failed_starts", "blocked", "available_count"]
         .map(|name| pool[name].clone());
-    assert_eq!(said, [json!(3), json!(4), json!(5), json!("no_room"), json!(0)]);
+    assert_eq!(status, [json!(3), json!(4), json!(5), json!("no_room"), json!(0)]);
 }

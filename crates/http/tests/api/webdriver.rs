@@ -1,4 +1,4 @@
-//! Who drives a session over classic WebDriver is told as a connection into it.
+//! Classic WebDriver sessions are reported as connections.
 
 use std::{
     net::SocketAddr,
@@ -27,7 +27,7 @@ use tokio::{
 
 use super::support::{Ports, TestApi};
 
-/// A chromedriver that makes one session, and has done whatever is asked of it there.
+/// A chromedriver that creates one session and accepts every command.
 #[derive(Clone, Copy)]
 struct Driver(SocketAddr);
 
@@ -64,7 +64,7 @@ async fn answer(mut stream: TcpStream) {
 }
 
 impl SessionConnector for Driver {
-    fn of(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
+    fn connector(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(*self)
     }
 }
@@ -80,30 +80,33 @@ impl BrowserConnector for Driver {
     }
 }
 
-/// A client, and what is told of it.
+/// A client and the events about it.
 struct Client {
     api: TestApi,
     token: String,
-    heard: mpsc::Receiver<Event>,
+    events: mpsc::Receiver<Event>,
 }
 
 impl Client {
     async fn start() -> Self {
-        let (told, heard) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let mut recorder = MockRecorder::new();
         recorder.expect_captures().returning(|_, category| category == Category::Connection);
-        recorder.expect_note().returning(move |_, event| drop(told.send(event)));
+        recorder.expect_note().returning(move |_, event| drop(sender.send(event)));
         recorder.expect_ended().returning(|_| ());
         recorder.expect_is_owed().returning(|_| false);
-        let mut ports =
-            Ports { dial: Some(Arc::new(Driver::start().await)), recorder: Some(recorder), ..Ports::default() };
+        let mut ports = Ports {
+            session_connector: Some(Arc::new(Driver::start().await)),
+            recorder: Some(recorder),
+            ..Ports::default()
+        };
         ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
         ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
         ports.engine.expect_end().returning(|_| Ok(()));
         ports.browsers.expect_forget().returning(|_| Ok(()));
         let api = TestApi::start(ports);
         let token = api.token(session_id(1), Permission::Drive);
-        Self { api, token, heard }
+        Self { api, token, events }
     }
 
     async fn command(&self, method: &str, tail: &str, status: u16) {
@@ -114,36 +117,36 @@ impl Client {
     }
 
     fn next(&self) -> Value {
-        let event = self.heard.recv_timeout(Duration::from_secs(60)).expect("an event");
+        let event = self.events.recv_timeout(Duration::from_secs(60)).expect("an event");
         serde_json::from_str(&event.body).unwrap()
     }
 
-    /// It is told that somebody came.
+    /// Asserts that a connection is reported.
     fn connects(&self) {
-        let told = self.next();
-        assert_eq!((&told["type"], &told["category"]), (&json!("cdp_connect"), &json!("connection")));
-        assert_eq!(told["source"]["event"], "webdriver");
+        let event = self.next();
+        assert_eq!((&event["type"], &event["category"]), (&json!("cdp_connect"), &json!("connection")));
+        assert_eq!(event["source"]["event"], "webdriver");
     }
 
-    /// It is told that they went: why, and after how many messages.
+    /// Asserts that a disconnect is reported, with its reason and the count of messages.
     fn disconnects(&self, reason: &str, messages: u64) {
-        let told = self.next();
+        let event = self.next();
         assert_eq!(
-            (&told["type"], &told["source"]["event"]),
+            (&event["type"], &event["source"]["event"]),
             (&json!("cdp_disconnect"), &json!("webdriver")),
-            "{told}"
+            "{event}"
         );
-        assert_eq!((&told["data"]["reason"], &told["data"]["message_count"]), (&json!(reason), &json!(messages)));
-        assert!(told["data"]["duration_ms"].is_u64(), "{told}");
+        assert_eq!((&event["data"]["reason"], &event["data"]["message_count"]), (&json!(reason), &json!(messages)));
+        assert!(event["data"]["duration_ms"].is_u64(), "{event}");
     }
 
     fn nothing(&self) {
-        assert!(self.heard.try_recv().is_err(), "something was told");
+        assert!(self.events.try_recv().is_err(), "an event was recorded");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_classic_session_connects_when_it_is_made_and_disconnects_when_its_client_ends_it() {
+async fn a_classic_session_is_reported_as_connected_until_its_client_ends_it() {
     let client = Client::start().await;
     client.command("GET", "status", 404).await;
     client.command("DELETE", "session/other", 404).await;
@@ -160,7 +163,7 @@ async fn a_classic_session_connects_when_it_is_made_and_disconnects_when_its_cli
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_classic_session_that_nobody_ends_ends_with_its_browser() {
+async fn a_classic_session_ends_with_its_browser_at_the_latest() {
     for (event, reason) in [(SessionEvent::Delete, "context_cancelled"), (SessionEvent::Crash, "upstream_error")] {
         let client = Client::start().await;
         client.api.sessions.activity().watch(&session(1));

@@ -1,13 +1,13 @@
-//! Bytes pass as they come.
+//! Bytes pass unchanged.
 
 use casement_http::relay::{FrameTracker, TooLong};
 use pretty_assertions::assert_eq;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::support::{Dice, Server, connect, frame, frame_header, header, soon};
+use super::support::{Server, TestRandom, connect, frame, frame_header, header, soon};
 
-/// Messages of many sizes, some in fragments with a ping between them.
-fn traffic(dice: &mut Dice, masked: bool) -> Vec<u8> {
+/// Returns messages of many sizes, some fragmented with a ping in between.
+fn traffic(dice: &mut TestRandom, masked: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     for size in [0, 1, 125, 126, 127, 65_535, 65_536, 200_000] {
         let mut left = size + dice.below(3);
@@ -28,10 +28,10 @@ fn traffic(dice: &mut Dice, masked: bool) -> Vec<u8> {
 }
 
 #[actix_web::test]
-async fn bytes_pass_exactly_whatever_their_sizes_and_fragments() {
+async fn bytes_pass_unchanged_for_any_size_and_fragmentation() {
     let server = Server::start().await;
     for seed in 0..6 {
-        let mut dice = Dice::new(seed);
+        let mut dice = TestRandom::new(seed);
         let (client, upstream, _) = server.pair("/cdp").await;
         for (mut from, mut to, masked) in [(client, upstream, true)] {
             let up = traffic(&mut dice, masked);
@@ -64,7 +64,7 @@ async fn bytes_pass_exactly_whatever_their_sizes_and_fragments() {
 }
 
 #[actix_web::test]
-async fn the_upstream_sees_our_handshake_and_nothing_of_the_clients() {
+async fn the_upstream_gets_the_servers_handshake_and_nothing_of_the_clients() {
     let server = Server::start().await;
     let extra = "Origin: http://attacker.test\r\nCookie: a=b\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\
                  Sec-WebSocket-Protocol: x\r\nAuthorization: Bearer secret\r\n";
@@ -84,7 +84,7 @@ async fn the_upstream_sees_our_handshake_and_nothing_of_the_clients() {
 }
 
 #[actix_web::test]
-async fn what_the_upstream_says_right_behind_its_handshake_is_not_lost() {
+async fn data_right_after_the_upstreams_handshake_is_not_lost() {
     let server = Server::start().await;
     let early = frame(true, 1, b"first", None);
     let upstream = async {
@@ -123,8 +123,8 @@ async fn a_request_that_is_no_handshake_reaches_no_browser() {
 }
 
 #[test]
-fn the_tracker_finds_the_places_between_frames_however_the_bytes_are_cut() {
-    let mut dice = Dice::new(7);
+fn the_tracker_finds_frame_boundaries_for_any_chunk_size() {
+    let mut dice = TestRandom::new(7);
     let frames: Vec<Vec<u8>> =
         [0, 1, 125, 126, 70_000].map(|size| frame(true, 2, &dice.bytes(size), Some([1, 2, 3, 4]))).into();
     for cut in 1..20 {

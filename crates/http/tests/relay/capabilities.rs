@@ -1,10 +1,10 @@
-//! What is left of a caller's capabilities.
+//! The filtering of a caller's capabilities.
 
 use casement_http::webdriver::{BadCapabilities, Bidi, bind};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
-/// Ways to another browser, or into the one that runs.
+/// Attempts to start another browser or to change the running one.
 fn hostile() -> Vec<(&'static str, Value)> {
     let options = json!({
         "binary": "/bin/sh", "args": ["--no-sandbox", "--remote-debugging-port=1", "user-data-dir=/root"],
@@ -32,7 +32,7 @@ fn bound_options() -> Value {
 }
 
 #[test]
-fn b6_no_capability_reaches_a_binary_an_argument_or_a_file() {
+fn no_capability_affects_a_binary_an_argument_or_a_file() {
     for (name, value) in hostile() {
         let own = json!({ name: value.clone(), "acceptInsecureCerts": true });
         for given in [
@@ -43,7 +43,7 @@ fn b6_no_capability_reaches_a_binary_an_argument_or_a_file() {
             json!({"capabilities": {}, "desiredCapabilities": own, "requiredCapabilities": own}),
             json!({name: value.clone(), "capabilities": {name: value.clone()}}),
         ] {
-            let bound = bind(&given, Bidi::AsAsked).unwrap();
+            let bound = bind(&given, Bidi::AsRequested).unwrap();
             let capabilities = &bound["capabilities"];
             assert_eq!(capabilities["alwaysMatch"]["goog:chromeOptions"], bound_options(), "{name}");
             let text = bound.to_string();
@@ -59,7 +59,7 @@ fn b6_no_capability_reaches_a_binary_an_argument_or_a_file() {
 }
 
 #[test]
-fn what_shapes_the_conversation_passes() {
+fn protocol_capabilities_pass() {
     let given = json!({"capabilities": {
         "alwaysMatch": {"browserName": "chrome", "timeouts": {"script": 1}, "unhandledPromptBehavior": "ignore"},
         "firstMatch": [{"pageLoadStrategy": "eager"}, {"pageLoadStrategy": "none", "webSocketUrl": true}],
@@ -71,7 +71,7 @@ fn what_shapes_the_conversation_passes() {
         },
         "firstMatch": [{"pageLoadStrategy": "eager"}, {"pageLoadStrategy": "none", "webSocketUrl": true}],
     }});
-    assert_eq!(bind(&given, Bidi::AsAsked).unwrap(), expected);
+    assert_eq!(bind(&given, Bidi::AsRequested).unwrap(), expected);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_session_opened_over_bidi_always_has_bidi() {
 }
 
 #[test]
-fn what_has_not_the_shape_of_capabilities_is_refused_with_the_field() {
+fn malformed_capabilities_are_refused_with_the_field() {
     for (given, error) in [
         (json!([]), BadCapabilities::Parameters),
         (json!(null), BadCapabilities::Parameters),
@@ -97,6 +97,6 @@ fn what_has_not_the_shape_of_capabilities_is_refused_with_the_field() {
         (json!({"desiredCapabilities": "x"}), BadCapabilities::Type("desiredCapabilities")),
         (json!({"capabilities": {"firstMatch": vec![json!({}); 65]}}), BadCapabilities::TooMany),
     ] {
-        assert_eq!(bind(&given, Bidi::AsAsked), Err(error), "{given}");
+        assert_eq!(bind(&given, Bidi::AsRequested), Err(error), "{given}");
     }
 }

@@ -24,11 +24,11 @@ use super::support::{Server, eventually, soon};
 
 type Socket = WebSocketStream<TcpStream>;
 
-/// A display with as many frames as it is given, and hands that note what they do.
+/// A display with the given frames, and computer control that records actions.
 #[derive(Default)]
 struct SessionAccess {
     frames: Mutex<VecDeque<Frame>>,
-    asked: Mutex<Vec<Option<u64>>>,
+    requests: Mutex<Vec<Option<u64>>>,
     done: Mutex<Vec<Action>>,
     clipboard: Mutex<String>,
 }
@@ -39,7 +39,7 @@ impl LiveDisplay for SessionAccess {
         let next = self.frames.lock().pop_front();
         match next {
             Some(frame) => {
-                self.asked.lock().push(since);
+                self.requests.lock().push(since);
                 Ok(Some(frame))
             }
             None => {
@@ -85,7 +85,7 @@ impl SessionAccess {
         self.frames.lock().push_back(frame);
     }
 
-    /// Waits until that many things were done, and answers them.
+    /// Waits for that many actions and returns them.
     async fn did(&self, count: usize) -> Vec<Action> {
         eventually("it is done", || self.done.lock().len() >= count).await;
         std::mem::take(&mut *self.done.lock())
@@ -121,7 +121,7 @@ async fn say(client: &mut Socket, value: Value) {
     client.send(Message::text(value.to_string())).await.unwrap();
 }
 
-/// The next command with this method, which is answered with `result`.
+/// Returns the next command with this method and responds with `result`.
 async fn answered(browser: &mut Socket, method: &str, result: Value) -> Value {
     loop {
         let Message::Text(text) = soon(browser.next()).await.unwrap().unwrap() else { continue };
@@ -142,16 +142,16 @@ async fn a_slow_viewer_gets_fewer_frames_and_no_queue() {
     let head = [1000_u16, 500, 16, 32].map(u16::to_be_bytes).concat();
     assert_eq!(picture(&mut client).await, [head.as_slice(), b"jpeg"].concat());
     picture(&mut client).await;
-    // Two are under way: the third is asked for once the page has drawn one.
+    // Two frames are in flight: the third is requested once the page has drawn one.
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(*inside.asked.lock(), [None, Some(1)]);
+    assert_eq!(*inside.requests.lock(), [None, Some(1)]);
     say(&mut client, json!({"t": "ack"})).await;
     picture(&mut client).await;
-    assert_eq!(*inside.asked.lock(), [None, Some(1), Some(2)]);
+    assert_eq!(*inside.requests.lock(), [None, Some(1), Some(2)]);
 }
 
 #[actix_web::test]
-async fn who_may_only_look_does_nothing() {
+async fn a_view_only_viewer_has_no_input() {
     let (_server, inside, mut client, _browser) = viewer("view").await;
     for input in [
         json!({"t": "mouse", "k": "down", "x": 0.5, "y": 0.5, "b": "left"}),
@@ -170,7 +170,7 @@ async fn who_may_only_look_does_nothing() {
 }
 
 #[actix_web::test]
-async fn who_may_drive_uses_mouse_wheel_keys_and_clipboard_of_the_display() {
+async fn an_interactive_viewer_uses_mouse_wheel_keys_and_clipboard_of_the_display() {
     let (_server, inside, mut client, _browser) = viewer("drive").await;
     inside.show(1);
     picture(&mut client).await;
@@ -218,7 +218,7 @@ async fn who_may_drive_uses_mouse_wheel_keys_and_clipboard_of_the_display() {
 }
 
 #[actix_web::test]
-async fn buttons_and_keys_that_a_viewer_holds_are_let_go_when_it_leaves() {
+async fn buttons_and_keys_that_a_viewer_holds_are_released_when_it_leaves() {
     let (_server, inside, mut client, _browser) = viewer("drive").await;
     say(&mut client, json!({"t": "mouse", "k": "down", "x": 0.5, "y": 0.5, "b": "left"})).await;
     say(&mut client, json!({"t": "key", "k": "down", "key": "ArrowUp", "code": "ArrowUp"})).await;
@@ -230,7 +230,7 @@ async fn buttons_and_keys_that_a_viewer_holds_are_let_go_when_it_leaves() {
 }
 
 #[actix_web::test]
-async fn files_fall_onto_the_page_that_lies_at_that_place() {
+async fn files_are_dropped_onto_the_page_at_the_position() {
     let (_server, inside, mut client, mut browser) = viewer("drive").await;
     inside.show(1);
     picture(&mut client).await;
@@ -240,10 +240,10 @@ async fn files_fall_onto_the_page_that_lies_at_that_place() {
     let created = json!({"method": "Target.targetCreated", "params": {"targetInfo": info}});
     browser.send(Message::text(created.to_string())).await.unwrap();
     answered(&mut browser, "Target.attachToTarget", json!({"sessionId": "S"})).await;
-    // The tab is followed for its name only: its pictures are not wanted.
+    // The tab is followed for its title only, without frames.
     let cast = answered(&mut browser, "Page.startScreencast", json!({})).await;
     assert_eq!(cast["params"]["maxWidth"], 64);
-    // A page reads what falls onto it: nothing but what was uploaded does.
+    // A page can read dropped files, so only uploads are dropped.
     for path in ["relative", "/etc/passwd", "/home/casement/.config/x", "/home/casement/Uploads/../.config/x"] {
         let paths = json!(["/home/casement/Uploads/a b.txt", path]);
         say(&mut client, json!({"t": "drop", "x": 0.5, "y": 0.5, "paths": paths})).await;

@@ -1,4 +1,4 @@
-//! Every end of a relay tells its reason, where a reason can stand.
+//! Every end of a relay sends its reason, where a close frame is possible.
 
 use casement_http::relay::{CloseReason, Limits};
 use pretty_assertions::assert_eq;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::support::{Server, close_payload, eventually, frame, frame_header, read_frame, soon};
 
 #[test]
-fn close_codes_are_those_of_the_documentation() {
+fn close_codes_match_the_documentation() {
     let table: Vec<_> = CloseReason::ALL.iter().map(|reason| (reason.code(), reason.as_str())).collect();
     let expected = [
         (1000, "normal"),
@@ -30,7 +30,7 @@ fn close_codes_are_those_of_the_documentation() {
 }
 
 #[actix_web::test]
-async fn the_close_frame_stands_between_two_frames() {
+async fn the_close_frame_is_sent_between_two_frames() {
     for reason in CloseReason::ALL {
         let server = Server::start().await;
         let (mut client, mut upstream, _) = server.pair("/cdp").await;
@@ -46,7 +46,7 @@ async fn the_close_frame_stands_between_two_frames() {
 }
 
 #[actix_web::test]
-async fn inside_an_unfinished_frame_the_connection_just_ends() {
+async fn within_an_incomplete_frame_the_connection_closes_without_a_close_frame() {
     let server = Server::start().await;
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
     let mut begun = frame_header(true, 2, 1000, false);
@@ -61,7 +61,7 @@ async fn inside_an_unfinished_frame_the_connection_just_ends() {
 }
 
 #[actix_web::test]
-async fn a_relay_that_comes_after_the_end_is_told_at_once() {
+async fn a_relay_after_the_end_of_its_session_closes_at_once() {
     let server = Server::start().await;
     server.shared.end.end(CloseReason::IdleTimeout);
     server.shared.end.end(CloseReason::Deleted);
@@ -70,7 +70,7 @@ async fn a_relay_that_comes_after_the_end_is_told_at_once() {
 }
 
 #[actix_web::test]
-async fn a_browser_that_just_dies_has_crashed() {
+async fn a_browser_that_disconnects_has_crashed() {
     let server = Server::start().await;
     let (mut client, upstream, _) = server.pair("/cdp").await;
     drop(upstream);
@@ -78,7 +78,7 @@ async fn a_browser_that_just_dies_has_crashed() {
 }
 
 #[actix_web::test]
-async fn the_sessions_own_reason_goes_before_crashed() {
+async fn the_sessions_reason_takes_precedence_over_crashed() {
     let server = Server::with(Limits { crash_grace: Duration::from_secs(15), ..Limits::default() }).await;
     let (mut client, upstream, _) = server.pair("/cdp").await;
     drop(upstream);
@@ -88,7 +88,7 @@ async fn the_sessions_own_reason_goes_before_crashed() {
 }
 
 #[actix_web::test]
-async fn the_browsers_own_close_frame_passes_and_is_the_last() {
+async fn the_browsers_close_frame_passes_and_is_the_last_frame() {
     let server = Server::start().await;
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
     upstream.write_all(&frame(true, 8, &close_payload(1000, "bye"), None)).await.unwrap();
@@ -100,7 +100,7 @@ async fn the_browsers_own_close_frame_passes_and_is_the_last() {
 }
 
 #[actix_web::test]
-async fn a_client_that_goes_takes_its_browser_connection_along() {
+async fn a_client_disconnect_closes_its_browser_connection() {
     let server = Server::start().await;
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
     assert_eq!(server.open(), 1);
@@ -127,9 +127,9 @@ async fn a_message_above_the_limit_is_refused_by_its_header_alone() {
     assert_eq!(seen, b"", "nothing of it reached the browser");
 }
 
-/// The browser would only end the connection, which looks as if it had crashed.
+/// The browser would only close the connection, which looks like a crash.
 #[actix_web::test]
-async fn a_client_that_breaks_the_protocol_is_told_so_and_not_that_the_browser_crashed() {
+async fn a_protocol_violation_is_reported_as_such_and_not_as_a_browser_crash() {
     let mask = Some([9; 4]);
     let mut compressed = frame(true, 1, b"x", mask);
     compressed[0] |= 0x40;
@@ -144,7 +144,7 @@ async fn a_client_that_breaks_the_protocol_is_told_so_and_not_that_the_browser_c
         let good = frame(true, 1, b"good", mask);
         client.write_all(&[good.clone(), bad].concat()).await.unwrap();
         assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1002, "protocol_error")), "{what}");
-        // What it has under way is taken, so that it can read why.
+        // Its data is read, so that it can read the close frame.
         client.write_all(&vec![0; 1 << 20]).await.unwrap();
         drop(client);
         let mut seen = Vec::new();
@@ -155,7 +155,7 @@ async fn a_client_that_breaks_the_protocol_is_told_so_and_not_that_the_browser_c
 }
 
 #[actix_web::test]
-async fn a_message_as_long_as_the_limit_passes_in_frames_that_the_browser_has_room_for() {
+async fn a_message_at_the_limit_passes_in_frames_that_the_browser_accepts() {
     let server = Server::start().await;
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
     let length = 100 * 1024 * 1024;
@@ -188,7 +188,7 @@ async fn a_message_as_long_as_the_limit_passes_in_frames_that_the_browser_has_ro
 }
 
 #[actix_web::test]
-async fn an_upstream_that_refuses_the_handshake_leaves_an_ordinary_answer() {
+async fn an_upstream_that_refuses_the_handshake_leads_to_an_ordinary_response() {
     let server = Server::start().await;
     let refuse = async {
         let (mut upstream, _) = server.upstream.accept().await.unwrap();

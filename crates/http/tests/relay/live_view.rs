@@ -1,4 +1,4 @@
-//! The live view, against a browser that the tests play.
+//! The live view with a simulated browser.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ async fn json_of(socket: &mut Socket) -> Value {
     }
 }
 
-/// The next command that is no question for titles: those come by the clock.
+/// Returns the next command except title requests, which a timer sends.
 async fn next_command(browser: &mut Socket) -> Value {
     loop {
         let command = json_of(browser).await;
@@ -52,7 +52,7 @@ async fn next_command(browser: &mut Socket) -> Value {
     }
 }
 
-/// The next command with this method; others are passed over.
+/// Returns the next command with this method and skips others.
 async fn command(browser: &mut Socket, method: &str) -> Value {
     loop {
         let command = json_of(browser).await;
@@ -62,25 +62,25 @@ async fn command(browser: &mut Socket, method: &str) -> Value {
     }
 }
 
-async fn say(socket: &mut Socket, value: Value) {
+async fn send(socket: &mut Socket, value: Value) {
     socket.send(Message::text(value.to_string())).await.unwrap();
 }
 
-/// Plays a browser with one tab until its screencast runs.
+/// Simulates a browser with one tab until its screencast runs.
 async fn cast(browser: &mut Socket) {
     let discover = command(browser, "Target.setDiscoverTargets").await;
     let info = json!({"targetId": "T", "type": "page", "title": "<script>x</script>", "url": "https://a.test/"});
-    say(browser, json!({"method": "Target.targetCreated", "params": {"targetInfo": info}})).await;
-    say(browser, json!({"id": discover["id"], "result": {}})).await;
+    send(browser, json!({"method": "Target.targetCreated", "params": {"targetInfo": info}})).await;
+    send(browser, json!({"id": discover["id"], "result": {}})).await;
     let attach = command(browser, "Target.attachToTarget").await;
     assert_eq!(attach["params"]["targetId"], "T");
-    say(browser, json!({"id": attach["id"], "result": {"sessionId": "S"}})).await;
+    send(browser, json!({"id": attach["id"], "result": {"sessionId": "S"}})).await;
     assert_eq!(command(browser, "Page.startScreencast").await["sessionId"], "S");
 }
 
 async fn frame(browser: &mut Socket, number: u64) {
     let params = json!({"data": "/9j/", "sessionId": number, "metadata": {"deviceWidth": 800, "deviceHeight": 600}});
-    say(browser, json!({"method": "Page.screencastFrame", "sessionId": "S", "params": params})).await;
+    send(browser, json!({"method": "Page.screencastFrame", "sessionId": "S", "params": params})).await;
 }
 
 async fn picture(client: &mut Socket) -> Vec<u8> {
@@ -102,19 +102,19 @@ async fn frames_pass_and_are_acknowledged_when_the_page_has_drawn_them() {
     frame(&mut browser, 2).await;
     assert_eq!(picture(&mut client).await, [0xff, 0xd8, 0xff]);
     assert_eq!(picture(&mut client).await, [0xff, 0xd8, 0xff]);
-    // The second waits for the page: the next command is what the page causes, and the acknowledgement follows it.
-    say(&mut client, json!({"t": "size", "w": 100_000, "h": 0})).await;
+    // The second frame waits for the page: the next command is caused by the page, and the acknowledgement follows it.
+    send(&mut client, json!({"t": "size", "w": 100_000, "h": 0})).await;
     let next = next_command(&mut browser).await;
     assert_eq!(
         (&next["method"], &next["params"]["maxWidth"], &next["params"]["maxHeight"]),
         (&json!("Page.startScreencast"), &json!(1920), &json!(64))
     );
-    say(&mut client, json!({"t": "ack"})).await;
+    send(&mut client, json!({"t": "ack"})).await;
     assert_eq!(command(&mut browser, "Page.screencastFrameAck").await["params"]["sessionId"], 2);
 }
 
 #[actix_web::test]
-async fn who_may_only_look_cannot_touch() {
+async fn a_view_only_viewer_cannot_interact() {
     let server = Server::start().await;
     let (mut client, mut browser) = pair(&server, "view").await;
     cast(&mut browser).await;
@@ -126,19 +126,19 @@ async fn who_may_only_look_cannot_touch() {
         json!({"t": "tab", "id": "T"}),
         json!({"t": "size", "w": 500, "h": 500}),
     ] {
-        say(&mut client, input).await;
+        send(&mut client, input).await;
     }
     assert_eq!(next_command(&mut browser).await["method"], "Page.startScreencast", "only the last one was obeyed");
 }
 
 #[actix_web::test]
-async fn who_may_drive_moves_the_mouse_types_and_pastes() {
+async fn an_interactive_viewer_moves_the_mouse_types_and_pastes() {
     let server = Server::start().await;
     let (mut client, mut browser) = pair(&server, "drive").await;
     cast(&mut browser).await;
     frame(&mut browser, 1).await;
     command(&mut browser, "Page.screencastFrameAck").await;
-    say(
+    send(
         &mut client,
         json!({"t": "mouse", "k": "down", "x": 0.5, "y": 7, "b": "left", "held": 255, "n": 200, "m": 255}),
     )
@@ -146,17 +146,17 @@ async fn who_may_drive_moves_the_mouse_types_and_pastes() {
     let mouse = next_command(&mut browser).await["params"].clone();
     let expected = json!({"type": "mousePressed", "x": 400.0, "y": 600.0, "button": "left", "buttons": 31, "clickCount": 3, "modifiers": 15});
     assert_eq!(mouse, expected);
-    say(&mut client, json!({"t": "key", "k": "down", "key": "ä", "code": "Quote", "text": "ä", "vk": 222})).await;
+    send(&mut client, json!({"t": "key", "k": "down", "key": "ä", "code": "Quote", "text": "ä", "vk": 222})).await;
     let key = next_command(&mut browser).await["params"].clone();
     assert_eq!((&key["type"], &key["text"], &key["code"]), (&json!("keyDown"), &json!("ä"), &json!("Quote")));
-    say(&mut client, json!({"t": "key", "k": "down", "key": "a", "code": "KeyA", "vk": 65, "m": 2})).await;
+    send(&mut client, json!({"t": "key", "k": "down", "key": "a", "code": "KeyA", "vk": 65, "m": 2})).await;
     let shortcut = next_command(&mut browser).await["params"].clone();
     assert_eq!((&shortcut["type"], shortcut.get("text")), (&json!("rawKeyDown"), None));
-    say(&mut client, json!({"t": "text", "s": "line\nline"})).await;
+    send(&mut client, json!({"t": "text", "s": "line\nline"})).await;
     assert_eq!(next_command(&mut browser).await["params"], json!({"text": "line\nline"}));
 }
 
-/// The next list of tabs that the page is told.
+/// Returns the next list of tabs that the page gets.
 async fn tabs(client: &mut Socket) -> Value {
     loop {
         let message = json_of(client).await;
@@ -167,16 +167,16 @@ async fn tabs(client: &mut Socket) -> Value {
 }
 
 #[actix_web::test]
-async fn a_title_that_a_page_gives_itself_later_is_asked_for_and_shown() {
+async fn a_title_that_a_page_sets_later_is_requested_and_shown() {
     let server = Server::start().await;
     let (mut client, mut browser) = pair(&server, "view").await;
     cast(&mut browser).await;
     assert_eq!(tabs(&mut client).await[0]["title"], "<script>x</script>");
-    let asked = command(&mut browser, "Target.getTargets").await;
+    let request = command(&mut browser, "Target.getTargets").await;
     let info = |id, title: &str| json!({"targetId": id, "type": "page", "title": title, "url": "https://a.test/"});
-    // A tab that no event told of is not listed.
+    // A tab without an event is not listed.
     let infos = [info("T", &"<b>".repeat(100)), info("U", "unknown")];
-    say(&mut browser, json!({"id": asked["id"], "result": {"targetInfos": infos}})).await;
+    send(&mut browser, json!({"id": request["id"], "result": {"targetInfos": infos}})).await;
     loop {
         let tabs = tabs(&mut client).await;
         assert_eq!(tabs.as_array().unwrap().len(), 1);
@@ -193,12 +193,12 @@ fn created(id: &str) -> Value {
 }
 
 #[actix_web::test]
-async fn names_that_are_longer_than_any_browser_gives_are_not_kept() {
+async fn overlong_target_ids_are_not_stored() {
     let server = Server::start().await;
     let (mut client, mut browser) = pair(&server, "view").await;
     cast(&mut browser).await;
-    say(&mut browser, created(&"x".repeat(65))).await;
-    say(&mut browser, created("U")).await;
+    send(&mut browser, created(&"x".repeat(65))).await;
+    send(&mut browser, created("U")).await;
     let attach = command(&mut browser, "Target.attachToTarget").await;
     assert_eq!(attach["params"]["targetId"], "U");
     let listed = loop {
@@ -208,30 +208,30 @@ async fn names_that_are_longer_than_any_browser_gives_are_not_kept() {
         }
     };
     assert_eq!((listed[0]["id"].as_str(), listed[1]["id"].as_str(), listed.get(2)), (Some("T"), Some("U"), None));
-    // No session with that name is spoken to.
-    say(&mut browser, json!({"id": attach["id"], "result": {"sessionId": "x".repeat(65)}})).await;
-    say(&mut client, json!({"t": "size", "w": 500, "h": 500})).await;
-    say(&mut browser, created("V")).await;
+    // No command goes to a session with that id.
+    send(&mut browser, json!({"id": attach["id"], "result": {"sessionId": "x".repeat(65)}})).await;
+    send(&mut client, json!({"t": "size", "w": 500, "h": 500})).await;
+    send(&mut browser, created("V")).await;
     assert_eq!(next_command(&mut browser).await["params"]["targetId"], "V");
 }
 
 #[actix_web::test]
-async fn a_browser_that_answers_nothing_is_not_asked_without_end() {
+async fn commands_to_an_unresponsive_browser_are_bounded() {
     let server = Server::start().await;
     let (mut client, browser) = pair(&server, "view").await;
-    let (mut told, mut heard) = browser.split();
-    // The next tab comes when the last was asked for: so nothing is on its way when the view ends, and every question is counted.
+    let (mut sink, mut messages) = browser.split();
+    // Each tab opens after the command for the last one: so none is in flight at the end, and every command is counted.
     let count = async {
         for number in 0..2000 {
             let gone =
                 json!({"method": "Target.targetDestroyed", "params": {"targetId": format!("tab {}", number - 1)}});
-            let news = [gone, created(&format!("tab {number}"))].map(|event| Ok(Message::text(event.to_string())));
-            // In one piece, or each would wait for the other side's word on the one before.
-            if told.send_all(&mut stream::iter(news)).await.is_err() {
+            let events = [gone, created(&format!("tab {number}"))].map(|event| Ok(Message::text(event.to_string())));
+            // Sent in one write; otherwise each would wait for an acknowledgement of the one before.
+            if sink.send_all(&mut stream::iter(events)).await.is_err() {
                 return number;
             }
             loop {
-                match heard.next().await {
+                match messages.next().await {
                     Some(Ok(message)) if message.to_text().is_ok_and(|text| text.contains("attachToTarget")) => break,
                     Some(Ok(_)) => {}
                     _ => return number,
@@ -247,9 +247,9 @@ async fn a_browser_that_answers_nothing_is_not_asked_without_end() {
             }
         }
     };
-    let (close, asked) = soon(async { tokio::join!(end, count) }).await;
+    let (close, requests) = soon(async { tokio::join!(end, count) }).await;
     assert_eq!((u16::from(close.code), close.reason.as_str()), (4002, "crashed"));
-    assert!((1000..=1024).contains(&asked), "{asked}");
+    assert!((1000..=1024).contains(&requests), "{requests}");
 }
 
 #[actix_web::test]
@@ -265,7 +265,7 @@ async fn the_view_ends_with_the_sessions_reason() {
 }
 
 #[actix_web::test]
-async fn a_viewer_that_goes_leaves_nothing_open() {
+async fn a_viewer_that_disconnects_leaves_nothing_open() {
     let server = Server::start().await;
     let (client, mut browser) = pair(&server, "view").await;
     assert_eq!(server.open(), 1);
@@ -275,7 +275,7 @@ async fn a_viewer_that_goes_leaves_nothing_open() {
 }
 
 #[test]
-fn the_page_takes_nothing_from_elsewhere_and_nothing_inline() {
+fn the_page_loads_nothing_from_other_origins_and_nothing_inline() {
     let page = live_view::page();
     let policy = page.headers().get("content-security-policy").unwrap().to_str().unwrap().to_owned();
     assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
@@ -285,7 +285,7 @@ fn the_page_takes_nothing_from_elsewhere_and_nothing_inline() {
     assert!(live_view::asset("../mod.rs").is_none());
 }
 
-/// A page that asks once.
+/// A page that opens one dialog.
 #[derive(Default)]
 struct Asking {
     answers: Mutex<Vec<DialogAnswer>>,
@@ -320,7 +320,7 @@ impl LiveDisplay for Asking {
     }
 }
 
-/// The next of the messages to the page about dialogs.
+/// Returns the next message to the page about dialogs.
 async fn dialogs(client: &mut Socket) -> Value {
     loop {
         if let Message::Text(text) = soon(client.next()).await.unwrap().unwrap() {
@@ -333,7 +333,7 @@ async fn dialogs(client: &mut Socket) -> Value {
 }
 
 #[actix_web::test]
-async fn a_dialog_that_nobody_else_sees_is_shown_to_viewers_and_answered_by_who_may_interact() {
+async fn a_dialog_without_a_display_is_shown_to_viewers_and_answered_by_interactive_ones() {
     for (access, may) in [("drive", true), ("view", false)] {
         let server = Server::start().await;
         let asking = Arc::new(Asking::default());
@@ -343,13 +343,13 @@ async fn a_dialog_that_nobody_else_sees_is_shown_to_viewers_and_answered_by_who_
         let shown = json!([{"page": "T", "kind": "prompt", "message": "<b>Name?</b>", "default": "nobody"}]);
         assert_eq!(dialogs(&mut client).await, shown);
 
-        say(&mut client, json!({"t": "dialog", "page": "T", "accept": true, "text": "Zoë"})).await;
+        send(&mut client, json!({"t": "dialog", "page": "T", "accept": true, "text": "Zoë"})).await;
         if may {
             assert_eq!(dialogs(&mut client).await, json!([]));
             let answer = DialogAnswer { page: "T".to_owned(), accept: true, text: "Zoë".to_owned() };
             assert_eq!(*asking.answers.lock(), [answer]);
         } else {
-            // A pong comes after what was said before it.
+            // A pong proves that earlier messages were handled.
             client.send(Message::Ping(b"x".as_slice().into())).await.unwrap();
             while !matches!(soon(client.next()).await.unwrap().unwrap(), Message::Pong(_)) {}
             assert_eq!(*asking.answers.lock(), []);

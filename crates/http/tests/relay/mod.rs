@@ -1,12 +1,12 @@
-//! Relays, WebDriver and the live view, against upstreams that the tests play themselves.
+//! Relays, WebDriver and the live view, with simulated upstreams.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bytes;
 mod capabilities;
+mod disconnect;
 mod display;
 mod endings;
-mod hangup;
 mod live_view;
 mod pressure;
 mod support;

@@ -1,4 +1,4 @@
-//! Memory stays bounded, whoever does not read.
+//! Memory stays bounded when a peer does not read.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use tokio::{
 use super::support::{Server, close_payload, eventually, frame, frame_header, soon};
 
 const MIB: usize = 1024 * 1024;
-/// Says to the child process of a test here that it is one.
+/// Marks the child process of a test.
 const ALONE: &str = "CASEMENT_TEST_ALONE";
 
-/// This process's resident memory, in bytes.
+/// Returns this process's resident memory, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// Writes `block` over and over until nothing is taken for two seconds; answers how much was. On a busy machine whoever reads
-/// may well rest for a part of a second.
+/// Writes `block` repeatedly until nothing is accepted for two seconds; returns the bytes accepted. On a busy machine
+/// a reader may pause for a fraction of a second.
 async fn flood(to: &mut TcpStream, block: &[u8], most: usize) -> usize {
     let mut taken = 0;
     while taken < most {
@@ -36,19 +36,19 @@ async fn flood(to: &mut TcpStream, block: &[u8], most: usize) -> usize {
 }
 
 #[actix_web::test]
-async fn a_client_that_does_not_read_stops_the_reading_of_the_browser() {
+async fn a_client_that_does_not_read_stops_reads_from_the_browser() {
     let server = Server::start().await;
     let (client, mut upstream, _) = server.pair("/cdp").await;
     upstream.write_all(&frame_header(true, 2, 1 << 40, false)).await.unwrap();
     let taken = flood(&mut upstream, &vec![0; 64 * 1024], 256 * MIB).await;
-    // Nearly all of it sits in the kernel's buffers of two loopback connections.
+    // Nearly all of it is in the kernel's buffers of two loopback connections.
     assert!(taken < 24 * MIB, "{taken} bytes were taken for a client that reads none");
     drop(client);
 }
 
 #[actix_web::test]
-async fn a_browser_that_does_not_read_stops_the_reading_of_the_client() {
-    let server = Server::with(Limits { client_message: u64::MAX, ..Limits::default() }).await;
+async fn a_browser_that_does_not_read_stops_reads_from_the_client() {
+    let server = Server::with(Limits { max_client_message_bytes: u64::MAX, ..Limits::default() }).await;
     let (mut client, upstream, _) = server.pair("/cdp").await;
     client.write_all(&frame_header(true, 2, 1 << 40, true)).await.unwrap();
     let taken = flood(&mut client, &vec![0; 64 * 1024], 256 * MIB).await;
@@ -58,22 +58,22 @@ async fn a_browser_that_does_not_read_stops_the_reading_of_the_client() {
 
 #[actix_web::test]
 async fn a_client_that_stalls_too_long_is_a_slow_reader() {
-    let server = Server::with(Limits { stall: Duration::from_millis(300), ..Limits::default() }).await;
+    let server = Server::with(Limits { stall_timeout: Duration::from_millis(300), ..Limits::default() }).await;
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
-    // One-byte frames of three bytes each: most places in the stream are close to a boundary.
+    // One-byte frames of three bytes each: most positions in the stream are close to a boundary.
     let block = frame(true, 2, b"x", None).repeat(20_000);
-    // The flood ends when nothing was taken for two seconds, which is above the limit.
+    // The flood ends when nothing was accepted for two seconds, which is above the limit.
     flood(&mut upstream, &block, 256 * MIB).await;
     let mut seen = Vec::new();
     soon(client.read_to_end(&mut seen)).await.unwrap();
     let close = frame(true, 8, &close_payload(4005, "slow_reader"), None);
-    // A cut inside a frame leaves no place for the close frame, and the connection just ends.
+    // Inside a frame no close frame can be sent, and the connection just closes.
     let between = (seen.len() - if seen.ends_with(&close) { close.len() } else { 0 }) % 3 == 0;
     assert_eq!(seen.ends_with(&close), between, "the close frame stands exactly where it may");
     eventually("the relay is over", || server.open() == 0).await;
 }
 
-/// One message of `length` bytes, streamed from one end to the other; answers the most memory seen meanwhile.
+/// Streams one message of `length` bytes from one end to the other; returns the peak memory.
 async fn stream(from: &mut TcpStream, to: &mut TcpStream, length: usize, masked: bool) -> usize {
     let mut head = frame_header(true, 2, length as u64, masked);
     head.extend(if masked { &[0; 4][..] } else { &[] });
@@ -103,17 +103,17 @@ async fn stream(from: &mut TcpStream, to: &mut TcpStream, length: usize, masked:
     tokio::join!(send, receive).1
 }
 
-/// Where its process has nothing else to do.
+/// Runs in a process of its own.
 #[actix_web::test]
-async fn a_hundred_megabytes_pass_both_ways_in_a_few_of_memory() {
+async fn a_hundred_megabytes_pass_both_ways_within_a_few_of_memory() {
     if std::env::var_os(ALONE).is_none() {
-        // Other tests here hold bodies of many megabytes, and their memory would be counted too.
+        // Other tests hold bodies of many megabytes, which would be counted too.
         let (_, module) = module_path!().split_once("::").unwrap();
         let name = format!("{module}::a_hundred_megabytes_pass_both_ways_in_a_few_of_memory");
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let ran = alone.args(["--exact", &name]).env(ALONE, "1").output().unwrap();
-        let said = [&*ran.stdout, &ran.stderr].map(String::from_utf8_lossy).concat();
-        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+        let output = [&*ran.stdout, &ran.stderr].map(String::from_utf8_lossy).concat();
+        assert!(ran.status.success() && output.contains("1 passed"), "{output}");
         return;
     }
     let server = Server::start().await;
@@ -122,7 +122,7 @@ async fn a_hundred_megabytes_pass_both_ways_in_a_few_of_memory() {
     let begun = Instant::now();
     let up = timeout(Duration::from_secs(120), stream(&mut client, &mut upstream, 100 * MIB, true)).await.unwrap();
     let down = timeout(Duration::from_secs(120), stream(&mut upstream, &mut client, 256 * MIB, false)).await.unwrap();
-    // A message held anywhere would be far above this.
+    // A buffered message would be far above this.
     let growth = up.max(down).saturating_sub(before);
     assert!(growth < 48 * MIB, "{growth} bytes more after {:?}", begun.elapsed());
 }

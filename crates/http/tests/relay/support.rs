@@ -1,4 +1,4 @@
-//! A server in this process with the relay's routes, and raw WebSocket peers on both sides of it.
+//! A server in this process with the relay's routes, and raw WebSocket peers on both sides.
 
 use std::{
     net::{SocketAddr, TcpListener as StdListener},
@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, ResponseError as _, dev::ServerHandle, web};
@@ -20,49 +20,42 @@ use casement_http::{
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
+pub(super) use casement_test_support::until as eventually;
+pub(super) use casement_test_support::websocket::{close_payload, frame, frame_header, header, read_frame, read_head};
 use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},
     time::timeout,
 };
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use url::Url;
 
-/// Nothing in these tests takes this long unless it hangs.
+/// The time after which a test counts as hanging.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Awaits, but not for ever.
-pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(TEST_TIMEOUT, what).await.expect("this should have happened by now")
+/// Awaits `future` with a timeout.
+pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(TEST_TIMEOUT, future).await.expect("this should have happened by now")
 }
 
-/// Polls until `condition` holds.
-pub(super) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "never came true: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
+/// The ended relays that were observed: the reason and the count of messages.
+type EndedRelays = Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>;
 
-/// What was told of relays that have ended: the reason, and how many messages had passed.
-type Told = Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>;
-
-/// Everything that a handler of the test server needs.
+/// The state of the test server.
 pub(super) struct Shared {
     pub(super) upstream: SocketAddr,
     pub(super) end: EndSender,
     pub(super) limits: Limits,
-    /// Guards alive: relays that count as open.
+    /// The count of open relays.
     pub(super) open: Arc<AtomicUsize>,
-    pub(super) told: Told,
-    /// What live views show in place of a tab.
+    pub(super) ended: EndedRelays,
+    /// The display that live views show in place of a tab.
     pub(super) display: Mutex<Option<WholeDisplay>>,
     pub(super) dialogs: Mutex<Option<PageDialogs>>,
-    /// Whether the kernel keeps next to nothing of what chromedriver does not read.
-    pub(super) narrow: AtomicBool,
+    /// Whether the send buffer to chromedriver is minimal.
+    pub(super) has_small_buffer: AtomicBool,
 }
 
 struct Guard(Arc<AtomicUsize>);
@@ -80,20 +73,20 @@ impl Drop for Guard {
     }
 }
 
-struct Listener(Told);
+struct EndObserver(EndedRelays);
 
-impl RelayObserver for Listener {
+impl RelayObserver for EndObserver {
     fn opened(&self) {}
 
-    fn ended(&self, why: Option<CloseReason>, messages: u64) {
-        self.0.lock().push((why, messages));
+    fn ended(&self, reason: Option<CloseReason>, messages: u64) {
+        self.0.lock().push((reason, messages));
     }
 }
 
-struct To(SocketAddr);
+struct UpstreamConnector(SocketAddr);
 
 #[async_trait]
-impl BrowserConnector for To {
+impl BrowserConnector for UpstreamConnector {
     async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
         std::net::TcpStream::connect(self.0).map_err(|error| ConnectorError::Unavailable(Box::new(error)))
     }
@@ -103,7 +96,7 @@ impl BrowserConnector for To {
     }
 }
 
-/// The running server and the listener that plays the inside of the session.
+/// The running server, and the listener that stands for the browser.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     pub(super) upstream: TcpListener,
@@ -113,7 +106,7 @@ pub(super) struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The future of `stop` only waits; the order is given by the call.
+        // The call stops the server; the future only waits.
         drop(self.handle.stop(false));
     }
 }
@@ -130,10 +123,10 @@ impl Server {
             end: end_signal().0,
             limits,
             open: Arc::default(),
-            told: Arc::default(),
+            ended: Arc::default(),
             display: Mutex::default(),
             dialogs: Mutex::default(),
-            narrow: AtomicBool::default(),
+            has_small_buffer: AtomicBool::default(),
         });
         let data = shared.clone();
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
@@ -162,7 +155,7 @@ impl Server {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// A client and the upstream connection of its relay, both after their handshakes, with what the upstream saw.
+    /// Connects a client and returns it, the upstream connection of its relay and the head that the upstream got.
     pub(super) async fn pair(&self, path: &str) -> (TcpStream, TcpStream, String) {
         let (client, upstream) = tokio::join!(connect(self.address, path, ""), accept(&self.upstream));
         assert!(client.1.starts_with("HTTP/1.1 101"), "{}", client.1);
@@ -170,7 +163,7 @@ impl Server {
     }
 }
 
-/// The address that clients of BiDi are told in these tests.
+/// The URL that BiDi clients get in these tests.
 pub(super) fn public_url() -> Url {
     "wss://casement.test/vm/S/webdriver?jwt=TOKEN".parse().unwrap()
 }
@@ -186,13 +179,13 @@ async fn cdp(request: HttpRequest, payload: web::Payload, shared: web::Data<Shar
     };
     let relay = Relay {
         channel: Channel::Cdp,
-        path: To(shared.upstream).cdp_path().await.unwrap(),
+        path: UpstreamConnector(shared.upstream).cdp_path().await.unwrap(),
         end: shared.end.signal(),
         limits: shared.limits,
         observer: None,
         guard: Guard::new(&shared.open),
     };
-    let upstream = To(shared.upstream).dial(Channel::Cdp).await.unwrap();
+    let upstream = UpstreamConnector(shared.upstream).dial(Channel::Cdp).await.unwrap();
     relay.open(&handshake, payload, upstream).await.unwrap_or_else(failed)
 }
 
@@ -201,11 +194,11 @@ async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Sha
         webdriver_url: public_url(),
         end: shared.end.signal(),
         limits: shared.limits,
-        observer: Some(Box::new(Listener(shared.told.clone()))),
+        observer: Some(Box::new(EndObserver(shared.ended.clone()))),
         guard: Guard::new(&shared.open),
     };
-    let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
-    if shared.narrow.load(Ordering::SeqCst) {
+    let upstream = UpstreamConnector(shared.upstream).dial(Channel::WebDriver).await.unwrap();
+    if shared.has_small_buffer.load(Ordering::SeqCst) {
         SockRef::from(&upstream).set_send_buffer_size(4096).unwrap();
     }
     relay.open(&ClientHandshake::read(&request).unwrap(), payload, upstream).await.unwrap_or_else(failed)
@@ -215,7 +208,7 @@ async fn classic(request: HttpRequest, body: web::Bytes, shared: web::Data<Share
     let tail = request.uri().path().strip_prefix("/wd/").unwrap();
     match ClassicRequest::check(request.method(), tail, body) {
         Ok(command) => {
-            let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
+            let upstream = UpstreamConnector(shared.upstream).dial(Channel::WebDriver).await.unwrap();
             forward(command, upstream, &public_url())
                 .await
                 .map_or_else(|error| ApiError::from(error).error_response(), |answer| answer.response)
@@ -231,7 +224,7 @@ async fn live(
     shared: web::Data<Shared>,
 ) -> HttpResponse {
     let view = LiveView {
-        dial: Arc::new(To(shared.upstream)),
+        connector: Arc::new(UpstreamConnector(shared.upstream)),
         access: if access.as_str() == "drive" { Access::Interact } else { Access::View },
         may_act: Box::new(|| true),
         display: shared.display.lock().clone(),
@@ -244,7 +237,7 @@ async fn live(
     view.open(&request, payload).await.unwrap_or_else(failed)
 }
 
-/// Sends a client's handshake with `extra` header lines; answers the connection and the head of the answer.
+/// Sends a client's handshake with `extra` header lines. Returns the connection and the head of the response.
 pub(super) async fn connect(address: SocketAddr, path: &str, extra: &str) -> (TcpStream, String) {
     let mut client = TcpStream::connect(address).await.unwrap();
     client.set_nodelay(true).unwrap();
@@ -257,7 +250,7 @@ pub(super) async fn connect(address: SocketAddr, path: &str, extra: &str) -> (Tc
     (client, head)
 }
 
-/// Accepts the relay's own handshake.
+/// Accepts the server's handshake.
 pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, String) {
     let (mut upstream, _) = soon(listener.accept()).await.unwrap();
     upstream.set_nodelay(true).unwrap();
@@ -272,86 +265,10 @@ pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, String) {
     (upstream, head)
 }
 
-/// One header of a head.
-pub(super) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(n, _)| n.eq_ignore_ascii_case(name))
-        .map(|(_, v)| v.trim())
-}
+/// A reproducible random generator.
+pub(super) struct TestRandom(u64);
 
-/// Up to the empty line, byte by byte, so that nothing behind it is taken.
-pub(super) async fn read_head(stream: &mut TcpStream) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        assert_eq!(stream.read(&mut byte).await.unwrap(), 1, "the connection ended in its head: {head:?}");
-        head.push(byte[0]);
-    }
-    String::from_utf8(head).unwrap()
-}
-
-/// A frame; `mask` for those of a client.
-pub(super) fn frame(fin: bool, opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
-    let mut frame = frame_header(fin, opcode, payload.len() as u64, mask.is_some());
-    match mask {
-        Some(mask) => {
-            frame.extend(mask);
-            frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, key)| byte ^ key));
-        }
-        None => frame.extend(payload),
-    }
-    frame
-}
-
-/// The header alone, without the mask's bytes.
-pub(super) fn frame_header(fin: bool, opcode: u8, length: u64, masked: bool) -> Vec<u8> {
-    let mut header = vec![if fin { 0x80 } else { 0 } | opcode];
-    let mask = if masked { 0x80 } else { 0 };
-    match length {
-        0..=125 => header.push(mask | length as u8),
-        126..=0xffff => {
-            header.push(mask | 126);
-            header.extend((length as u16).to_be_bytes());
-        }
-        _ => {
-            header.push(mask | 127);
-            header.extend(length.to_be_bytes());
-        }
-    }
-    header
-}
-
-/// Reads one whole frame: opcode and unmasked payload.
-pub(super) async fn read_frame(stream: &mut TcpStream) -> (u8, Vec<u8>) {
-    let mut head = [0; 2];
-    stream.read_exact(&mut head).await.unwrap();
-    let length = match head[1] & 0x7f {
-        126 => u64::from(stream.read_u16().await.unwrap()),
-        127 => stream.read_u64().await.unwrap(),
-        short => u64::from(short),
-    };
-    let mut mask = [0; 4];
-    if head[1] & 0x80 != 0 {
-        stream.read_exact(&mut mask).await.unwrap();
-    }
-    let mut payload = vec![0; usize::try_from(length).unwrap()];
-    stream.read_exact(&mut payload).await.unwrap();
-    for (byte, key) in payload.iter_mut().zip(mask.iter().cycle()) {
-        *byte ^= key;
-    }
-    (head[0] & 0x0f, payload)
-}
-
-/// The payload of a close frame.
-pub(super) fn close_payload(code: u16, reason: &str) -> Vec<u8> {
-    [&code.to_be_bytes(), reason.as_bytes()].concat()
-}
-
-/// Repeatable chance.
-pub(super) struct Dice(u64);
-
-impl Dice {
+impl TestRandom {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -1,4 +1,4 @@
-//! WebDriver, classic and BiDi, against a chromedriver that the tests play.
+//! WebDriver, classic and BiDi, with a simulated chromedriver.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -19,11 +19,11 @@ use super::support::{Server, close_payload, eventually, frame, header, read_fram
 
 const MASK: Option<[u8; 4]> = Some([5, 6, 7, 8]);
 
-async fn say(to: &mut TcpStream, value: &Value, mask: Option<[u8; 4]>) {
+async fn send(to: &mut TcpStream, value: &Value, mask: Option<[u8; 4]>) {
     to.write_all(&frame(true, 1, value.to_string().as_bytes(), mask)).await.unwrap();
 }
 
-async fn hear(from: &mut TcpStream) -> Value {
+async fn receive(from: &mut TcpStream) -> Value {
     let (opcode, payload) = soon(read_frame(from)).await;
     assert_eq!(opcode, 1, "{payload:?}");
     serde_json::from_slice(&payload).unwrap()
@@ -35,18 +35,18 @@ fn hostile_new(id: u64) -> Value {
 }
 
 #[actix_web::test]
-async fn b6_session_new_is_bound_until_one_is_accepted() {
+async fn session_new_is_bound_until_one_is_accepted() {
     let server = Server::start().await;
     let (mut client, mut chromedriver, head) = server.pair("/webdriver").await;
     assert!(head.starts_with("GET /session HTTP/1.1\r\n"), "{head}");
     assert_eq!(header(&head, "host"), Some("127.0.0.1:9515"));
     for (id, accepted) in [(1, false), (2, false), (3, true)] {
-        say(&mut client, &hostile_new(id), MASK).await;
-        // Sent at once behind it: must wait for the answer, or it would pass unread.
+        send(&mut client, &hostile_new(id), MASK).await;
+        // Sent right after it: must wait for the response, or it would pass without a check.
         if !accepted {
-            say(&mut client, &json!({"id": 100 + id, "method": "session.status", "params": {}}), MASK).await;
+            send(&mut client, &json!({"id": 100 + id, "method": "session.status", "params": {}}), MASK).await;
         }
-        let seen = hear(&mut chromedriver).await;
+        let seen = receive(&mut chromedriver).await;
         let always = json!({"goog:chromeOptions": {"debuggerAddress": "127.0.0.1:9222"}, "webSocketUrl": true});
         let bound = json!({"capabilities": {"alwaysMatch": always, "firstMatch": [{}]}});
         assert_eq!(seen, json!({"id": id, "method": "session.new", "params": bound}));
@@ -55,17 +55,17 @@ async fn b6_session_new_is_bound_until_one_is_accepted() {
         } else {
             json!({"type": "error", "id": id, "error": "invalid argument", "message": ""})
         };
-        say(&mut chromedriver, &answer, None).await;
-        let got = hear(&mut client).await;
+        send(&mut chromedriver, &answer, None).await;
+        let got = receive(&mut client).await;
         assert_eq!(got["id"], id);
         if accepted {
             let address = "wss://casement.test/vm/S/webdriver/session/abc?jwt=TOKEN";
             assert_eq!(got["result"]["capabilities"]["webSocketUrl"], address);
         } else {
-            assert_eq!(hear(&mut chromedriver).await["id"], 100 + id);
+            assert_eq!(receive(&mut chromedriver).await["id"], 100 + id);
         }
     }
-    // Bound: now bytes pass, unread and unchanged.
+    // The session is bound: bytes pass unparsed and unchanged.
     let anything = frame(false, 2, b"not even JSON", MASK);
     client.write_all(&anything).await.unwrap();
     let mut seen = vec![0; anything.len()];
@@ -74,28 +74,28 @@ async fn b6_session_new_is_bound_until_one_is_accepted() {
 }
 
 #[actix_web::test]
-async fn every_message_of_a_connection_is_counted_before_its_session_is_bound_and_after() {
+async fn messages_are_counted_before_and_after_the_session_is_bound() {
     let server = Server::start().await;
     let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
     client.write_all(&frame(true, 1, b"no command", MASK)).await.unwrap();
-    assert_eq!(hear(&mut client).await["error"], "invalid argument");
+    assert_eq!(receive(&mut client).await["error"], "invalid argument");
     client.write_all(&frame(true, 9, b"a ping is no message", MASK)).await.unwrap();
     assert_eq!(soon(read_frame(&mut client)).await.0, 10);
     for (id, method) in [(1, "session.status"), (2, "session.new"), (3, "browsingContext.getTree")] {
-        say(&mut client, &json!({"id": id, "method": method, "params": {}}), MASK).await;
-        assert_eq!(hear(&mut chromedriver).await["id"], id);
-        say(&mut chromedriver, &json!({"type": "success", "id": id, "result": {}}), None).await;
-        assert_eq!(hear(&mut client).await["id"], id);
+        send(&mut client, &json!({"id": id, "method": method, "params": {}}), MASK).await;
+        assert_eq!(receive(&mut chromedriver).await["id"], id);
+        send(&mut chromedriver, &json!({"type": "success", "id": id, "result": {}}), None).await;
+        assert_eq!(receive(&mut client).await["id"], id);
     }
     server.shared.end.end(CloseReason::Deleted);
     assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(4000, "deleted")));
     drop(client);
-    eventually("it was told of", || !server.shared.told.lock().is_empty()).await;
-    assert_eq!(*server.shared.told.lock(), [(Some(CloseReason::Deleted), 8)]);
+    eventually("the end was observed", || !server.shared.ended.lock().is_empty()).await;
+    assert_eq!(*server.shared.ended.lock(), [(Some(CloseReason::Deleted), 8)]);
 }
 
 #[actix_web::test]
-async fn session_new_in_fragments_and_around_pings_is_bound_too() {
+async fn a_fragmented_session_new_between_pings_is_bound() {
     let server = Server::start().await;
     let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
     let text = hostile_new(1).to_string();
@@ -106,12 +106,12 @@ async fn session_new_in_fragments_and_around_pings_is_bound_too() {
     for byte in frame(true, 0, b, MASK) {
         client.write_all(&[byte]).await.unwrap();
     }
-    let seen = hear(&mut chromedriver).await.to_string();
+    let seen = receive(&mut chromedriver).await.to_string();
     assert!(!seen.contains("no-sandbox") && seen.contains("127.0.0.1:9222"), "{seen}");
 }
 
 #[actix_web::test]
-async fn what_is_no_command_is_answered_by_us_and_goes_no_further() {
+async fn unknown_commands_are_refused_and_not_forwarded() {
     let server = Server::start().await;
     let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
     for text in [
@@ -121,24 +121,24 @@ async fn what_is_no_command_is_answered_by_us_and_goes_no_further() {
         r#"{"method":"session.new"}"#,
         r#"{"id":-1,"method":"x"}"#,
         r#"{"id":1,"method":1}"#,
-        // Comments pass some parsers, so they must not pass ours unseen.
+        // Some parsers accept comments, so they must not pass unchecked.
         r#"{"id":1,/**/"method":"session.new","params":{}}"#,
         r#"{"id":1,"method":"session.new","params":[]}"#,
     ] {
         client.write_all(&frame(true, 1, text.as_bytes(), MASK)).await.unwrap();
-        assert_eq!(hear(&mut client).await["error"], "invalid argument", "{text}");
+        assert_eq!(receive(&mut client).await["error"], "invalid argument", "{text}");
     }
-    // The last of two equal keys counts, for us and, as it is written anew, for chromedriver.
+    // The last of two duplicate keys counts, for the server and for chromedriver, which gets the reserialized command.
     let twice = r#"{"id":1,"method":"x","method":"session.new","params":{"capabilities":{"alwaysMatch":{"goog:chromeOptions":{"args":["a"]}}}}}"#;
     client.write_all(&frame(true, 1, twice.as_bytes(), MASK)).await.unwrap();
-    let seen = hear(&mut chromedriver).await;
+    let seen = receive(&mut chromedriver).await;
     assert_eq!(
         seen["params"]["capabilities"]["alwaysMatch"]["goog:chromeOptions"],
         json!({"debuggerAddress": "127.0.0.1:9222"})
     );
 }
 
-/// A masked frame with reserved bits.
+/// Returns a masked frame with reserved bits.
 fn frame_bits(reserved: u8, opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = frame(true, opcode, payload, MASK);
     bytes[0] |= reserved;
@@ -146,12 +146,12 @@ fn frame_bits(reserved: u8, opcode: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 #[actix_web::test]
-async fn a_close_frame_that_says_what_one_may_say_is_answered_with_the_same() {
-    for said in [&b""[..], &[0x03, 0xe8], &[0x0f, 0xa0, b'b', b'y', b'e']] {
+async fn a_valid_close_frame_is_answered_with_the_same_payload() {
+    for payload in [&b""[..], &[0x03, 0xe8], &[0x0f, 0xa0, b'b', b'y', b'e']] {
         let server = Server::start().await;
         let (mut client, _chromedriver, _) = server.pair("/webdriver").await;
-        client.write_all(&frame(true, 8, said, MASK)).await.unwrap();
-        assert_eq!(soon(read_frame(&mut client)).await, (8, said.to_vec()));
+        client.write_all(&frame(true, 8, payload, MASK)).await.unwrap();
+        assert_eq!(soon(read_frame(&mut client)).await, (8, payload.to_vec()));
     }
 }
 
@@ -164,7 +164,7 @@ async fn before_a_session_messages_are_bounded_and_well_formed() {
     let stray = frame(true, 0, b"{}", MASK);
     let compressed = frame_bits(0x40, 1, b"{}");
     let reserved = frame(true, 3, b"{}", MASK);
-    // Codes that stand for what no frame said, and a reason that is no text.
+    // Codes that must not be sent, and a reason that is not UTF-8.
     let codes = [1004, 1005, 1006, 1015, 999, 2000, 5000].map(|code: u16| frame(true, 8, &code.to_be_bytes(), MASK));
     let reason = frame(true, 8, &[0x03, 0xe8, 0xff], MASK);
     for close in codes.into_iter().chain([reason, frame(true, 8, &[3], MASK)]) {
@@ -188,7 +188,7 @@ async fn before_a_session_messages_are_bounded_and_well_formed() {
     }
 }
 
-/// Answers one request as chromedriver would; answers what it saw.
+/// Responds to one request as chromedriver would, and returns the request.
 async fn play(server: &Server, answer: &str) -> (String, String) {
     let (mut stream, _) = soon(server.upstream.accept()).await.unwrap();
     let head = read_head(&mut stream).await;
@@ -217,7 +217,7 @@ async fn call(server: &Server, method: &str, path: &str, body: &str) -> String {
 }
 
 #[actix_web::test]
-async fn b6_a_classic_session_is_bound_and_told_the_public_address() {
+async fn a_classic_session_is_bound_and_gets_the_public_url() {
     let server = Server::start().await;
     let given =
         json!({"capabilities": {"alwaysMatch": {"webSocketUrl": true, "goog:chromeOptions": {"binary": "/bin/sh"}}}});
@@ -240,7 +240,7 @@ async fn b6_a_classic_session_is_bound_and_told_the_public_address() {
 }
 
 #[actix_web::test]
-async fn other_commands_pass_as_they_are() {
+async fn other_commands_pass_unchanged() {
     let server = Server::start().await;
     let long = format!(r#"{{"value":"{}"}}"#, "x".repeat(3_000_000));
     let path = "/wd/session/abc/element/f.1.d.2.e.3/attribute/data-x%20y";
@@ -251,7 +251,7 @@ async fn other_commands_pass_as_they_are() {
 }
 
 #[test]
-fn b6_chromedrivers_own_commands_are_not_for_callers() {
+fn chromedrivers_own_commands_are_closed_to_callers() {
     for tail in [
         "",
         "shutdown",
@@ -291,7 +291,7 @@ fn b6_chromedrivers_own_commands_are_not_for_callers() {
 }
 
 #[test]
-fn a_webdriver_session_is_named_by_letters_digits_and_hyphens() {
+fn a_webdriver_session_id_has_only_letters_digits_and_hyphens() {
     assert_eq!(WebDriverSessionId::parse("0a-Z").unwrap().upstream_path(), "/session/0a-Z");
     for bad in ["", "..", "a/b", "a%2fb", "ä", &"a".repeat(65)] {
         assert!(WebDriverSessionId::parse(bad).is_err(), "{bad}");
@@ -299,7 +299,7 @@ fn a_webdriver_session_is_named_by_letters_digits_and_hyphens() {
 }
 
 #[actix_web::test]
-async fn a_chromedriver_that_breaks_off_is_an_error_a_client_understands() {
+async fn a_truncated_response_of_chromedriver_is_a_webdriver_error() {
     let server = Server::start().await;
     let hang_up = async {
         let (mut stream, _) = server.upstream.accept().await.unwrap();
@@ -307,7 +307,7 @@ async fn a_chromedriver_that_breaks_off_is_an_error_a_client_understands() {
     };
     let ((), answer) = tokio::join!(hang_up, call(&server, "GET", "/wd/session/abc/url", ""));
     assert!(answer.starts_with("HTTP/1.1 502") && answer.contains(r#""error":"unknown error""#), "{answer}");
-    // What is below 200 would not end our own answer.
+    // An informational status would not end the response.
     let switch = async {
         let (mut stream, _) = server.upstream.accept().await.unwrap();
         read_head(&mut stream).await;
@@ -323,37 +323,37 @@ async fn a_chromedriver_that_breaks_off_is_an_error_a_client_understands() {
 }
 
 #[actix_web::test]
-async fn chromedriver_that_just_hangs_up_is_a_normal_end_while_the_session_lives() {
+async fn a_chromedriver_disconnect_is_a_normal_end_while_the_session_is_active() {
     let server = Server::start().await;
     // Before a session is bound.
     let (mut client, chromedriver, _) = server.pair("/webdriver").await;
     drop(chromedriver);
     assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1000, "normal")));
-    // And after one was, as it does behind the answer to `session.end`.
+    // After a session was bound, as chromedriver does after `session.end`.
     let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
-    say(&mut client, &hostile_new(1), MASK).await;
-    hear(&mut chromedriver).await;
-    say(&mut chromedriver, &json!({"type": "success", "id": 1, "result": {}}), None).await;
-    hear(&mut client).await;
-    say(&mut client, &json!({"id": 2, "method": "session.end", "params": {}}), MASK).await;
-    hear(&mut chromedriver).await;
-    say(&mut chromedriver, &json!({"type": "success", "id": 2, "result": {}}), None).await;
+    send(&mut client, &hostile_new(1), MASK).await;
+    receive(&mut chromedriver).await;
+    send(&mut chromedriver, &json!({"type": "success", "id": 1, "result": {}}), None).await;
+    receive(&mut client).await;
+    send(&mut client, &json!({"id": 2, "method": "session.end", "params": {}}), MASK).await;
+    receive(&mut chromedriver).await;
+    send(&mut chromedriver, &json!({"type": "success", "id": 2, "result": {}}), None).await;
     drop(chromedriver);
-    assert_eq!(hear(&mut client).await["id"], 2);
+    assert_eq!(receive(&mut client).await["id"], 2);
     assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1000, "normal")));
 }
 
 #[actix_web::test]
-async fn chromedriver_that_goes_with_its_session_ends_as_the_session_does() {
+async fn a_chromedriver_that_ends_with_its_session_closes_with_its_reason() {
     for bound in [false, true] {
         let patient = Limits { crash_grace: Duration::from_secs(15), ..Limits::default() };
         let server = Server::with(patient).await;
         let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
         if bound {
-            say(&mut client, &hostile_new(1), MASK).await;
-            hear(&mut chromedriver).await;
-            say(&mut chromedriver, &json!({"type": "success", "id": 1, "result": {}}), None).await;
-            hear(&mut client).await;
+            send(&mut client, &hostile_new(1), MASK).await;
+            receive(&mut chromedriver).await;
+            send(&mut chromedriver, &json!({"type": "success", "id": 1, "result": {}}), None).await;
+            receive(&mut client).await;
         }
         drop(chromedriver);
         server.shared.end.end(CloseReason::Crashed);
@@ -361,10 +361,10 @@ async fn chromedriver_that_goes_with_its_session_ends_as_the_session_does() {
     }
 }
 
-/// A client whose command chromedriver does not take whole, both of them, and how long the command is.
+/// Returns a client whose command chromedriver does not read completely, both connections, and the length of the command.
 async fn clogged(server: &Server) -> (TcpStream, TcpStream, usize) {
     SockRef::from(&server.upstream).set_recv_buffer_size(4096).unwrap();
-    server.shared.narrow.store(true, Ordering::SeqCst);
+    server.shared.has_small_buffer.store(true, Ordering::SeqCst);
     let (mut client, chromedriver, _) = server.pair("/webdriver").await;
     let command = json!({"id": 1, "method": "session.status", "params": {"x": "x".repeat(1_000_000)}}).to_string();
     let command = frame(true, 1, command.as_bytes(), MASK);
@@ -373,7 +373,7 @@ async fn clogged(server: &Server) -> (TcpStream, TcpStream, usize) {
     (client, chromedriver, command.len())
 }
 
-/// That the relay was in the middle of the command when it ended.
+/// Asserts that the relay ended in the middle of the command.
 async fn assert_cut(mut chromedriver: TcpStream, whole: usize) {
     let mut got = Vec::new();
     drop(soon(chromedriver.read_to_end(&mut got)).await);
@@ -381,7 +381,7 @@ async fn assert_cut(mut chromedriver: TcpStream, whole: usize) {
 }
 
 #[actix_web::test]
-async fn a_session_that_ends_while_chromedriver_reads_nothing_ends_the_connection() {
+async fn a_session_that_ends_while_chromedriver_stalls_closes_the_connection() {
     let server = Server::start().await;
     let (mut client, chromedriver, whole) = clogged(&server).await;
     server.shared.end.end(CloseReason::Deleted);
@@ -392,7 +392,7 @@ async fn a_session_that_ends_while_chromedriver_reads_nothing_ends_the_connectio
 }
 
 #[actix_web::test]
-async fn a_client_that_goes_while_chromedriver_reads_or_says_nothing_leaves_nothing_open() {
+async fn a_client_that_disconnects_while_chromedriver_stalls_leaves_nothing_open() {
     let server = Server::start().await;
     let (client, chromedriver, whole) = clogged(&server).await;
     drop(client);
@@ -400,8 +400,8 @@ async fn a_client_that_goes_while_chromedriver_reads_or_says_nothing_leaves_noth
     assert_cut(chromedriver, whole).await;
 
     let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
-    say(&mut client, &hostile_new(1), MASK).await;
-    hear(&mut chromedriver).await;
+    send(&mut client, &hostile_new(1), MASK).await;
+    receive(&mut chromedriver).await;
     assert_eq!(server.open(), 1, "it waits for the answer");
     drop(client);
     eventually("it is over", || server.open() == 0).await;

@@ -54,7 +54,8 @@ struct BegunWithForm {
     credential_id: Option<String>,
     login_url: Option<String>,
     /// In microseconds, as the database keeps times.
-    told_at: i64,
+    #[serde(rename = "told_at")]
+    connection_updated_at: i64,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -194,7 +195,8 @@ impl From<&FlowSettings> for BegunWithForm {
             organization_credential: begun.organization_credential,
             credential_id: begun.credential_id.map(|id| id.to_string()),
             login_url: begun.login_url.clone(),
-            told_at: i64::try_from(begun.told_at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX),
+            connection_updated_at: i64::try_from(begun.connection_updated_at.unix_timestamp_nanos() / 1000)
+                .unwrap_or(i64::MAX),
         }
     }
 }
@@ -203,7 +205,7 @@ impl BegunWithForm {
     fn begun_with(self) -> Result<FlowSettings, BadRow> {
         let bad = |error: &dyn ToString| BadRow::new(COLUMN, error.to_string());
         let id = self.credential_id.map(|id| id.parse::<CredentialId>().map_err(|error| bad(&error))).transpose()?;
-        let told_at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.told_at) * 1000);
+        let updated_at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.connection_updated_at) * 1000);
         Ok(FlowSettings {
             allowed_domains: patterns(COLUMN, &self.allowed_domains)?,
             save_credentials: self.save_credentials,
@@ -211,7 +213,7 @@ impl BegunWithForm {
             organization_credential: self.organization_credential,
             credential_id: id,
             login_url: self.login_url,
-            told_at: told_at.map_err(|error| bad(&error))?,
+            connection_updated_at: updated_at.map_err(|error| bad(&error))?,
         })
     }
 }
@@ -297,3 +299,6 @@ impl From<ProgressForm> for Progress {
         Self { identifier, password, code, choice, external, captcha }
     }
 }
+
+#[cfg(test)]
+mod tests;

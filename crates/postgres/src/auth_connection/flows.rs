@@ -113,7 +113,7 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
     if let Some(at) = end.checked_at {
         diesel::update(row).set(auth_connections::last_check_at.eq(at)).execute(connection).await?;
     }
-    let is_kept = match &end.kept {
+    let is_kept = match &end.collected {
         None => true,
         Some(CollectedCredential::New { credential, secrets, most }) => {
             credential::insert(connection, credential, secrets, *most).await? == CredentialStored::Yes

@@ -4,7 +4,7 @@ use casement_domain::auth_connection::{
     AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef, Flow, FlowKind, FlowRequirement, FlowStatus,
     FlowStep, Settings,
 };
-use casement_domain::login_page::{HostPattern, Progress};
+use casement_domain::login_page::HostPattern;
 use casement_domain::{AuthConnectionId, AuthFlowId, NodeId, OrganizationId, ProfileId, ProjectId, ProxyId, SessionId};
 use diesel::prelude::*;
 use serde_json::Value;
@@ -261,44 +261,22 @@ impl TryFrom<FlowRow> for Flow {
     fn try_from(row: FlowRow) -> Result<Self, BadRow> {
         let page_key =
             row.page_key.map(|hash| hash.try_into().map_err(|_| BadRow::new("auth_flows.page_key", "not 32 bytes")));
+        let kind = by_text("auth_flows.kind", FlowKind::ALL, FlowKind::as_str, row.kind)?;
+        let (id, connection) = (ulid(row.id), ulid(row.connection_id));
+        let (id, connection) = (AuthFlowId::from_ulid(id), AuthConnectionId::from_ulid(connection));
         let flow = Self {
-            id: AuthFlowId::from_ulid(ulid(row.id)),
-            connection: AuthConnectionId::from_ulid(ulid(row.connection_id)),
-            kind: by_text("auth_flows.kind", FlowKind::ALL, FlowKind::as_str, row.kind)?,
-            unattended: false,
             status: by_text("auth_flows.status", FlowStatus::ALL, FlowStatus::as_str, row.status)?,
             step: by_text("auth_flows.step", FlowStep::ALL, FlowStep::as_str, row.step)?,
             revision: row.revision,
             node: row.node_id.map(|id| NodeId::from_ulid(ulid(id))),
-            session: SessionId::from_ulid(ulid(row.session_id)),
-            session_made: false,
             open: row.open,
-            proxy: None,
-            record_session: false,
-            begun_with: None,
-            replay: None,
-            fields: Vec::new(),
-            choices: Vec::new(),
-            external_action: None,
-            website_error: None,
-            failure: None,
-            post_login_url: None,
-            saving: false,
-            outdated: false,
-            begun_again: 0,
             submission: row.submission,
             entered: row.entered,
-            needs: Vec::new(),
-            progress: Progress::default(),
-            acts: 0,
-            refusals: 0,
             handoff: row.handoff,
-            handoff_used_at: None,
             page_key: page_key.transpose()?,
-            found: None,
             expires_at: row.expires_at,
-            created_at: row.created_at,
             updated_at: row.updated_at,
+            ..Self::new(id, connection, kind, SessionId::from_ulid(ulid(row.session_id)), row.created_at)
         };
         Details::read(row.details)?.into_flow(flow)
     }

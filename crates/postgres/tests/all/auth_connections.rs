@@ -166,7 +166,7 @@ fn full(flow: &Flow) -> Flow {
             organization_credential: true,
             credential_id: Some(CredentialId::from_ulid(Ulid::from_parts(14, 1))),
             login_url: Some("https://d1.example/in".to_owned()),
-            told_at: NOON + time::Duration::microseconds(1),
+            connection_updated_at: NOON + time::Duration::microseconds(1),
         })),
         replay: Some(ReplayId::from_ulid(Ulid::from_parts(9, 9))),
         fields: vec![RequestedField {
@@ -539,7 +539,7 @@ fn kept(n: u32, named: &str, most: u32) -> Result<FlowEnd, Fault> {
     let kept = CollectedCredential::New { credential: Box::new(credential(n, named)?), secrets, most };
     Ok(FlowEnd {
         status: Some(ConnectionStatus::Authenticated),
-        kept: Some(kept),
+        collected: Some(kept),
         credential: Some(named.to_owned()),
         ..FlowEnd::default()
     })
@@ -579,7 +579,7 @@ async fn what_a_login_was_given_is_kept_with_its_end_or_not_at_all() -> TestResu
     // In one that is there.
     let change = CredentialChange { values: [("password".to_owned(), vec![8])].into(), ..CredentialChange::default() };
     let end = FlowEnd {
-        kept: Some(CollectedCredential::Changed { id: mine.id, change: change.clone() }),
+        collected: Some(CollectedCredential::Changed { id: mine.id, change: change.clone() }),
         ..FlowEnd::default()
     };
     assert!(site.connections.end(&done(4).await?, &end).await?);
@@ -591,7 +591,7 @@ async fn what_a_login_was_given_is_kept_with_its_end_or_not_at_all() -> TestResu
     assert!(site.connections.delete(flow.connection).await?.is_some());
     assert!(!site.connections.end(&late, &kept(3, "late", 10)?).await?);
     let change = CredentialChange { values: [("password".to_owned(), vec![9])].into(), ..change };
-    let end = FlowEnd { kept: Some(CollectedCredential::Changed { id: mine.id, change }), ..FlowEnd::default() };
+    let end = FlowEnd { collected: Some(CollectedCredential::Changed { id: mine.id, change }), ..FlowEnd::default() };
     assert!(!site.connections.end(&late, &end).await?);
     assert_eq!(names().await?.len(), 2);
     assert_eq!(secrets().await?, Some([("password".to_owned(), vec![8])].into()));

@@ -8,8 +8,8 @@ use casement_domain::page::Page;
 use casement_domain::profile::{LoadedProfile, ProfileRepository, ProfileStored};
 use casement_domain::proxy::{ProxyRepository, ProxyStored};
 use casement_domain::session::{
-    Created, EndReason, IdOrName, Session, SessionChanges, SessionEvent, SessionFilter, SessionRepository,
-    SessionState, StatusFilter, Tags,
+    Created, EndReason, IdOrName, Session, SessionEvent, SessionFilter, SessionRepository, SessionState, SessionUpdate,
+    StatusFilter, Tags,
 };
 use casement_domain::testing::{self, NOON};
 use casement_domain::{ProfileId, ProxyId, Replaced, StoreError};
@@ -224,13 +224,13 @@ async fn changes_reach_only_an_active_session() -> TestResult {
     let second = testing::session(2);
     assert_eq!(create(&world.sessions, &first).await?, Created::Yes);
     assert_eq!(create(&world.sessions, &second).await?, Created::Yes);
-    let named = |name: Option<&str>| -> Result<SessionChanges, Fault> {
-        Ok(SessionChanges { name: Some(name.map(label).transpose()?), ..SessionChanges::default() })
+    let named = |name: Option<&str>| -> Result<SessionUpdate, Fault> {
+        Ok(SessionUpdate { name: Some(name.map(label).transpose()?), ..SessionUpdate::default() })
     };
     assert_eq!(world.sessions.change(second.id, &named(Some("ONE"))?).await?, Some(Created::NameTaken));
     assert_eq!(world.sessions.change(first.id, &named(None)?).await?, Some(Created::Yes));
     assert_eq!(world.sessions.change(second.id, &named(Some("ONE"))?).await?, Some(Created::Yes));
-    assert_eq!(world.sessions.change(second.id, &SessionChanges::default()).await?, Some(Created::Yes));
+    assert_eq!(world.sessions.change(second.id, &SessionUpdate::default()).await?, Some(Created::Yes));
     let size = Viewport { width: 640, height: 480, refresh_rate: 60 };
     world.sessions.set_viewport(second.id, size).await?;
     let changed = world.sessions.find(second.id).await?.ok_or("stored")?;
@@ -239,7 +239,7 @@ async fn changes_reach_only_an_active_session() -> TestResult {
     let ended = first.on(SessionEvent::Delete, seconds(1))?;
     assert_eq!(world.sessions.end(&first, &ended).await?, Replaced::Yes);
     assert_eq!(world.sessions.change(first.id, &named(Some("x"))?).await?, None);
-    assert_eq!(world.sessions.change(first.id, &SessionChanges::default()).await?, None);
+    assert_eq!(world.sessions.change(first.id, &SessionUpdate::default()).await?, None);
     Ok(())
 }
 

@@ -1,8 +1,9 @@
 //! What several tests need.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use casement_postgres::testing::TestDatabase;
+use casement_test_support::try_until_async;
 use tokio_postgres::{Client, NoTls};
 
 use crate::world::Fault;
@@ -10,19 +11,12 @@ use crate::world::Fault;
 /// What a test gives back: any error fails it, with its text.
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Asks until the answer is yes.
+/// Waits up to two minutes until a condition holds: a cluster may have to be made meanwhile, on a busy machine.
 ///
 /// # Errors
-/// With `what`, when two minutes have passed without: a cluster may have to be made meanwhile, on a machine that is busy.
-pub(crate) async fn until(what: &str, mut asked: impl AsyncFnMut() -> bool) -> TestResult {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !asked().await {
-        if Instant::now() > deadline {
-            return Err(format!("still not: {what}").into());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Ok(())
+/// When the condition does not hold in time.
+pub(crate) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) -> TestResult {
+    Ok(try_until_async(what, Duration::from_secs(120), condition).await?)
 }
 
 /// A transaction on a connection of its own, which holds what it has locked until it is told to commit.

@@ -20,19 +20,19 @@ const BYTES_AT_ONCE: usize = 512 << 10;
 /// The lines so far. They are kept until the sandbox ends, because a restarted server asks for them again.
 #[derive(Debug)]
 pub(super) struct OutputBuffer {
-    kept: Mutex<Kept>,
+    buffered: Mutex<BufferedLines>,
     /// The number of lines, and whether the output is complete.
     count: watch::Sender<(u64, bool)>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct BufferedLines {
     lines: Vec<OutputLine>,
     bytes: u64,
 }
 
-impl Kept {
-    /// Returns true if there was more output than is kept. One line beyond the limit is passed on, to show that there
+impl BufferedLines {
+    /// Returns true if there was more output than is buffered. One line beyond the limit is passed on, to show that there
     /// was more.
     fn is_full(&self) -> bool {
         self.bytes > Line::MAX_BYTES_IN_ALL
@@ -46,7 +46,7 @@ fn weight(text: &str) -> u64 {
 
 impl Default for OutputBuffer {
     fn default() -> Self {
-        Self { kept: Mutex::default(), count: watch::Sender::new((0, false)) }
+        Self { buffered: Mutex::default(), count: watch::Sender::new((0, false)) }
     }
 }
 
@@ -55,7 +55,7 @@ impl OutputBuffer {
     pub(super) async fn take(&self, mut from: Receiver) {
         let (mut buffer, mut line) = (vec![0; 64 << 10], Vec::new());
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
-            if self.kept().is_full() {
+            if self.buffered().is_full() {
                 // Skipped, up to the last incomplete line: there may be space again by its end.
                 let end = memchr::memrchr(b'\n', &buffer[..count]);
                 if end.is_some() {
@@ -80,27 +80,27 @@ impl OutputBuffer {
         self.notify();
     }
 
-    /// Marks the beginning of a call: of the earlier output only the first part is kept. To be called before anyone
+    /// Marks the beginning of a call: of the earlier output only the first part is buffered. To be called before anyone
     /// follows.
     pub(super) fn begin_call(&self) {
         let lines = {
-            let mut kept = self.kept();
+            let mut buffered = self.buffered();
             let mut bytes = 0;
-            let fits = |said: &&OutputLine| {
-                bytes += weight(&said.text);
+            let fits = |line: &&OutputLine| {
+                bytes += weight(&line.text);
                 bytes <= MAX_BYTES_BEFORE_CALL
             };
-            let most = kept.lines.iter().take_while(fits).count();
-            let at = kept.lines.get(most).map(|said| said.at);
-            kept.lines.truncate(most);
-            kept.bytes = kept.lines.iter().map(|said| weight(&said.text)).sum();
+            let most = buffered.lines.iter().take_while(fits).count();
+            let at = buffered.lines.get(most).map(|line| line.at);
+            buffered.lines.truncate(most);
+            buffered.bytes = buffered.lines.iter().map(|line| weight(&line.text)).sum();
             if let Some(at) = at {
                 let text =
                     format!("(more than {} KiB before the call; the rest is not kept)", MAX_BYTES_BEFORE_CALL >> 10);
-                kept.bytes += weight(&text);
-                kept.lines.push(OutputLine { number: most as u64, at, text });
+                buffered.bytes += weight(&text);
+                buffered.lines.push(OutputLine { number: most as u64, at, text });
             }
-            kept.lines.len() as u64
+            buffered.lines.len() as u64
         };
         self.count.send_modify(|count| count.0 = lines);
     }
@@ -126,35 +126,35 @@ impl OutputBuffer {
 
     /// Returns the lines so far from the number `from` on.
     pub(super) fn now(&self, from: u64) -> Vec<OutputLine> {
-        let kept = self.kept();
+        let buffered = self.buffered();
         let mut room = BYTES_AT_ONCE;
-        let fits = |said: &&OutputLine| {
-            let left = room.checked_sub(said.text.len());
+        let fits = |line: &&OutputLine| {
+            let left = room.checked_sub(line.text.len());
             room = left.unwrap_or_default();
             left.is_some()
         };
-        let lines = kept.lines.iter().skip(usize::try_from(from).unwrap_or(usize::MAX));
+        let lines = buffered.lines.iter().skip(usize::try_from(from).unwrap_or(usize::MAX));
         lines.take(MAX_LINES_PER_MESSAGE).take_while(fits).cloned().collect()
     }
 
     fn push(&self, line: &[u8], at: i64) {
-        let mut kept = self.kept();
-        if kept.is_full() {
+        let mut buffered = self.buffered();
+        if buffered.is_full() {
             return;
         }
         let text = truncated_line(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned());
-        kept.bytes += weight(&text);
-        let number = kept.lines.len() as u64;
-        kept.lines.push(OutputLine { number, at, text });
+        buffered.bytes += weight(&text);
+        let number = buffered.lines.len() as u64;
+        buffered.lines.push(OutputLine { number, at, text });
     }
 
     fn notify(&self) {
-        let lines = self.kept().lines.len() as u64;
+        let lines = self.buffered().lines.len() as u64;
         self.count.send_if_modified(|count| std::mem::replace(&mut count.0, lines) != lines);
     }
 
-    fn kept(&self) -> parking_lot::MutexGuard<'_, Kept> {
-        self.kept.lock()
+    fn buffered(&self) -> parking_lot::MutexGuard<'_, BufferedLines> {
+        self.buffered.lock()
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
         let output = OutputBuffer::default();
         let most = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
         (0..2 * most).for_each(|_| output.push(b"", 0));
-        assert_eq!(output.kept().lines.len() as u64, most + 1);
+        assert_eq!(output.buffered().lines.len() as u64, most + 1);
     }
 
     #[test]
@@ -201,11 +201,11 @@ mod tests {
             let output = OutputBuffer::default();
             (0..Line::MAX_BYTES_IN_ALL / 48).for_each(|_| output.push(&line[..line.len().min(Line::MAX_BYTES)], 0));
             let at = OffsetDateTime::UNIX_EPOCH;
-            let said = output.kept().lines.clone();
+            let lines = output.buffered().lines.clone();
             let lines: Vec<Line> =
-                said.into_iter().map(|said| Line { number: said.number, at, text: said.text }).collect();
-            let (taken, kept) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
-            assert!(kept.full);
+                lines.into_iter().map(|line| Line { number: line.number, at, text: line.text }).collect();
+            let (taken, stored) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
+            assert!(stored.full);
             let last = taken.last().expect("a line");
             assert_eq!(last.text, "(more than 10 MiB; the rest is not kept)");
         }
@@ -218,13 +218,13 @@ mod tests {
         output.begin_call();
         assert_eq!(output.now(0).len(), 1);
         (0..2000).for_each(|_| output.push(&[b'x'; 16 << 10], 0));
-        assert!(output.kept().is_full());
+        assert!(output.buffered().is_full());
         output.begin_call();
-        assert!(output.kept().bytes <= MAX_BYTES_BEFORE_CALL + 100);
+        assert!(output.buffered().bytes <= MAX_BYTES_BEFORE_CALL + 100);
         output.push(b"called", 0);
-        let said = output.now(0);
-        let texts: Vec<&str> = said.iter().rev().take(2).map(|said| said.text.as_str()).collect();
+        let lines = output.now(0);
+        let texts: Vec<&str> = lines.iter().rev().take(2).map(|line| line.text.as_str()).collect();
         assert_eq!(texts, ["called", "(more than 64 KiB before the call; the rest is not kept)"]);
-        assert!(said.iter().zip(0..).all(|(said, number)| said.number == number));
+        assert!(lines.iter().zip(0..).all(|(line, number)| line.number == number));
     }
 }

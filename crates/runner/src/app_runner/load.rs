@@ -77,8 +77,8 @@ impl AppProcess {
         }
         let call = self.call.take()?;
         self.output.begin_call();
-        let (taken, hears) = oneshot::channel();
-        call.send(Given { params, taken }).ok().map(|()| hears)
+        let (taken, on_taken) = oneshot::channel();
+        call.send(Given { params, taken }).ok().map(|()| on_taken)
     }
 
     /// Returns true if it was given a call.

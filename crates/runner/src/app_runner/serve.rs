@@ -29,7 +29,7 @@ const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the sandbox of a call lives after the call's deadline, and how long the result is kept if no server asks
 /// for it.
 const UNCLAIMED_TIMEOUT: Duration = Duration::from_secs(10);
-const KEPT: Duration = Duration::from_secs(24 * 3600);
+const RESULT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// The path of an archive while it is unpacked.
 const ARCHIVE: &str = "/tmp/.archive";
 
@@ -132,7 +132,7 @@ async fn begin(state: &Rc<State>, words: CallParams) -> bool {
     spawn_local(async move {
         let ended = phase.wait_for(|phase| matches!(phase, AppPhase::Ended(_)));
         if tokio::time::timeout(time + UNCLAIMED_TIMEOUT, ended).await.is_ok() {
-            tokio::time::sleep(KEPT).await;
+            tokio::time::sleep(RESULT_RETENTION).await;
         }
         state.ending.notify_one();
     });

@@ -179,9 +179,9 @@ impl LineSink for LineForwarder<'_> {
             at: clamped_time(lines_in.at, now),
             text: truncated_line(lines_in.text),
         };
-        let heard: Vec<Line> = (self.next..).zip(lines_in).map(line).collect();
-        self.next += heard.len() as u64;
-        self.lines.push(heard).await;
+        let received: Vec<Line> = (self.next..).zip(lines_in).map(line).collect();
+        self.next += received.len() as u64;
+        self.lines.push(received).await;
     }
 }
 

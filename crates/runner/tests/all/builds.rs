@@ -8,7 +8,7 @@ use casement_runner::EgressPolicy;
 use futures_util::FutureExt as _;
 use tokio::net::TcpListener;
 
-use crate::support::{Fixture, Heard, LOCAL_PYTHON, for_node, until};
+use crate::support::{Fixture, LOCAL_PYTHON, RecordedLines, for_node, until};
 
 pub(crate) const PYTHON: &[(&str, &str)] =
     &[("requirements.txt", "kernel==0.80.0\n"), ("main.py", include_str!("apps/main.py"))];
@@ -23,13 +23,13 @@ pub(crate) const NODE: &[(&str, &str)] = &[
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_python_program_is_built_once_and_lists_its_apps() {
-    let (mut fixture, first) = (Fixture::new(), Arc::new(Heard::default()));
+    let (mut fixture, first) = (Fixture::new(), Arc::new(RecordedLines::default()));
     let built =
         fixture.build(PYTHON, "main.py", &first).await.unwrap_or_else(|failed| panic!("{failed}: {}", first.text()));
     let apps: Vec<_> = built.apps.iter().map(|app| app.name.as_str()).collect();
     assert_eq!(apps, ["trials", "second"]);
     assert!(built.apps[0].actions.contains(&"echo".to_owned()), "{:?}", built.apps);
-    let restart = Arc::new(Heard::default());
+    let restart = Arc::new(RecordedLines::default());
     fixture.restart();
     assert_eq!(fixture.build(PYTHON, "main.py", &restart).await.unwrap(), built);
     assert!(restart.text().contains("built before"), "{}", restart.text());
@@ -40,7 +40,7 @@ async fn a_python_program_is_built_once_and_lists_its_apps() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_artifact_of_another_interpreter_is_not_reused() {
     let mut fixture = Fixture::new();
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     fixture.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     // A second interpreter, which sandboxes do not see, so the installation fails with it.
     let newer = fixture.config.data_dir.join("python");
@@ -51,7 +51,7 @@ async fn an_artifact_of_another_interpreter_is_not_reused() {
     assert!(Command::new("install").args(["--mode=755"]).args([&text, &newer]).status().unwrap().success());
     fixture.config.python = newer;
     fixture.restart();
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     let failed = fixture.build(PYTHON, "main.py", &lines).await.unwrap_err();
     assert_eq!(failed.step, BuildStep::Install, "{failed}");
     assert!(!lines.text().contains("built before"), "{}", lines.text());
@@ -59,7 +59,7 @@ async fn an_artifact_of_another_interpreter_is_not_reused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_typescript_program_is_built_with_its_dependencies() {
-    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let (fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
     let built =
         fixture.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     assert_eq!(built.apps.len(), 1);
@@ -69,7 +69,7 @@ async fn a_typescript_program_is_built_with_its_dependencies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_failure_has_a_reason() {
-    let (mut fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let (mut fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
     let failed = fixture
         .build(&[("main.py", "print('so far')\nraise ValueError('not today')\n")], "main.py", &lines)
         .await
@@ -83,15 +83,18 @@ async fn a_load_failure_has_a_reason() {
     // keeps it.
     let here = fixture.unpacked();
     assert_eq!(here.len(), 2);
-    let kept: Vec<String> = fixture.builder.kept().await.into_iter().map(|(name, _)| name).collect();
-    assert!(here.iter().all(|name| kept.contains(name)), "{here:?} {kept:?}");
+    let stored: Vec<String> = fixture.builder.kept().await.into_iter().map(|(name, _)| name).collect();
+    assert!(here.iter().all(|name| stored.contains(name)), "{here:?} {stored:?}");
     fixture.builder.discard(&here[0]).await;
     assert_eq!(fixture.unpacked(), here);
     fixture.restart();
     fixture.builder.discard(&here[0]).await;
     assert_eq!(fixture.unpacked(), here[1..]);
-    let kept = fixture.builder.kept().await;
-    assert!(kept.iter().all(|(name, _)| *name != here[0]) && kept.iter().any(|(name, _)| *name == here[1]), "{kept:?}");
+    let stored = fixture.builder.kept().await;
+    assert!(
+        stored.iter().all(|(name, _)| *name != here[0]) && stored.iter().any(|(name, _)| *name == here[1]),
+        "{stored:?}"
+    );
 }
 
 /// Prints that it is being loaded, and never finishes.
@@ -99,7 +102,7 @@ const ENDLESS: &str = "import time\nprint('loading for ever')\nwhile True:\n    
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_timeout_fails_the_build_and_ends_its_processes() {
-    let (fixture, lines) = (Fixture::with(|config| config.load_seconds = 20), Arc::new(Heard::default()));
+    let (fixture, lines) = (Fixture::with(|config| config.load_seconds = 20), Arc::new(RecordedLines::default()));
     let failed = fixture.build(&[("main.py", ENDLESS)], "main.py", &lines).await.unwrap_err();
     assert_eq!((failed.step, failed.reason.as_str()), (BuildStep::Load, "main.py: its process was not done in time"));
     assert!(lines.text().contains("loading for ever"), "{}", lines.text());
@@ -108,7 +111,7 @@ async fn a_load_timeout_fails_the_build_and_ends_its_processes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_build_ends_with_its_sandbox() {
-    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let (fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
     tokio::select! {
         ended = fixture.build(&[("main.py", ENDLESS)], "main.py", &lines) => panic!("{ended:?}"),
         () = lines.until("loading for ever") => {}
@@ -151,7 +154,7 @@ async fn build_beside_a_listener(files: &[(&str, &str)], entrypoint: &str) -> St
     let port = listener.local_addr().unwrap().port().to_string();
     let texts: Vec<(&str, String)> = files.iter().map(|(name, text)| (*name, text.replace("PORT", &port))).collect();
     let files: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
-    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let (fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
     let built = fixture.build(&files, entrypoint, &lines).await;
     let built = built.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     assert_eq!(built.apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>(), ["local"]);

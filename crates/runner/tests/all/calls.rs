@@ -7,18 +7,18 @@ use casement_domain::invocation::{Call, RunFailure, RunFault, Runnable, Runner a
 use serde_json::{Value, json};
 
 use crate::builds::{NODE, PYTHON};
-use crate::support::{Fixture, Heard, TEST_TIMEOUT, call};
+use crate::support::{Fixture, RecordedLines, TEST_TIMEOUT, call};
 
 /// Creates a fixture with a program that is ready to run.
 pub(crate) async fn python(base_url: &str) -> (Fixture, Runnable) {
-    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let (fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
     let built = fixture.build(PYTHON, "main.py", &lines).await;
     let built = built.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     let runnable = Fixture::runnable(&built, "main.py", base_url);
     (fixture, runnable)
 }
 
-pub(crate) async fn run(fixture: &Fixture, requests: Call, lines: &Arc<Heard>) -> Result<Value, RunFailure> {
+pub(crate) async fn run(fixture: &Fixture, requests: Call, lines: &Arc<RecordedLines>) -> Result<Value, RunFailure> {
     let id = requests.invocation;
     let ended =
         tokio::time::timeout(TEST_TIMEOUT, fixture.pool.run(requests, lines.clone())).await.expect("a call ends");
@@ -30,13 +30,13 @@ pub(crate) async fn run(fixture: &Fixture, requests: Call, lines: &Arc<Heard>) -
 async fn a_python_action_gets_its_payload_and_returns_its_output() {
     let (fixture, runnable) = python("http://127.0.0.1:1").await;
     fixture.pool.keep(vec![runnable.clone()]);
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     let requests = call(&runnable, "trials", "echo", Some(r#"{"round": 1}"#));
     let id = requests.invocation.to_string();
     let answer = run(&fixture, requests, &lines).await.unwrap();
     assert_eq!(answer, json!({"invocation": id, "payload": {"round": 1}, "greeting": "hello"}));
     assert_eq!(lines.texts(), ["loading", "echoing", "to the other"]);
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     let ask = |app, action, payload| run(&fixture, call(&runnable, app, action, payload), &lines);
     assert_eq!(ask("trials", "alone", Some("1")).await.unwrap(), json!(["KERNEL_API_KEY", "KERNEL_BASE_URL"]));
     assert_eq!(ask("trials", "later", Some("null")).await.unwrap(), json!([null, "later"]));
@@ -59,18 +59,18 @@ async fn a_python_action_gets_its_payload_and_returns_its_output() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_typescript_action_gets_its_payload_and_returns_its_output() {
-    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let (fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
     let built =
         fixture.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     let runnable = Fixture::runnable(&built, "main.ts", "http://127.0.0.1:1");
     fixture.pool.keep(vec![runnable.clone()]);
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     let requests = call(&runnable, "trials", "echo", Some(r#"{"text": "one"}"#));
     let id = requests.invocation.to_string();
     let answer = run(&fixture, requests, &lines).await.unwrap();
     assert_eq!(answer, json!({"invocation": id, "text": "ONE!", "greeting": "hello"}));
     assert_eq!(lines.texts(), ["echoing", "to the other"]);
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     let ask = |action, payload| run(&fixture, call(&runnable, "trials", action, payload), &lines);
     assert_eq!(ask("alone", None).await.unwrap(), json!(["KERNEL_API_KEY", "KERNEL_BASE_URL"]));
     assert_eq!(ask("nothing", None).await.unwrap(), Value::Null);
@@ -91,7 +91,7 @@ async fn a_typescript_action_gets_its_payload_and_returns_its_output() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ended_call_leaves_nothing_even_if_it_ignores_signals() {
     let (fixture, runnable) = python("http://127.0.0.1:1").await;
-    let (requests, lines) = (call(&runnable, "trials", "wait", None), Arc::new(Heard::default()));
+    let (requests, lines) = (call(&runnable, "trials", "wait", None), Arc::new(RecordedLines::default()));
     let id = requests.invocation;
     let (ended, ()) = tokio::join!(fixture.pool.run(requests, lines.clone()), async {
         lines.until("waiting").await;
@@ -132,7 +132,7 @@ fn killed_while(
         let (fixture, runnable) = python("http://127.0.0.1:1").await;
         let fixture = Arc::new(fixture);
         let requests = call(&runnable, "trials", action, Some(payload));
-        let (id, lines) = (requests.invocation, Arc::new(Heard::default()));
+        let (id, lines) = (requests.invocation, Arc::new(RecordedLines::default()));
         let running = tokio::spawn({
             let (fixture, lines) = (Arc::clone(&fixture), Arc::clone(&lines));
             async move { fixture.pool.run(requests, lines).await }
@@ -152,14 +152,17 @@ fn a_call_outlives_its_server_and_the_next_one_gets_its_result() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         fixture.restart();
         assert_eq!(fixture.pool.adopt().await, [id]);
-        let lines = Arc::new(Heard::default());
+        let lines = Arc::new(RecordedLines::default());
         let end = tokio::time::timeout(TEST_TIMEOUT, fixture.pool.resume(id, lines.clone())).await.unwrap();
         assert_eq!(end.unwrap().as_deref(), Some("\"waited\""));
         assert_eq!(lines.texts(), ["loading", "begun", "ended"]);
         // The next server gets the same result, until it is acknowledged.
         fixture.restart();
         assert_eq!(fixture.pool.adopt().await, [id]);
-        assert_eq!(fixture.pool.resume(id, Arc::new(Heard::default())).await.unwrap().as_deref(), Some("\"waited\""));
+        assert_eq!(
+            fixture.pool.resume(id, Arc::new(RecordedLines::default())).await.unwrap().as_deref(),
+            Some("\"waited\"")
+        );
         fixture.pool.end(id).await;
         fixture.restart();
         assert_eq!(fixture.pool.adopt().await, []);
@@ -173,7 +176,7 @@ fn a_call_whose_process_was_lost_with_the_server_fails() {
         fixture.kill_all().await;
         fixture.restart();
         assert_eq!(fixture.pool.adopt().await, [id]);
-        let failed = fixture.pool.resume(id, Arc::new(Heard::default())).await.unwrap_err();
+        let failed = fixture.pool.resume(id, Arc::new(RecordedLines::default())).await.unwrap_err();
         assert_eq!(
             (failed.fault, failed.reason.as_str()),
             (RunFault::Lost, "its process ended while the server was away")

@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::support::{Fixture, Heard, entry};
+use crate::support::{Fixture, RecordedLines, entry};
 
 /// The part of the client framework that a program needs to register an app.
 const FRAMEWORK: &str = "class Named:\n    def __init__(self, name):\n        self.name = name\n    def get_actions(self):\n        return [Named('act')]\n\n\nclass Registry:\n    apps = []\n    def get_apps(self):\n        return self.apps\n\n\napp_registry = Registry()\n";
@@ -141,7 +141,7 @@ async fn answer(stream: TcpStream, root: &Path, token: Option<&str>, seen: &Mute
 }
 
 async fn build(fixture: &Fixture, source: BuildSource) -> (Result<Built, BuildFailure>, String) {
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     let built = fixture.build_source(source, &lines).await;
     (built, lines.text())
 }

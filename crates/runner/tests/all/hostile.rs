@@ -12,20 +12,20 @@ use tokio::net::TcpListener;
 
 use crate::builds::{NODE, PYTHON};
 use crate::calls::{python, run};
-use crate::support::{Fixture, Heard, TEST_TIMEOUT, call};
+use crate::support::{Fixture, RecordedLines, TEST_TIMEOUT, call};
 
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_output_is_truncated_and_the_call_continues() {
     let (fixture, runnable) = python(NOWHERE).await;
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     assert_eq!(run(&fixture, call(&runnable, "trials", "lines", None), &lines).await.unwrap(), json!("written"));
-    let kept: usize = lines.texts().iter().map(String::len).sum();
-    assert!((5 << 20..=Line::MAX_BYTES_IN_ALL as usize + Line::MAX_BYTES).contains(&kept), "{kept}");
+    let stored: usize = lines.texts().iter().map(String::len).sum();
+    assert!((5 << 20..=Line::MAX_BYTES_IN_ALL as usize + Line::MAX_BYTES).contains(&stored), "{stored}");
     let (taken, _) = keep(StoredLines::default(), &lines.lines(), &mut StorageRoom::unbounded());
     assert_eq!(taken.last().unwrap().text, "(more than 10 MiB; the rest is not kept)");
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     run(&fixture, call(&runnable, "trials", "long-line", None), &lines).await.unwrap();
     let texts = lines.texts();
     assert_eq!((texts[1].len(), texts[2].as_str()), (Line::MAX_BYTES, "after"));
@@ -39,7 +39,7 @@ async fn endless_output_is_truncated_and_the_call_continues() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_processes_and_disk_are_limited() {
     let (fixture, runnable) = python(NOWHERE).await;
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     let mut requests = call(&runnable, "trials", "eat", None);
     requests.limits =
         CallLimits { memory_bytes: 256 << 20, processes: 64, disk_bytes: 64 << 20, ..CallLimits::DEFAULT };
@@ -62,7 +62,7 @@ async fn memory_processes_and_disk_are_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_watched_where_the_kernel_does_not_limit_it() {
     let fixture = Fixture::with(|config| config.watch_memory_bytes = Some(200 << 20));
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     let built = fixture.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}"));
     let runnable = Fixture::runnable(&built, "main.py", NOWHERE);
     let failed = run(&fixture, call(&runnable, "trials", "hold", None), &lines).await.unwrap_err();
@@ -75,7 +75,7 @@ async fn memory_is_watched_where_the_kernel_does_not_limit_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fork_bomb_is_ended_completely() {
     let (fixture, runnable) = python(NOWHERE).await;
-    let (mut requests, lines) = (call(&runnable, "trials", "bomb", None), Arc::new(Heard::default()));
+    let (mut requests, lines) = (call(&runnable, "trials", "bomb", None), Arc::new(RecordedLines::default()));
     requests.limits.processes = 40;
     let id = requests.invocation;
     let (ended, ()) = tokio::join!(fixture.pool.run(requests, lines.clone()), async {
@@ -100,7 +100,7 @@ async fn a_call_sees_nothing_of_the_server_or_of_other_calls() {
     let data = fixture.config.data_dir.to_string_lossy().into_owned();
     let secret = fixture.config.data_dir.join("secret");
     std::fs::write(&secret, "secret").unwrap();
-    let (other, waiting) = (call(&runnable, "trials", "wait", None), Arc::new(Heard::default()));
+    let (other, waiting) = (call(&runnable, "trials", "wait", None), Arc::new(RecordedLines::default()));
     let (id, paths) = (other.invocation, json!([secret.to_str(), data, "/etc/shadow", "/root/.npmrc", "/proc/1/mem"]));
     let ((), _) = tokio::join!(
         async {
@@ -179,7 +179,7 @@ async fn a_call_reaches_the_api_and_nothing_else_of_this_machine() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_call_is_isolated_too() {
-    let (fixture, lines) = (Fixture::new(), Arc::new(Heard::default()));
+    let (fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
     let built =
         fixture.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     let runnable = Fixture::runnable(&built, "main.ts", NOWHERE);

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::calls::run;
-use crate::support::{Fixture, Heard, INSIDE, LOCAL_PYTHON, call};
+use crate::support::{Fixture, INSIDE, LOCAL_PYTHON, RecordedLines, call};
 
 /// Connects without a proxy, and prints the address and the response.
 const CONNECT_SCRIPT: &str = r#"
@@ -72,7 +72,7 @@ async fn a_program_reaches_any_public_address_without_a_proxy() {
     let api_server = api_server().await;
     for (url, authority) in ADDRESSES {
         fixture.gate.lead(authority, &api_server);
-        let (runnable, lines) = (Fixture::runnable(&built, "main.py", url), Arc::new(Heard::default()));
+        let (runnable, lines) = (Fixture::runnable(&built, "main.py", url), Arc::new(RecordedLines::default()));
         let output = run(&fixture, call(&runnable, "visitor", "knock", None), &lines).await;
         assert_eq!(output.as_ref().ok(), Some(&json!("casement\n")), "{url}: {output:?} {}", lines.text());
         assert_eq!(fixture.gate.requests().pop().as_deref(), Some(authority), "{url}");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
@@ -19,6 +19,7 @@ use casement_domain::session_operation::ByteStream;
 use casement_domain::{Clock, IdSource};
 use casement_runner::{AppBuilder, AppEgressPort, AppRunnerConfig, AppRunnerPool, EgressPolicy};
 use casement_sandbox::{Host, HostConfig};
+use casement_test_support::try_until_async;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -103,9 +104,9 @@ impl IdSource for Now {
 
 /// Collects lines.
 #[derive(Default)]
-pub(crate) struct Heard(Mutex<Vec<Line>>);
+pub(crate) struct RecordedLines(Mutex<Vec<Line>>);
 
-impl Heard {
+impl RecordedLines {
     pub(crate) fn texts(&self) -> Vec<String> {
         self.0.lock().iter().map(|line| line.text.clone()).collect()
     }
@@ -125,26 +126,23 @@ impl Heard {
 }
 
 #[async_trait]
-impl Lines for Heard {
+impl Lines for RecordedLines {
     async fn taken(&self) -> u64 {
         self.0.lock().len() as u64
     }
 
     async fn push(&self, lines: Vec<Line>) {
-        let mut heard = self.0.lock();
+        let mut recorded = self.0.lock();
         for line in lines {
-            assert_eq!(line.number, heard.len() as u64, "{line:?}");
-            heard.push(line);
+            assert_eq!(line.number, recorded.len() as u64, "{line:?}");
+            recorded.push(line);
         }
     }
 }
 
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !so() {
-        assert!(Instant::now() < deadline, "not within {TEST_TIMEOUT:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// Waits until a condition holds.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    try_until_async(what, TEST_TIMEOUT, async || condition()).await.unwrap();
 }
 
 /// An egress that allows what a sandbox is given by name, and records the requests.
@@ -322,7 +320,7 @@ impl Fixture {
         &self,
         files: &[(&str, &str)],
         entrypoint: &str,
-        lines: &Arc<Heard>,
+        lines: &Arc<RecordedLines>,
     ) -> Result<Built, BuildFailure> {
         let _turn = BUILDING.lock().await;
         let archive = archive(files);
@@ -333,14 +331,18 @@ impl Fixture {
         self.build_source(source, lines).await
     }
 
-    pub(crate) async fn build_source(&self, source: BuildSource, lines: &Arc<Heard>) -> Result<Built, BuildFailure> {
+    pub(crate) async fn build_source(
+        &self,
+        source: BuildSource,
+        lines: &Arc<RecordedLines>,
+    ) -> Result<Built, BuildFailure> {
         let build = Build {
             deployment: DeploymentId::from_ulid(Now.next()),
             project: ProjectId::from_ulid(Ulid(1)),
             source,
             environment: environment("http://127.0.0.1:1"),
         };
-        let lines: Arc<Heard> = Arc::clone(lines);
+        let lines: Arc<RecordedLines> = Arc::clone(lines);
         tokio::time::timeout(TEST_TIMEOUT * 3, self.builder.build(build, lines)).await.expect("a build ends")
     }
 

@@ -8,7 +8,7 @@ use casement_domain::invocation::{RunFault, Runnable, Runner as _};
 use serde_json::json;
 
 use crate::calls::run;
-use crate::support::{Fixture, Heard, LOCAL_PYTHON, TEST_TIMEOUT, call, for_node};
+use crate::support::{Fixture, LOCAL_PYTHON, RecordedLines, TEST_TIMEOUT, call, for_node};
 
 /// The base URL while a program is built.
 const BUILDING: &str = "http://127.0.0.1:1";
@@ -67,7 +67,7 @@ if os.environ["KERNEL_BASE_URL"].endswith(":2"):
 "#;
 
 async fn built(fixture: &Fixture, files: &[(&str, &str)], entrypoint: &str) -> Runnable {
-    let lines = Arc::new(Heard::default());
+    let lines = Arc::new(RecordedLines::default());
     let built = fixture.build(files, entrypoint, &lines).await;
     let built = built.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     Fixture::runnable(&built, entrypoint, BUILDING)

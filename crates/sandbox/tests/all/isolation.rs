@@ -14,7 +14,7 @@ async fn a_program_runs_and_its_output_can_be_read() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn e5_nothing_of_the_host_is_visible() -> anyhow::Result<()> {
+async fn nothing_of_the_host_is_visible() -> anyhow::Result<()> {
     let place = Place::new()?;
     let secret = place.dir.path().join("secret");
     std::fs::write(&secret, "of the host")?;
@@ -38,7 +38,7 @@ async fn configuration_of_the_host_below_usr_is_not_visible() -> anyhow::Result<
 }
 
 #[tokio::test]
-async fn e4_processes_of_the_host_and_of_other_sandboxes_are_not_visible() -> anyhow::Result<()> {
+async fn processes_of_the_host_and_of_other_sandboxes_are_not_visible() -> anyhow::Result<()> {
     let place = Place::new()?;
     place.host.start(place.script("other", "exec sleep 1000")).await?;
     let script = "for p in /proc/[0-9]*; do cat $p/comm; done | sort | uniq -c | tr -s ' '";
@@ -52,7 +52,7 @@ async fn e4_processes_of_the_host_and_of_other_sandboxes_are_not_visible() -> an
 }
 
 #[tokio::test]
-async fn e5_there_is_no_capability_and_no_way_to_get_one() -> anyhow::Result<()> {
+async fn there_is_no_capability_and_no_way_to_get_one() -> anyhow::Result<()> {
     let place = Place::new()?;
     let script = "grep -E '^(Cap|NoNewPrivs|Uid|Groups)' /proc/self/status | tr -d '\t '";
     let none = ["Inh", "Prm", "Eff", "Bnd", "Amb"].map(|set| format!("Cap{set}:0000000000000000\n")).concat();
@@ -68,7 +68,7 @@ async fn e5_there_is_no_capability_and_no_way_to_get_one() -> anyhow::Result<()>
 }
 
 #[tokio::test]
-async fn e5_host_user_is_never_root() -> anyhow::Result<()> {
+async fn the_host_user_is_never_root() -> anyhow::Result<()> {
     let place = Place::new()?;
     let sandbox = place.host.start(place.script("a", "exec sleep 1000")).await?;
     for pid in sandbox.pids().await {
@@ -79,9 +79,9 @@ async fn e5_host_user_is_never_root() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Such as those to the host of a virtual machine, which no network namespace holds.
+/// Such as sockets to the host of a virtual machine, which no network namespace confines.
 #[tokio::test]
-async fn e5_there_are_no_sockets_but_of_the_sandboxs_own_network() -> anyhow::Result<()> {
+async fn only_sockets_of_the_sandboxs_own_network_exist() -> anyhow::Result<()> {
     let place = Place::new()?;
     let script = r#"perl -MErrno -e '
         my ($socket, $pair, $ring, $other) = (SOCKET, PAIR, 425, OTHER);
@@ -98,7 +98,7 @@ async fn e5_there_are_no_sockets_but_of_the_sandboxs_own_network() -> anyhow::Re
 " unless refused($ring, 1, "\0" x 128) && refused($other | $ring, 1, "\0" x 128);
         print "looked
 "'"#;
-    // Where calls have one ABI, the other is the same.
+    // Where system calls have one ABI, the other is the same.
     let numbers = if cfg!(target_arch = "x86_64") { ["41", "53", "0x40000000"] } else { ["198", "199", "0"] };
     let script = ["SOCKET", "PAIR", "OTHER"]
         .iter()
@@ -110,7 +110,7 @@ async fn e5_there_are_no_sockets_but_of_the_sandboxs_own_network() -> anyhow::Re
 
 /// A descriptor of such a socket, sent to the server in a message, would hold the thread that drops it.
 #[tokio::test]
-async fn e5_no_socket_can_be_made_to_linger() -> anyhow::Result<()> {
+async fn no_socket_can_be_made_to_linger() -> anyhow::Result<()> {
     let place = Place::new()?;
     let script = r#"perl -MErrno -MSocket -e '
         my ($linger, $forever, $on) = (13, pack("ii", 1, 1 << 30), pack("i", 1));
@@ -128,14 +128,14 @@ async fn e5_no_socket_can_be_made_to_linger() -> anyhow::Result<()> {
         socket(S, AF_INET, SOCK_STREAM, 0);
         print "another level is refused\n" unless setsockopt(S, IPPROTO_TCP, $linger, "reno");
         print "looked\n"'"#;
-    // Those of the other ABI, too, where calls have two.
+    // Those of the other ABI, too, where system calls have two.
     let numbers = if cfg!(target_arch = "x86_64") { "54, 541, 0x40000000 | 54, 0x40000000 | 541" } else { "208" };
     assert_eq!(place.output("a", &script.replace("NUMBERS", numbers)).await?, "looked\n");
     Ok(())
 }
 
 #[tokio::test]
-async fn e5_the_network_is_loopback_alone_and_not_that_of_the_host() -> anyhow::Result<()> {
+async fn the_network_is_loopback_alone_and_not_that_of_the_host() -> anyhow::Result<()> {
     let place = Place::new()?;
     let host = TcpListener::bind("127.0.0.1:0")?;
     let dial = format!(
@@ -147,9 +147,9 @@ async fn e5_the_network_is_loopback_alone_and_not_that_of_the_host() -> anyhow::
     Ok(())
 }
 
-/// It has what its starter prepared, and no more say over it than over any other network.
+/// A sandbox has the network that its starter prepared, and no more rights over it than over any other network.
 #[tokio::test]
-async fn in_a_network_that_was_prepared_there_is_no_right_more_and_everything_of_it_ends() -> anyhow::Result<()> {
+async fn a_prepared_network_gives_no_capability_and_ends_completely() -> anyhow::Result<()> {
     let place = Place::new()?;
     let prepare = "echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start; exec \"$@\"";
     let network = Network { args: vec!["-c".to_owned(), prepare.to_owned()], address: Ipv4Addr::LOCALHOST.into() };
@@ -159,8 +159,8 @@ async fn in_a_network_that_was_prepared_there_is_no_right_more_and_everything_of
         unshare --user --map-root-user sh -c '(echo 1 >/proc/sys/net/ipv4/ip_unprivileged_port_start)' 2>/dev/null || echo nor so";
     let mut spec = place.script("a", script);
     spec.network = Some(network.clone());
-    let said = place.output_of(spec).await?;
-    assert_eq!(said, "lo\n1no right\nnor so\n");
+    let output = place.output_of(spec).await?;
+    assert_eq!(output, "lo\n1no right\nnor so\n");
     let mut spec = place.script("b", "exec sleep 1000");
     spec.network = Some(network);
     let sandbox = place.host.start(spec).await?;
@@ -172,7 +172,7 @@ async fn in_a_network_that_was_prepared_there_is_no_right_more_and_everything_of
         address: Ipv4Addr::LOCALHOST.into(),
     });
     match place.host.start(spec).await {
-        Err(StartError::Refused { said, .. }) => assert_eq!(said, "no way"),
+        Err(StartError::Refused { output, .. }) => assert_eq!(output, "no way"),
         other => anyhow::bail!("{other:?}"),
     }
     Ok(())
@@ -214,7 +214,7 @@ async fn a_given_file_takes_the_place_of_one_that_every_sandbox_has() -> anyhow:
 }
 
 #[tokio::test]
-async fn the_environment_is_what_was_given_and_no_more() -> anyhow::Result<()> {
+async fn the_environment_is_exactly_the_given_one() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut spec = place.script("a", "env | grep -v ^PWD= | sort");
     spec.env.push(("ASKED".to_owned(), "for".to_owned()));
@@ -223,7 +223,7 @@ async fn the_environment_is_what_was_given_and_no_more() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Also where the starter itself inherited some: they are covered by `/dev/null`.
+/// Also where the starter itself inherited some: `/dev/null` covers them.
 #[tokio::test]
 async fn only_the_given_descriptors_are_open() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -237,7 +237,7 @@ async fn only_the_given_descriptors_are_open() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn secrets_of_a_sandbox_stand_on_no_command_line() -> anyhow::Result<()> {
+async fn secrets_of_a_sandbox_are_on_no_command_line() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut spec = place.script("a", "exec sleep 1000");
     spec.env.push(("KEY".to_owned(), "secret-in-the-environment".to_owned()));
@@ -251,7 +251,7 @@ async fn secrets_of_a_sandbox_stand_on_no_command_line() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn each_start_has_a_machine_id_of_its_own_and_nothing_in_resolv_conf() -> anyhow::Result<()> {
+async fn each_start_has_its_own_machine_id_and_an_empty_resolv_conf() -> anyhow::Result<()> {
     let place = Place::new()?;
     let script = "cat /etc/machine-id /etc/resolv.conf; hostname";
     let (one, two) = (place.output("a", script).await?, place.output("a", script).await?);

@@ -1,4 +1,4 @@
-//! When a sandbox begins and ends, and who outlives whom.
+//! The start and the end of sandboxes, and which processes outlive which.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use casement_sandbox::{EndError, Host, MemoryLimit, Sandbox, StartError};
 
 use crate::support::{Place, config, groups, remains, spec, until, within};
 
-/// Where the child process of these tests shall start a sandbox, and which.
+/// The variables that tell the child process of these tests where to start which sandbox.
 const STARTER: &str = "CASEMENT_TEST_STARTER";
 
-/// Not a test of its own: what the child process of the tests here does. Without its variable it does nothing.
+/// The child process of the tests here. Without its variable it does nothing.
 #[tokio::test]
 async fn starter_process() -> anyhow::Result<()> {
     let Some(place) = std::env::var_os(STARTER).map(PathBuf::from) else { return Ok(()) };
@@ -31,11 +31,11 @@ async fn starter_process() -> anyhow::Result<()> {
 fn starter(place: &Place) -> anyhow::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", "lifetime::starter_process"]).env(STARTER, place.dir.path());
-    let said = std::fs::File::create(place.dir.path().join("said"))?;
-    Ok(command.stdout(said.try_clone()?).stderr(said).spawn()?)
+    let output = std::fs::File::create(place.dir.path().join("said"))?;
+    Ok(command.stdout(output.try_clone()?).stderr(output).spawn()?)
 }
 
-/// Waits until a starter has begun; one that has ended says why.
+/// Waits until a starter has begun. An error has the output of one that has ended.
 async fn begins(place: &Place, child: &mut Child, so: impl Fn() -> bool) -> anyhow::Result<()> {
     until("it begins", || so() || !matches!(child.try_wait(), Ok(None))).await?;
     if let Some(status) = child.try_wait()? {
@@ -45,7 +45,7 @@ async fn begins(place: &Place, child: &mut Child, so: impl Fn() -> bool) -> anyh
 }
 
 #[tokio::test]
-async fn g2_a_sandbox_outlives_its_starter_and_is_found_again() -> anyhow::Result<()> {
+async fn a_sandbox_outlives_its_starter_and_is_found_again() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut child = starter(&place)?;
     begins(&place, &mut child, || place.dir.path().join("started").exists()).await?;
@@ -61,7 +61,7 @@ async fn g2_a_sandbox_outlives_its_starter_and_is_found_again() -> anyhow::Resul
     Ok(())
 }
 
-/// Waits until a sandbox has at least so many processes, and gives them.
+/// Waits until a sandbox has at least this many processes, and returns them.
 async fn running(sandbox: &Sandbox, count: usize) -> anyhow::Result<Vec<i32>> {
     let enough = async {
         loop {
@@ -75,15 +75,15 @@ async fn running(sandbox: &Sandbox, count: usize) -> anyhow::Result<Vec<i32>> {
     within(Duration::from_secs(60), enough).await
 }
 
-/// The starter is killed at every moment of a start; whatever is there then, a sweep finds.
+/// The starter is killed at every moment of a start. A sweep finds whatever exists then.
 #[tokio::test]
-async fn a_start_that_was_killed_anywhere_leaves_nothing_after_a_sweep() -> anyhow::Result<()> {
+async fn a_start_killed_at_any_point_leaves_nothing_after_a_sweep() -> anyhow::Result<()> {
     let place = Place::new()?;
     let dir = place.dir.path().join("root/a");
     let mut states = HashSet::new();
     for delay in 0..40 {
         let mut child = starter(&place)?;
-        // Half of them from the very first instant, when nothing is there yet, half from when something surely is.
+        // Half of them from the first instant, when nothing exists yet, half from when something certainly exists.
         if delay % 2 == 1 {
             begins(&place, &mut child, || dir.exists()).await?;
         }
@@ -92,7 +92,7 @@ async fn a_start_that_was_killed_anywhere_leaves_nothing_after_a_sweep() -> anyh
         child.wait()?;
         states.insert(remains(&dir).len());
         place.host.sweep(&HashSet::new()).await?;
-        // A process that was forked but not yet anything of ours gives up by itself.
+        // A process that was forked and has not executed its program yet ends by itself.
         let gone = until(&format!("nothing is left after {delay} steps"), || remains(&dir).is_empty()).await;
         gone.with_context(|| format!("left: {:?}", remains(&dir)))?;
         assert_eq!(claims(&dir), 0, "after {delay} steps");
@@ -102,7 +102,7 @@ async fn a_start_that_was_killed_anywhere_leaves_nothing_after_a_sweep() -> anyh
     Ok(())
 }
 
-/// bubblewrap that never tells that it has begun: its starter waits for that, and it waits at its gate.
+/// A bubblewrap that never reports its start: its starter waits for the report, and it waits at its gate.
 const SILENT: &str = r#"#!/bin/sh
 count=$#
 while [ $count -gt 0 ]; do
@@ -112,7 +112,7 @@ exec /usr/bin/bwrap "$@"
 "#;
 
 #[tokio::test]
-async fn a_start_that_is_under_way_when_its_starter_ends_ends_by_itself() -> anyhow::Result<()> {
+async fn a_start_whose_starter_ends_ends_too() -> anyhow::Result<()> {
     let place = Place::new()?;
     let (dir, bwrap) = (place.dir.path().join("root/a"), place.dir.path().join("bwrap"));
     std::fs::write(&bwrap, SILENT)?;
@@ -129,14 +129,14 @@ async fn a_start_that_is_under_way_when_its_starter_ends_ends_by_itself() -> any
     Ok(())
 }
 
-/// How many host users are claimed for a sandbox.
+/// Returns the number of host users that are claimed for a sandbox.
 fn claims(dir: &std::path::Path) -> usize {
     let claims = std::fs::read_dir("/run/casement/uids").into_iter().flatten().flatten();
     claims.filter(|claim| std::fs::read_to_string(claim.path()).is_ok_and(|text| text == dir.to_string_lossy())).count()
 }
 
 #[tokio::test]
-async fn ending_takes_every_process_however_it_hides() -> anyhow::Result<()> {
+async fn ending_a_sandbox_ends_every_process_of_it() -> anyhow::Result<()> {
     let place = Place::new()?;
     let hidden = "trap '' TERM INT HUP; (setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' &) ; \
         unshare --user --pid --fork sh -c 'sleep 1000 & sleep 1000' & kill -STOP $$; sleep 1000";
@@ -157,7 +157,7 @@ async fn ending_takes_every_process_however_it_hides() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn ending_twice_or_what_was_never_there_is_no_error() -> anyhow::Result<()> {
+async fn ending_a_sandbox_twice_or_an_unknown_one_is_no_error() -> anyhow::Result<()> {
     let place = Place::new()?;
     place.host.start(place.script("a", "exec sleep 1000")).await?;
     let (one, two) = tokio::join!(place.host.end("a"), place.host.end("a"));
@@ -190,22 +190,22 @@ async fn a_program_that_ends_takes_its_sandbox_along_and_stays_listed() -> anyho
 }
 
 #[tokio::test]
-async fn a_sweep_ends_all_but_what_is_to_be_kept() -> anyhow::Result<()> {
+async fn a_sweep_ends_all_but_the_listed_sandboxes() -> anyhow::Result<()> {
     let place = Place::new()?;
-    let kept = place.host.start(place.script("kept", "exec sleep 1000")).await?;
+    let spared = place.host.start(place.script("kept", "exec sleep 1000")).await?;
     let other = place.host.start(place.script("other", "exec sleep 1000")).await?;
-    // What a start leaves that was killed before it had written anything.
+    // The remainder of a start that was killed before it had written anything.
     std::fs::create_dir(place.dir.path().join("root/half"))?;
     let keep = HashSet::from(["kept".to_owned(), "half".to_owned()]);
     let mut ended = place.host.sweep(&keep).await?;
     ended.sort();
     assert_eq!(ended, ["half", "other"]);
-    assert!(kept.is_alive() && !other.is_alive());
+    assert!(spared.is_alive() && !other.is_alive());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_sweep_leaves_alone_what_is_being_started() -> anyhow::Result<()> {
+async fn a_sweep_leaves_starting_sandboxes_alone() -> anyhow::Result<()> {
     let place = Place::new()?;
     let sweeps = async {
         for _ in 0..20 {
@@ -227,7 +227,7 @@ async fn a_caller_that_stops_waiting_leaves_no_sandbox() -> anyhow::Result<()> {
     assert!(tokio::time::timeout(Duration::from_millis(2), start).await.is_err());
     tokio::time::sleep(Duration::from_millis(1)).await;
     until("nothing is left of it", || remains(&dir).is_empty()).await?;
-    // It may not even have begun when we looked, so that a later start of the same id is the proof.
+    // It may not have begun at that moment, so a later start of the same id is the proof.
     let again = async {
         loop {
             match place.host.start(place.script("a", "exec sleep 1000")).await {
@@ -251,7 +251,7 @@ async fn a_taken_id_is_refused_and_its_holder_unharmed() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_says_why_and_leaves_nothing() -> anyhow::Result<()> {
+async fn a_failed_start_reports_why_and_leaves_nothing() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut missing_program = place.script("a", "true");
     missing_program.program = "/no/such/program".into();
@@ -296,7 +296,7 @@ async fn a_sandbox_keeps_the_program_of_its_start() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn eight_at_once_are_eight_sandboxes_of_different_users() -> anyhow::Result<()> {
+async fn eight_concurrent_starts_are_eight_sandboxes_of_different_users() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut starts = tokio::task::JoinSet::new();
     for n in 0..8 {

@@ -1,4 +1,4 @@
-//! What one sandbox may use, and that it takes nothing from another.
+//! The limits of a sandbox, and that it takes nothing from another.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use casement_sandbox::{MemoryLimit, Sandbox};
 use crate::support::{MIB, Place, groups, until, within};
 
 #[tokio::test]
-async fn f3_a_fork_bomb_is_capped_and_does_not_hinder_a_second_sandbox() -> anyhow::Result<()> {
+async fn a_fork_bomb_is_capped_and_does_not_hinder_a_second_sandbox() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut spec = place.script("bomb", "perl -e 'fork while 1'");
     spec.max_processes = 60;
@@ -29,7 +29,7 @@ async fn f3_a_fork_bomb_is_capped_and_does_not_hinder_a_second_sandbox() -> anyh
     Ok(())
 }
 
-/// Each spinner has a session of its own in the sense of the kernel, which without control groups makes it weigh as much as any other.
+/// Each spinner has a kernel session of its own, which without control groups gives it the same weight as any other.
 #[tokio::test]
 async fn a_sandbox_that_starts_many_programs_takes_no_processor_time_from_another() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -52,13 +52,13 @@ async fn a_sandbox_that_starts_many_programs_takes_no_processor_time_from_anothe
     if groups(&few)?.iter().any(|group| group.join("cpu.shares").exists() || group.join("cpu.weight").exists()) {
         assert!(of_few * 4 > of_many, "{of_few} against {of_many}");
     } else {
-        let told = place.host.checks().await.into_iter().find(|check| check.name == "processors");
-        assert!(told.is_some_and(|check| check.remedy.is_some()));
+        let check = place.host.checks().await.into_iter().find(|check| check.name == "processors");
+        assert!(check.is_some_and(|check| check.remedy.is_some()));
     }
     Ok(())
 }
 
-/// What they have used, in hundredths of a second.
+/// Returns the processor time that they have used, in hundredths of a second.
 fn processor_ticks(pids: &[i32]) -> u64 {
     let texts = pids.iter().filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
     texts
@@ -76,7 +76,7 @@ fn processor_ticks(pids: &[i32]) -> u64 {
 }
 
 #[tokio::test]
-async fn f3_too_much_memory_ends_a_process_of_that_sandbox_alone() -> anyhow::Result<()> {
+async fn too_much_memory_ends_a_process_of_that_sandbox_alone() -> anyhow::Result<()> {
     let place = Place::new()?;
     let other = place.host.start(place.script("other", "exec sleep 1000")).await?;
     let mut spec = place.script("greedy", "perl -e '$x = q(x) x 300_000_000'; echo $?; exec sleep 1000");
@@ -93,7 +93,7 @@ async fn f3_too_much_memory_ends_a_process_of_that_sandbox_alone() -> anyhow::Re
 
 /// Where server and sandbox share a user, the files of the group belong to that user too.
 #[tokio::test]
-async fn the_inside_can_neither_lift_its_limit_nor_leave_a_group_behind() -> anyhow::Result<()> {
+async fn a_sandbox_can_neither_raise_its_limit_nor_leave_a_group_behind() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mount = "unshare --user --map-root-user --mount --cgroup sh -c 'mkdir /tmp/c && mount -t cgroup2 none /tmp/c";
     let lift = "cd /tmp/c; for f in memory.max memory.swap.max pids.max; do echo max >$f; done; mkdir -p a/b; echo 0 >a/b/cgroup.procs";
@@ -133,7 +133,7 @@ async fn open_files_are_limited_and_no_core_is_written() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_program_writes_takes_a_fixed_space_and_never_blocks_it() -> anyhow::Result<()> {
+async fn program_output_takes_bounded_space_and_never_blocks() -> anyhow::Result<()> {
     let place = Place::new()?;
     let sandbox = place.host.start(place.script("a", "head -c 10M /dev/zero | tr '\\0' x; exec sleep 0.01")).await?;
     within(Duration::from_secs(60), sandbox.exited()).await??;
@@ -152,7 +152,7 @@ async fn memory_is_that_of_the_whole_group() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fills a segment of System V and lets go of it.
+/// Fills a System V segment and detaches it.
 const SEGMENT: &str = "import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
@@ -182,14 +182,13 @@ const HIDDEN: [(&str, &str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn memory_that_no_process_has_mapped_is_seen_from_outside_also_while_the_program_is_stopped() -> anyhow::Result<()>
-{
+async fn unmapped_memory_is_counted_from_outside_even_while_the_program_is_stopped() -> anyhow::Result<()> {
     const LIMIT: u64 = 150 << 20;
     let place = Place::new()?;
     // An ordinary user's server cannot look into the IPC namespaces of its sandboxes: segments are not counted there.
     let sees_segments = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self")?) == 0;
     for (id, wrapper, hides) in HIDDEN.into_iter().filter(|(_, _, hides)| sees_segments || *hides != SEGMENT) {
-        // Stopped once it has what it wants: nobody inside looks any more.
+        // Stopped once it has its memory: no process inside watches any more.
         let program = format!("{hides}\nimport os, signal\nos.kill(os.getpid(), signal.SIGSTOP)");
         let script = format!("printf '%s' \"$CODE\" > /home/casement/a.py; exec {wrapper} python3 /home/casement/a.py");
         let mut spec = place.script(id, &script);

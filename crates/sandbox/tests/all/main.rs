@@ -1,4 +1,4 @@
-//! Sandboxes as the kernel sees them: real bubblewrap, real processes. Needs nothing but Debian's base system and
+//! Sandboxes with the real kernel and the real bubblewrap. Needs nothing but Debian's base system and
 //! bubblewrap; as root every test also runs as an ordinary user.
 
 mod isolation;

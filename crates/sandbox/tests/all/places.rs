@@ -1,5 +1,5 @@
-//! Where groups of version 2 are made, depending on the group that a server of an ordinary user is started in. Needs root and
-//! version 2 to be tried; passes elsewhere.
+//! The place of control groups of version 2, depending on the group that an ordinary user's server is started in. Needs root and
+//! version 2; passes elsewhere.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,14 +12,14 @@ use casement_sandbox::MemoryLimit;
 
 use crate::support::{Place, groups, program_in};
 
-const NOBODY: u32 = 65534;
-const ASKED: &str = "CASEMENT_TEST_ASKED_FOR_LIMIT";
+const UNPRIVILEGED_USER: u32 = 65534;
+const QUERY: &str = "CASEMENT_TEST_ASKED_FOR_LIMIT";
 
-/// A group for a test, ended by `Drop` with those below it.
+/// A group of a test. `Drop` removes it with those below it.
 struct Group(PathBuf);
 
 impl Group {
-    /// Beside the groups of sandboxes, so that it has a memory controller; `None` where this machine makes none.
+    /// Creates a group beside those of sandboxes, so that it has a memory controller; `None` where this machine has none.
     async fn new(name: &str) -> anyhow::Result<Option<Self>> {
         let place = Place::new()?;
         if !rustix::process::geteuid().is_root() || place.host.memory_limit() != MemoryLimit::CgroupV2 {
@@ -33,15 +33,15 @@ impl Group {
         Ok(Some(group))
     }
 
-    /// What limits sandboxes of a server that nobody starts in this group, or in one below it.
+    /// Returns what limits the sandboxes of a server that an unprivileged user starts in this group, or in one below it.
     fn limit_in(&self, below: &str) -> anyhow::Result<String> {
         let group = self.0.join(below);
         fs::create_dir_all(&group)?;
-        // The program of the tests may lie where nobody can go.
+        // The test program may be in a directory that other users cannot enter.
         let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir_in("/tmp")?;
         let program = program_in(dir.path())?;
         let enter = r#"echo $$ >"$0/cgroup.procs" && exec "$@""#;
-        let asked = Command::new("/bin/sh")
+        let query = Command::new("/bin/sh")
             .args(["-c", enter])
             .arg(group)
             .args([
@@ -55,13 +55,13 @@ impl Group {
                 "--",
             ])
             .arg(program)
-            .args(["--exact", "--nocapture", "places::what_limits_the_asker"])
-            .env(ASKED, "1")
+            .args(["--exact", "--nocapture", "places::limiting_group"])
+            .env(QUERY, "1")
             .current_dir("/")
             .output()?;
-        let said = String::from_utf8_lossy(&asked.stdout).into_owned();
-        ensure!(asked.status.success(), "{said}{}", String::from_utf8_lossy(&asked.stderr));
-        Ok(said.split_once("limit: ").and_then(|(_, rest)| rest.lines().next()).unwrap_or_default().to_owned())
+        let printed = String::from_utf8_lossy(&query.stdout).into_owned();
+        ensure!(query.status.success(), "{printed}{}", String::from_utf8_lossy(&query.stderr));
+        Ok(printed.split_once("limit: ").and_then(|(_, rest)| rest.lines().next()).unwrap_or_default().to_owned())
     }
 }
 
@@ -82,26 +82,26 @@ fn removed(group: &Path) -> bool {
     fs::remove_dir(group).is_ok()
 }
 
-/// Gives a group to nobody as systemd gives one away.
+/// Delegates a group to an unprivileged user, like systemd.
 fn delegate(group: &Path) -> anyhow::Result<()> {
-    chown(group, Some(NOBODY), Some(NOBODY))?;
+    chown(group, Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER))?;
     for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
-        chown(group.join(file), Some(NOBODY), Some(NOBODY))?;
+        chown(group.join(file), Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER))?;
     }
     Ok(())
 }
 
-/// Not a test of its own: the others run it in other groups.
+/// The child process that the tests here run in other groups.
 #[test]
-fn what_limits_the_asker() -> anyhow::Result<()> {
-    if std::env::var_os(ASKED).is_some() {
+fn limiting_group() -> anyhow::Result<()> {
+    if std::env::var_os(QUERY).is_some() {
         println!("limit: {:?}", Place::new()?.host.memory_limit());
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_server_in_the_group_that_was_delegated_to_it_steps_aside() -> anyhow::Result<()> {
+async fn a_server_leaves_the_control_group_that_was_delegated_to_it() -> anyhow::Result<()> {
     let Some(group) = Group::new("aside").await? else { return Ok(()) };
     delegate(&group.0)?;
     assert_eq!(group.limit_in("")?, "CgroupV2");
@@ -110,7 +110,7 @@ async fn a_server_in_the_group_that_was_delegated_to_it_steps_aside() -> anyhow:
 }
 
 #[tokio::test]
-async fn a_group_that_the_server_may_not_move_processes_to_is_not_used() -> anyhow::Result<()> {
+async fn a_control_group_without_permission_to_move_processes_is_not_used() -> anyhow::Result<()> {
     let Some(group) = Group::new("refused").await? else { return Ok(()) };
     let given = group.0.join("casement");
     fs::write(group.0.join("cgroup.subtree_control"), "+memory")?;

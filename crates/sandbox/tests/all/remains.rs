@@ -1,4 +1,4 @@
-//! Records that lie: pids that were given out anew, files that were cut short.
+//! Wrong records: reused pids, truncated files.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -8,10 +8,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Place, remains, until};
 
-/// Says to the child process of these tests that it shall have few descriptors.
+/// The variable that tells the child process of these tests to have few descriptors.
 const STARVED: &str = "CASEMENT_TEST_STARVED";
 
-/// Not a test of its own: what the child process of the next one does. Without its variable it does nothing.
+/// The child process of the next test. Without its variable it does nothing.
 #[tokio::test]
 async fn starved_process() -> anyhow::Result<()> {
     if std::env::var_os(STARVED).is_none() {
@@ -20,7 +20,7 @@ async fn starved_process() -> anyhow::Result<()> {
     let place = Place::new()?;
     let start = || place.host.start(place.script("a", "exec sleep 1000"));
     let usual = getrlimit(Resource::Nofile);
-    let (mut sandbox, mut told_done) = (start().await?, 0);
+    let (mut sandbox, mut reported_done) = (start().await?, 0);
     for free in 0..24 {
         setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..usual })?;
         let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
@@ -33,18 +33,18 @@ async fn starved_process() -> anyhow::Result<()> {
         drop(taken);
         setrlimit(Resource::Nofile, usual)?;
         assert!(ended.is_err() || remains(&sandbox.dir).is_empty(), "{ended:?} with {free} descriptors");
-        told_done += u32::from(ended.is_ok());
+        reported_done += u32::from(ended.is_ok());
         if !sandbox.is_alive() {
             place.host.end("a").await?;
             sandbox = start().await?;
         }
     }
-    assert!((1..24).contains(&told_done), "{told_done}");
+    assert!((1..24).contains(&reported_done), "{reported_done}");
     Ok(())
 }
 
 #[tokio::test]
-async fn without_descriptors_nothing_that_lives_is_taken_for_gone() -> anyhow::Result<()> {
+async fn a_lack_of_descriptors_makes_no_living_process_look_dead() -> anyhow::Result<()> {
     let mut starved = Command::new(std::env::current_exe()?);
     let output = starved.args(["--exact", "remains::starved_process"]).env(STARVED, "1").output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -52,10 +52,10 @@ async fn without_descriptors_nothing_that_lives_is_taken_for_gone() -> anyhow::R
 }
 
 #[tokio::test]
-async fn a_process_that_has_a_recorded_pid_by_chance_is_not_touched() -> anyhow::Result<()> {
+async fn a_process_with_a_reused_pid_is_not_touched() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut bystander = Command::new("/usr/bin/sleep").arg("1000").stdin(Stdio::null()).spawn()?;
-    // The kernel counts the time of a start in steps of 10 ms, in which no pid is given out twice.
+    // The kernel stores start times in steps of 10 ms, in which no pid is reused.
     let begun = Instant::now();
     until("another step has begun", || begun.elapsed() > Duration::from_millis(20)).await?;
     let sandbox = place.host.start(place.script("a", "exec sleep 1000")).await?;
@@ -68,7 +68,7 @@ async fn a_process_that_has_a_recorded_pid_by_chance_is_not_touched() -> anyhow:
     assert!(place.host.list().await?.iter().all(|found| !found.is_alive()));
     place.host.end("a").await?;
     assert_eq!(bystander.try_wait()?, None);
-    // The sandbox itself is found by other signs.
+    // The sandbox itself is found by other properties.
     assert!(!sandbox.is_alive());
     assert_eq!(remains(&sandbox.dir), Vec::<String>::new());
     bystander.kill()?;
@@ -103,7 +103,7 @@ async fn a_record_that_was_cut_short_does_not_keep_a_sandbox_alive() -> anyhow::
 }
 
 #[tokio::test]
-async fn what_the_host_gives_is_told_with_a_remedy_for_what_it_does_not() -> anyhow::Result<()> {
+async fn missing_features_of_the_host_are_reported_with_a_remedy() -> anyhow::Result<()> {
     let place = Place::new()?;
     let checks = place.host.checks().await;
     let names: Vec<_> = checks.iter().map(|check| check.name).collect();

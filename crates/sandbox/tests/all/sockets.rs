@@ -1,4 +1,4 @@
-//! How a sandbox and the host talk.
+//! The sockets between a sandbox and the host.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ async fn sockets_and_further_listeners_are_descriptors_from_3_on() -> anyhow::Re
 }
 
 #[tokio::test]
-async fn a_directory_with_a_very_long_name_does() -> anyhow::Result<()> {
+async fn a_directory_with_a_very_long_name_works() -> anyhow::Result<()> {
     let place = Place::new()?;
     let root = place.dir.path().join("a".repeat(100)).join("b".repeat(100));
     let host = Host::new(config(&root))?;
@@ -60,7 +60,7 @@ async fn a_connection_to_an_ended_sandbox_is_refused() -> anyhow::Result<()> {
     spec.sockets = 1;
     let sandbox = place.host.start(spec).await?;
     within(Duration::from_secs(60), sandbox.exited()).await??;
-    // A process that another test was starting when the socket was made has it until it runs its own program.
+    // A process that another test starts at the moment inherits the socket until it executes its program.
     let refused = async {
         while sandbox.connect(0).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -69,9 +69,9 @@ async fn a_connection_to_an_ended_sandbox_is_refused() -> anyhow::Result<()> {
     within(Duration::from_secs(60), refused).await
 }
 
-/// A server that comes back makes its sockets anew; what is bound in is their directory.
+/// A restarted server creates its sockets again; the sandbox has their directory mounted.
 #[tokio::test]
-async fn the_way_out_works_again_after_its_socket_was_made_anew() -> anyhow::Result<()> {
+async fn the_egress_works_again_after_its_socket_was_recreated() -> anyhow::Result<()> {
     let place = Place::new()?;
     let script = "use Socket; open L, qq(+<&=3); while (accept(C, L)) { socket(S, AF_UNIX, SOCK_STREAM, 0); \
         my $ok = connect(S, sockaddr_un(qq(/run/casement/egress/proxy.sock))); \
@@ -94,9 +94,9 @@ async fn the_way_out_works_again_after_its_socket_was_made_anew() -> anyhow::Res
     Ok(())
 }
 
-/// As root: the way out of one sandbox is closed to every other user of the host.
+/// As root: the egress of one sandbox is closed to every other user of the host.
 #[tokio::test]
-async fn another_user_cannot_use_the_way_out_of_a_sandbox() -> anyhow::Result<()> {
+async fn another_user_cannot_use_the_egress_of_a_sandbox() -> anyhow::Result<()> {
     let place = Place::new()?;
     let spec = place.script("a", "exec sleep 1000");
     let egress = spec.egress_dir.clone();

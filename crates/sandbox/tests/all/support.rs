@@ -1,18 +1,18 @@
 //! A place for sandboxes, and small programs that run in them.
 
-use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use casement_sandbox::{Host, HostConfig, Sandbox, Spec};
+pub(crate) use casement_test_support::{try_until as until, within};
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A root directory of its own. What a failed test leaves in it is ended by `Drop`.
+/// A root directory of its own. `Drop` ends what a failed test leaves in it.
 pub(crate) struct Place {
     pub(crate) host: Host,
     pub(crate) dir: TempDir,
@@ -27,12 +27,12 @@ impl Place {
         Ok(Self { host, dir })
     }
 
-    /// A sandbox that runs a shell script.
+    /// Returns the specification of a sandbox that runs a shell script.
     pub(crate) fn script(&self, id: &str, script: &str) -> Spec {
         spec(self.dir.path(), id, script)
     }
 
-    /// Runs a shell script to its end and gives what it wrote.
+    /// Runs a shell script to its end and returns its output.
     pub(crate) async fn output(&self, id: &str, script: &str) -> anyhow::Result<String> {
         self.output_of(self.script(id, script)).await
     }
@@ -85,8 +85,8 @@ pub(crate) fn spec(place: &Path, id: &str, script: &str) -> Spec {
     }
 }
 
-/// A copy of the program of these tests, where every user can run it. It is `cp` that writes it: a file that this process itself
-/// had open for writing is busy for as long as a child that another test starts at that moment has it open, too.
+/// Copies the test program to where every user can run it. `cp` writes it, because a file that this process itself
+/// had open for writing is busy while a child that another test starts at that moment has it open, too.
 pub(crate) fn program_in(dir: &Path) -> anyhow::Result<PathBuf> {
     let program = dir.join("tests");
     let copied = Command::new("cp").args([&std::env::current_exe()?, &program]).status()?;
@@ -94,23 +94,7 @@ pub(crate) fn program_in(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> anyhow::Result<T> {
-    tokio::time::timeout(limit, what).await.context("took too long")
-}
-
-/// Waits until something is so.
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        if Instant::now() > deadline {
-            bail!("not within a minute: {what}");
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(())
-}
-
-/// The pids of every process that is not a zombie and passes `test` on its `/proc` directory.
+/// Returns the pids of all processes that are no zombies and pass `test` on their `/proc` directory.
 pub(crate) fn processes(test: impl Fn(&Path) -> bool) -> Vec<i32> {
     let numbered = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(numbered);
@@ -121,7 +105,7 @@ pub(crate) fn processes(test: impl Fn(&Path) -> bool) -> Vec<i32> {
     entries.filter(alive).filter(|pid| test(&PathBuf::from(format!("/proc/{pid}")))).collect()
 }
 
-/// Whether the sandbox directory, a process that names it, or a mount of it is left anywhere.
+/// Returns what is left of a sandbox: its directory, processes that name it, mounts and sockets.
 pub(crate) fn remains(dir: &Path) -> Vec<String> {
     let name = dir.to_string_lossy().into_owned();
     let holds = |path: &str| std::fs::read(path).is_ok_and(|b| String::from_utf8_lossy(&b).contains(&name));
@@ -134,7 +118,7 @@ pub(crate) fn remains(dir: &Path) -> Vec<String> {
     found
 }
 
-/// The control groups of a sandbox that are there, as its record names them.
+/// Returns the existing control groups of a sandbox, by its record.
 pub(crate) fn groups(sandbox: &Sandbox) -> anyhow::Result<Vec<PathBuf>> {
     let record: serde_json::Value = serde_json::from_slice(&std::fs::read(sandbox.dir.join("state.json"))?)?;
     let named = ["memory", "pids", "cpu"].map(|which| record["cgroups"][which].as_str().map(PathBuf::from));

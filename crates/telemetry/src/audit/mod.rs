@@ -158,8 +158,8 @@ impl AuditTrail for BatchedAuditTrail {
     async fn keep(&self, entry: AuditEntry, early: Option<Arc<PreparedRecord>>) -> Result<(), StoreError> {
         let (done, written) = oneshot::channel();
         let unavailable = |why: &str| StoreError::unavailable("audit.keep", why);
-        let kept = Message::Record(QueuedRecord { entry, early, done: Some(done) });
-        self.sender.send(kept).await.map_err(|_| unavailable("the server is stopping"))?;
+        let record = Message::Record(QueuedRecord { entry, early, done: Some(done) });
+        self.sender.send(record).await.map_err(|_| unavailable("the server is stopping"))?;
         self.urgent.notify_one();
         written.await.map_err(|_| unavailable("the server is stopping"))?
     }

@@ -235,17 +235,17 @@ async fn an_export_waits_for_prepared_records() {
 
 #[tokio::test]
 async fn a_range_ends_where_the_records_of_all_nodes_are_complete() {
-    let told = Arc::new(Mutex::new(NOON));
+    let progress = Arc::new(Mutex::new(NOON));
     let mut repository = MockAuditRepository::new();
-    let tells = Arc::clone(&told);
-    repository.expect_whole_elsewhere().returning(move |_| Ok(Some(*tells.lock())));
+    let reported = Arc::clone(&progress);
+    repository.expect_whole_elsewhere().returning(move |_| Ok(Some(*reported.lock())));
     let (trail, _writer) = started(repository);
     // A past range is waited for, a current one ends there.
     assert_eq!(trail.whole_until(NOW + time::Duration::HOUR).await.expect("whole"), NOON);
     let past = NOON + time::Duration::SECOND;
     let (whole, ()) = tokio::join!(trail.whole_until(past), async {
         tokio::time::sleep(OTHER_NODES_POLL_INTERVAL).await;
-        *told.lock() = past;
+        *progress.lock() = past;
     });
     assert_eq!(whole.expect("whole"), past);
 }

@@ -140,7 +140,7 @@ impl Writer {
         let mut waiting = Vec::new();
         for message in group.drain(..) {
             match message {
-                Message::Record(kept) => waiting.extend(self.take(kept)),
+                Message::Record(record) => waiting.extend(self.take(record)),
                 Message::Refused(entry) => {
                     if let Some(entry) = self.refused.take(entry) {
                         self.file(entry);
@@ -183,8 +183,8 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, kept: QueuedRecord) -> Option<oneshot::Sender<Result<(), StoreError>>> {
-        let QueuedRecord { entry, early, done } = kept;
+    fn take(&mut self, record: QueuedRecord) -> Option<oneshot::Sender<Result<(), StoreError>>> {
+        let QueuedRecord { entry, early, done } = record;
         match early {
             Some(early) => {
                 self.held.push(early);
@@ -204,7 +204,7 @@ impl Writer {
 
 fn is_awaited(message: &Message) -> bool {
     match message {
-        Message::Record(kept) => kept.done.is_some(),
+        Message::Record(record) => record.done.is_some(),
         Message::Refused(_) => false,
         Message::Flush(_) => true,
     }

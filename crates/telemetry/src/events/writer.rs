@@ -304,13 +304,13 @@ impl Writer {
 
     /// Retries until the store answers.
     async fn append_together(&self, batches: &[Batch]) -> Result<Vec<StoredBatch>, StoreError> {
-        let mut said = false;
+        let mut logged = false;
         loop {
             match self.store.append(batches, self.clock.now()).await {
                 Err(StoreError::Unavailable { operation, source, .. }) => {
-                    if !said {
+                    if !logged {
                         warn!(operation, error = %source, "cannot store telemetry; retrying");
-                        said = true;
+                        logged = true;
                     }
                     counter!("casement_telemetry_write_failures_total").increment(1);
                     tokio::time::sleep(RETRY_BACKOFF).await;

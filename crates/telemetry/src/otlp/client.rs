@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    said: Arc<Mutex<Option<Verdict>>>,
+    last_verdict: Arc<Mutex<Option<Verdict>>>,
 }
 
 impl Transport {
@@ -55,12 +55,12 @@ impl Transport {
         let config = config.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth();
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        Ok(Self { client, said: Arc::default() })
+        Ok(Self { client, last_verdict: Arc::default() })
     }
 
     /// Takes the result of the last attempt.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
-        self.said.lock().take()
+        self.last_verdict.lock().take()
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
@@ -81,20 +81,20 @@ impl HttpClient for Transport {
             Ok(answer) => classify(answer),
             Err(error) => Verdict::RetryLater { why: causes(&**error), after: Duration::ZERO },
         };
-        *self.said.lock() = Some(verdict);
+        *self.last_verdict.lock() = Some(verdict);
         answer
     }
 }
 
 /// Returns the error with its causes.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        said = format!("{said}: {inner}");
+        text = format!("{text}: {inner}");
         cause = inner.source();
     }
-    said
+    text
 }
 
 /// Classifies a response as OTLP specifies.
@@ -102,8 +102,10 @@ fn classify(answer: &Response<Bytes>) -> Verdict {
     let status = answer.status();
     match status {
         status if status.is_success() => {
-            let told = ExportLogsServiceResponse::decode(answer.body().as_ref()).ok();
-            let rejected = told.and_then(|told| told.partial_success).map_or(0, |partial| partial.rejected_log_records);
+            let response = ExportLogsServiceResponse::decode(answer.body().as_ref()).ok();
+            let rejected = response
+                .and_then(|response| response.partial_success)
+                .map_or(0, |partial| partial.rejected_log_records);
             Verdict::Accepted { rejected: usize::try_from(rejected).unwrap_or(0) }
         }
         StatusCode::PAYLOAD_TOO_LARGE => Verdict::TooLong,

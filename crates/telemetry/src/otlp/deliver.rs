@@ -171,24 +171,24 @@ mod tests {
     }
 
     fn serve(listener: TcpListener, answer: Answer) -> mpsc::UnboundedReceiver<CollectorRequest> {
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sender, requests) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             let mut count = 0;
             while let Ok((mut stream, _)) = listener.accept().await {
                 while let Some((head, body)) = read(&mut stream).await {
-                    let asked = ExportLogsServiceRequest::decode(body.as_slice()).expect("protobuf");
-                    let (status, body) = answer(count, &records(&asked));
+                    let request = ExportLogsServiceRequest::decode(body.as_slice()).expect("protobuf");
+                    let (status, body) = answer(count, &records(&request));
                     count += 1;
                     let head_of_answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
                     let _ = stream.write_all(&[head_of_answer.as_bytes(), &body].concat()).await;
-                    let _ = tell.send((head, asked));
+                    let _ = sender.send((head, request));
                     if status == "no" {
                         break;
                     }
                 }
             }
         });
-        told
+        requests
     }
 
     async fn read(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
@@ -203,8 +203,8 @@ mod tests {
         Some((head, body))
     }
 
-    fn records(asked: &ExportLogsServiceRequest) -> Vec<LogRecord> {
-        let scopes = asked.resource_logs.iter().flat_map(|one| &one.scope_logs);
+    fn records(request: &ExportLogsServiceRequest) -> Vec<LogRecord> {
+        let scopes = request.resource_logs.iter().flat_map(|one| &one.scope_logs);
         scopes.flat_map(|one| one.log_records.clone()).collect()
     }
 
@@ -213,12 +213,12 @@ mod tests {
         found.value.clone()?.value
     }
 
-    fn seqs(asked: &ExportLogsServiceRequest) -> Vec<i64> {
+    fn seqs(request: &ExportLogsServiceRequest) -> Vec<i64> {
         let seq = |record: &LogRecord| match attribute(record, "casement.seq") {
             Some(Value::IntValue(seq)) => seq,
             other => panic!("{other:?}"),
         };
-        records(asked).iter().map(seq).collect()
+        records(request).iter().map(seq).collect()
     }
 
     fn ok(_: usize, _: &[LogRecord]) -> (&'static str, Vec<u8>) {
@@ -237,13 +237,13 @@ mod tests {
         StoredBatch { session: session_id(1), before, counted, events: seqs.map(event).collect() }
     }
 
-    async fn next(told: &mut mpsc::UnboundedReceiver<CollectorRequest>) -> CollectorRequest {
-        tokio::time::timeout(TEST_TIMEOUT, told.recv()).await.expect("in time").expect("a request")
+    async fn next(requests: &mut mpsc::UnboundedReceiver<CollectorRequest>) -> CollectorRequest {
+        tokio::time::timeout(TEST_TIMEOUT, requests.recv()).await.expect("in time").expect("a request")
     }
 
     #[tokio::test]
     async fn an_event_becomes_a_log_record_with_its_data_as_body() {
-        let (url, mut told) = collector(ok).await;
+        let (url, mut requests) = collector(ok).await;
         let (exporter, export) = start(&url, &["x-tenant=seven"]);
         let data = json!({ "text": "boo", "args": ["a", 1], "line": 3 });
         let data = data.as_object().expect("an object").clone().into_iter().collect::<Vec<_>>();
@@ -251,17 +251,17 @@ mod tests {
         let mut stored = events(4..=4);
         stored.events[0].event = Event::ours(Category::Console, "console_error", NOON, None, Some(data));
         exporter.take(&stored);
-        let (head, asked) = next(&mut told).await;
+        let (head, request) = next(&mut requests).await;
 
         assert!(head.starts_with("post /v1/logs http/1.1\r\n") && head.contains("\r\nx-tenant: seven\r\n"), "{head}");
         assert!(head.contains("\r\ncontent-type: application/x-protobuf\r\n"), "{head}");
-        let resource = asked.resource_logs[0].resource.clone().expect("a resource");
+        let resource = request.resource_logs[0].resource.clone().expect("a resource");
         let service = resource.attributes.iter().find(|one| one.key == "service.name").expect("a name");
         assert_eq!(
             service.value.clone().and_then(|value| value.value),
             Some(Value::StringValue("casement".to_owned()))
         );
-        let [record] = &*records(&asked) else { panic!("{asked:?}") };
+        let [record] = &*records(&request) else { panic!("{request:?}") };
         let text = |text: &str| Some(Value::StringValue(text.to_owned()));
         assert_eq!(record.event_name, "console_error");
         assert_eq!((record.severity_number, &*record.severity_text), (17, "ERROR"));
@@ -280,7 +280,7 @@ mod tests {
 
     #[tokio::test]
     async fn failed_batches_are_retried_in_order() {
-        let (url, mut told) = collector(|count, _| match count {
+        let (url, mut requests) = collector(|count, _| match count {
             0 => ("503 Service Unavailable\r\nRetry-After: 1", Vec::new()),
             // Not HTTP: the connection breaks.
             1 => ("no", Vec::new()),
@@ -289,10 +289,10 @@ mod tests {
         .await;
         let (exporter, export) = start(&url, &[]);
         exporter.take(&events(1..=3));
-        let mut tries: Vec<Vec<i64>> = vec![seqs(&next(&mut told).await.1)];
+        let mut tries: Vec<Vec<i64>> = vec![seqs(&next(&mut requests).await.1)];
         exporter.take(&events(4..=5));
         while !tries.concat().contains(&5) {
-            tries.push(seqs(&next(&mut told).await.1));
+            tries.push(seqs(&next(&mut requests).await.1));
         }
         // The first batch three times, because it failed twice; then the events since.
         assert_eq!(tries.iter().take(3).collect::<Vec<_>>(), [&tries[0]; 3]);
@@ -302,7 +302,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_too_long_batch_is_split_and_a_refused_one_is_skipped() {
-        let (url, mut told) = collector(|_, records| match records.len() {
+        let (url, mut requests) = collector(|_, records| match records.len() {
             1 if attribute(&records[0], "casement.seq") == Some(Value::IntValue(3)) => ("400 Bad Request", Vec::new()),
             1 => ("200 OK", Vec::new()),
             _ => ("413 Payload Too Large", Vec::new()),
@@ -312,7 +312,7 @@ mod tests {
         exporter.take(&events(1..=5));
         let mut alone = Vec::new();
         while alone.len() < 5 {
-            let seqs = seqs(&next(&mut told).await.1);
+            let seqs = seqs(&next(&mut requests).await.1);
             alone.extend(seqs.first().filter(|_| seqs.len() == 1).copied());
         }
         assert_eq!(alone, [1, 2, 3, 4, 5]);
@@ -321,29 +321,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_partial_success_is_final() {
-        let (url, mut told) = collector(|_, _| {
+        let (url, mut requests) = collector(|_, _| {
             let partial = ExportLogsPartialSuccess { rejected_log_records: 2, error_message: "no".to_owned() };
             ("200 OK", ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec())
         })
         .await;
         let (exporter, export) = start(&url, &[]);
         exporter.take(&events(1..=3));
-        assert_eq!(seqs(&next(&mut told).await.1), [1, 2, 3]);
+        assert_eq!(seqs(&next(&mut requests).await.1), [1, 2, 3]);
         let queue = export.queue.clone();
         export.finish(TEST_TIMEOUT).await;
         assert_eq!(queue.left(), 0);
-        assert!(told.try_recv().is_err());
+        assert!(requests.try_recv().is_err());
     }
 
     #[tokio::test]
     async fn a_stop_sends_queued_batches_once() {
-        let (url, mut told) = collector(ok).await;
+        let (url, mut requests) = collector(ok).await;
         let (exporter, export) = start(&url, &[]);
         exporter.take(&events(1..=1000));
         export.finish(TEST_TIMEOUT).await;
         let mut seen = Vec::new();
-        while let Ok((_, asked)) = told.try_recv() {
-            seen.extend(seqs(&asked));
+        while let Ok((_, request)) = requests.try_recv() {
+            seen.extend(seqs(&request));
         }
         assert_eq!(seen, (1..=1000).collect::<Vec<_>>());
 

@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn every_json_value_but_null_is_converted() {
-        let told = value(json!({ "a": [1, 2.5, null, true, "x", u64::MAX], "b": null })).expect("a value");
-        let AnyValue::Map(members) = told else { panic!("{told:?}") };
+        let converted = value(json!({ "a": [1, 2.5, null, true, "x", u64::MAX], "b": null })).expect("a value");
+        let AnyValue::Map(members) = converted else { panic!("{converted:?}") };
         assert_eq!(members.len(), 1);
         let AnyValue::ListAny(list) = &members[&Key::from("a")] else { panic!("{members:?}") };
         let expected = [

@@ -1,4 +1,4 @@
-//! The program that reads a KeePass database as a program of its own: what the tests start.
+//! The reader of KeePass databases as a separate program, for the tests.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! What stands in a database that is open.
+//! The content of an open database.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use ::keepass::Database;
 use ::keepass::db::{EntryRef, fields};
 use casement_domain::credential_provider::OneTimeSecret;
 
-use super::talk::{Answered, Hidden, Login, Secrets};
-use crate::bounds::{MAX_ITEMS, MAX_URL, MAX_URLS, MAX_VALUE, MAX_VALUES, cut};
+use super::talk::{Hidden, Login, ReaderResponse, Secrets};
+use crate::bounds::{MAX_ITEMS, MAX_URL, MAX_URLS, MAX_VALUE, MAX_VALUES, truncated};
 
-/// Groups within groups.
+/// The maximum depth of nested groups.
 const MAX_DEPTH: usize = 32;
-/// What KeePassXC calls an entry's further addresses.
+/// The prefix of KeePassXC's names for further addresses of an entry.
 const MORE_URLS: &str = "KP2A_URL";
-/// What KeePass 2 calls the secret of one-time codes.
+/// KeePass 2's name of the one-time code secret.
 const OTHER_OTP: &str = "TimeOtp-Secret-Base32";
-/// A value that stands in another entry. It is not looked for, and is no value.
+/// The prefix of a value that refers to another entry. References are not followed and are no values.
 const REFERENCE: &str = "{REF:";
 
-/// Every login with its title, which is the path through the groups that it is in; but those that were thrown away.
+/// Calls `act` with every login that is not in the recycle bin, and its title, which is the path through its groups.
 fn each_login(database: &Database, mut act: impl FnMut(&EntryRef<'_>, String)) {
     let bin = database.recycle_bin().map(|group| group.id());
     let mut open = vec![(database.root().id(), String::new(), 0)];
@@ -26,7 +26,7 @@ fn each_login(database: &Database, mut act: impl FnMut(&EntryRef<'_>, String)) {
         let Some(group) = database.group(group) else { continue };
         for entry in group.entries() {
             if text(&entry, fields::PASSWORD).is_some() || one_time(&entry).is_some() {
-                act(&entry, cut(format!("{path}{}", entry.get_title().unwrap_or_default())));
+                act(&entry, truncated(format!("{path}{}", entry.get_title().unwrap_or_default())));
             }
         }
         for below in group.groups().filter(|below| depth < MAX_DEPTH && Some(below.id()) != bin) {
@@ -36,8 +36,8 @@ fn each_login(database: &Database, mut act: impl FnMut(&EntryRef<'_>, String)) {
     }
 }
 
-/// Its logins, by title.
-pub(super) fn logins(database: &Database) -> Result<Answered, Answered> {
+/// Returns the logins, by title.
+pub(super) fn logins(database: &Database) -> Result<ReaderResponse, ReaderResponse> {
     let mut found = Vec::new();
     let mut all = 0_usize;
     each_login(database, |entry, title| {
@@ -48,18 +48,18 @@ pub(super) fn logins(database: &Database) -> Result<Answered, Answered> {
         }
     });
     if all > MAX_ITEMS {
-        return Err(Answered::InvalidValue(format!("more than {MAX_ITEMS} items")));
+        return Err(ReaderResponse::InvalidValue(format!("more than {MAX_ITEMS} items")));
     }
     found.sort_by(|left, right| (&left.title, &left.id).cmp(&(&right.title, &right.id)));
-    Ok(Answered::Logins(found))
+    Ok(ReaderResponse::Logins(found))
 }
 
-/// What the login of that identifier holds.
-pub(super) fn secrets(database: &Database, wanted: &str) -> Result<Answered, Answered> {
-    let mut found = Err(Answered::NotFound);
+/// Returns the content of the login with that identifier.
+pub(super) fn secrets(database: &Database, wanted: &str) -> Result<ReaderResponse, ReaderResponse> {
+    let mut found = Err(ReaderResponse::NotFound);
     each_login(database, |entry, _| {
         if id(entry) == wanted {
-            found = Ok(Answered::Secrets(Secrets {
+            found = Ok(ReaderResponse::Secrets(Secrets {
                 username: text(entry, fields::USERNAME),
                 password: text(entry, fields::PASSWORD),
                 one_time: one_time(entry),
@@ -84,7 +84,7 @@ fn one_time(entry: &EntryRef<'_>) -> Option<Hidden> {
     OneTimeSecret::parse(&secret.0).map(|_| secret)
 }
 
-/// Its own address, then its further ones.
+/// Returns the entry's own address, then its further ones.
 fn urls(entry: &EntryRef<'_>) -> Vec<String> {
     let mut further: Vec<&str> =
         entry.fields.keys().map(String::as_str).filter(|name| name.starts_with(MORE_URLS)).collect();
@@ -93,7 +93,7 @@ fn urls(entry: &EntryRef<'_>) -> Vec<String> {
     all.filter(|url| (1..=MAX_URL).contains(&url.len())).take(MAX_URLS).map(str::to_owned).collect()
 }
 
-/// What people have added to an entry.
+/// Returns the custom fields of an entry.
 fn values(entry: &EntryRef<'_>) -> BTreeMap<String, Hidden> {
     let own = |name: &&String| {
         !fields::KNOWN_FIELDS.contains(&name.as_str())
@@ -102,6 +102,6 @@ fn values(entry: &EntryRef<'_>) -> BTreeMap<String, Hidden> {
     };
     let mut names: Vec<&String> = entry.fields.keys().filter(own).collect();
     names.sort_unstable();
-    let value = |name: &String| Some((cut(name.clone()), text(entry, name)?));
+    let value = |name: &String| Some((truncated(name.clone()), text(entry, name)?));
     names.into_iter().filter_map(value).take(MAX_VALUES).collect()
 }

@@ -1,7 +1,7 @@
-//! `keepass`: a KeePass database, a file that the operator has named.
+//! `keepass`: a KeePass database in a file that the operator has named.
 //!
-//! The file is read anew each time, by a program of its own ([`inside`]) that ends when it has answered: what was decrypted is gone
-//! with it, and whatever is in the file can break nothing else.
+//! The file is read for each request by a separate program ([`inside`]) that ends after its response: decrypted data
+//! is gone with it, and a malicious file cannot affect the server.
 
 mod database;
 mod inside;
@@ -27,92 +27,97 @@ use zeroize::Zeroizing;
 
 pub use inside::read_keepass;
 
-use talk::{Answered, Asked, Hidden, Login, Secrets, What};
+use talk::{Hidden, Login, Query, ReaderRequest, ReaderResponse, Secrets};
 
-/// How long one answer may take, waiting for others included.
-const ANSWER: std::time::Duration = std::time::Duration::from_secs(60);
-/// Bytes of an answer.
-const MAX_ANSWER: u64 = 64 << 20;
+/// The timeout of one response, including the wait for other requests.
+const RESPONSE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+/// The maximum size of a response in bytes.
+const MAX_RESPONSE_BYTES: u64 = 64 << 20;
 
-/// The program that reads a database: the file's path is put behind its words. What it does is [`read_keepass`].
+/// The program that reads a database: the file's path follows its arguments. Its body is [`read_keepass`].
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// Where it is.
+    /// Its path.
     pub program: PathBuf,
-    /// Its first words.
+    /// Its first arguments.
     pub words: Vec<OsString>,
 }
 
-/// Reads KeePass databases.
+/// A reader of KeePass databases.
 pub struct Keepass {
     files: BTreeMap<String, PathBuf>,
     reader: Reader,
-    /// One at a time: each takes the memory that its file asks for, and a processor's whole attention for a second.
-    room: Semaphore,
+    /// One request at a time: each takes the memory that its file demands, and a core for a second.
+    request_slot: Semaphore,
 }
 
 impl Keepass {
-    /// These, by their names.
+    /// Creates a reader of these files, by their names.
     pub fn new(files: BTreeMap<String, PathBuf>, reader: Reader) -> Self {
-        Self { files, reader, room: Semaphore::new(1) }
+        Self { files, reader, request_slot: Semaphore::new(1) }
     }
 
-    async fn ask(&self, provider: &OpenProvider, what: What) -> Result<(ProviderVault, Answered), ProviderFault> {
+    async fn request(
+        &self,
+        provider: &OpenProvider,
+        query: Query,
+    ) -> Result<(ProviderVault, ReaderResponse), ProviderFault> {
         let not_here = || ProviderFault::NotConfigured("the server is not configured with this vault".to_owned());
         let StorePlace::Keepass(name) = &provider.place else { return Err(not_here()) };
         let file = self.files.get(name).ok_or_else(not_here)?;
-        let asked = Asked { password: Hidden(provider.token.clone()), what };
-        let asking = async {
-            let _held = self.room.acquire().await;
-            self.answer(file, &asked).await
+        let request = ReaderRequest { password: Hidden(provider.token.clone()), query };
+        let exchange_future = async {
+            let _slot = self.request_slot.acquire().await;
+            self.answer(file, &request).await
         };
-        // Whoever stops waiting ends the program with that.
-        let answer = tokio::time::timeout(ANSWER, asking).await.map_err(|_| ProviderFault::Silent)?;
+        // A caller that stops waiting ends the program.
+        let answer =
+            tokio::time::timeout(RESPONSE_TIMEOUT, exchange_future).await.map_err(|_| ProviderFault::Silent)?;
         let vault = ProviderVault { id: name.clone(), name: name.clone() };
         Ok((vault, well(answer.map_err(|_| broke_off())?)?))
     }
 
-    async fn answer(&self, file: &Path, asked: &Asked) -> std::io::Result<Answered> {
+    async fn answer(&self, file: &Path, request: &ReaderRequest) -> std::io::Result<ReaderResponse> {
         let mut command = Command::new(&self.reader.program);
         command.args(&self.reader.words).arg(file).env_clear().current_dir("/").kill_on_drop(true);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let answer = exchange(&mut child, asked).await;
+        let answer = exchange(&mut child, request).await;
         if answer.is_err() {
             child.start_kill()?;
         }
         child.wait().await?;
         let answer = answer?;
-        // A list may be long, and reading it would keep a thread of the server from everything else.
+        // Parsed off the runtime: a long list would block a thread of the server.
         Ok(tokio::task::spawn_blocking(move || serde_json::from_slice(&answer)).await??)
     }
 }
 
-/// Says what is asked, and hears the answer to its end.
-async fn exchange(child: &mut Child, asked: &Asked) -> std::io::Result<Zeroizing<Vec<u8>>> {
+/// Writes the request and reads the response to its end.
+async fn exchange(child: &mut Child, request: &ReaderRequest) -> std::io::Result<Zeroizing<Vec<u8>>> {
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(std::io::ErrorKind::BrokenPipe.into());
     };
-    let question = Zeroizing::new(serde_json::to_vec(asked)?);
+    let question = Zeroizing::new(serde_json::to_vec(request)?);
     input.write_all(&question).await?;
     drop(input);
     let mut answer = Zeroizing::new(Vec::new());
-    if output.take(MAX_ANSWER + 1).read_to_end(&mut answer).await? as u64 > MAX_ANSWER {
+    if output.take(MAX_RESPONSE_BYTES + 1).read_to_end(&mut answer).await? as u64 > MAX_RESPONSE_BYTES {
         return Err(std::io::ErrorKind::FileTooLarge.into());
     }
     Ok(answer)
 }
 
-fn well(answer: Answered) -> Result<Answered, ProviderFault> {
+fn well(answer: ReaderResponse) -> Result<ReaderResponse, ProviderFault> {
     match answer {
-        Answered::NoFile(why) => Err(ProviderFault::Unreachable(format!("its file: {why}"))),
-        Answered::Refused => Err(ProviderFault::Refused),
-        Answered::NotFound => Err(ProviderFault::NotFound),
-        Answered::InvalidValue(why) => Err(ProviderFault::BadAnswer(why)),
-        Answered::Opens | Answered::Logins(_) | Answered::Secrets(_) => Ok(answer),
+        ReaderResponse::NoFile(why) => Err(ProviderFault::Unreachable(format!("its file: {why}"))),
+        ReaderResponse::Refused => Err(ProviderFault::Refused),
+        ReaderResponse::NotFound => Err(ProviderFault::NotFound),
+        ReaderResponse::InvalidValue(why) => Err(ProviderFault::BadAnswer(why)),
+        ReaderResponse::Opens | ReaderResponse::Logins(_) | ReaderResponse::Secrets(_) => Ok(answer),
     }
 }
 
-/// It ended without an answer, by its limits most likely.
+/// The program ended without a response, most likely by its limits.
 fn broke_off() -> ProviderFault {
     ProviderFault::BadAnswer("a file that takes more time or memory than it may, or cannot be read".to_owned())
 }
@@ -137,13 +142,13 @@ fn secrets(found: Secrets) -> ItemSecrets {
 #[async_trait]
 impl CredentialStore for Keepass {
     async fn vaults(&self, provider: &OpenProvider) -> Result<Vec<ProviderVault>, ProviderFault> {
-        let (vault, _) = self.ask(provider, What::Opens).await?;
+        let (vault, _) = self.request(provider, Query::Opens).await?;
         Ok(vec![vault])
     }
 
     async fn items(&self, provider: &OpenProvider) -> Result<Arc<Vec<ProviderItem>>, ProviderFault> {
-        match self.ask(provider, What::Logins).await? {
-            (vault, Answered::Logins(logins)) => {
+        match self.request(provider, Query::Logins).await? {
+            (vault, ReaderResponse::Logins(logins)) => {
                 Ok(Arc::new(logins.into_iter().map(|login| item(login, &vault)).collect()))
             }
             _ => Err(broke_off()),
@@ -151,8 +156,8 @@ impl CredentialStore for Keepass {
     }
 
     async fn secrets(&self, provider: &OpenProvider, item: &ProviderItem) -> Result<ItemSecrets, ProviderFault> {
-        match self.ask(provider, What::Secrets(item.id.clone())).await? {
-            (_, Answered::Secrets(found)) => Ok(secrets(found)),
+        match self.request(provider, Query::Secrets(item.id.clone())).await? {
+            (_, ReaderResponse::Secrets(found)) => Ok(secrets(found)),
             _ => Err(broke_off()),
         }
     }

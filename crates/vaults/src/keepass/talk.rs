@@ -1,40 +1,40 @@
-//! What the program that reads a database is asked and answers, in JSON.
+//! The request and the response of the program that reads a database, in JSON.
 
 use std::collections::BTreeMap;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Asked once, through standard input.
+/// The request, on standard input.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct ReaderRequest {
     pub(super) password: Hidden,
-    pub(super) what: What,
+    pub(super) query: Query,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) enum What {
-    /// Whether the password opens it.
+pub(super) enum Query {
+    /// Whether the password opens the database.
     Opens,
-    /// Its logins.
+    /// The logins of the database.
     Logins,
-    /// What the login of that identifier holds.
+    /// The content of the login with that identifier.
     Secrets(String),
 }
 
-/// Answered once, through standard output.
+/// The response, on standard output.
 #[derive(Serialize, Deserialize)]
-pub(super) enum Answered {
+pub(super) enum ReaderResponse {
     Opens,
     Logins(Vec<Login>),
     Secrets(Secrets),
-    /// It is no file that can be opened: the kind of error.
+    /// The file cannot be opened: the kind of the error.
     NoFile(String),
-    /// The password is another one.
+    /// The password is wrong.
     Refused,
     /// There is no such login.
     NotFound,
-    /// It is something else than expected.
+    /// The content is invalid.
     InvalidValue(String),
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Login {
 pub(super) struct Secrets {
     pub(super) username: Option<Hidden>,
     pub(super) password: Option<Hidden>,
-    /// As it stands there.
+    /// The stored text.
     pub(super) one_time: Option<Hidden>,
     pub(super) values: BTreeMap<String, Hidden>,
 }
 
-/// A secret on the way between the two programs.
+/// A secret in a message between the two programs.
 pub(super) struct Hidden(pub(super) SecretString);
 
 impl Serialize for Hidden {

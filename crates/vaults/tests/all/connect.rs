@@ -1,4 +1,4 @@
-//! What a Connect server answers: as documented, and anything else.
+//! The responses of a Connect server: documented and other ones.
 
 use casement_domain::credential_provider::{CredentialStore as _, OneTime, ProviderFault, ProviderItem, ProviderVault};
 use casement_domain::testing::NOON;
@@ -27,7 +27,7 @@ async fn logins_in_use_are_listed_and_nothing_else() {
         ProviderItem::new(long_id('i', n), title.to_owned(), vault.clone(), urls, at)
     };
     assert_eq!(*found, [item(1, "Shop", &["https://shop.example/login"]), item(5, "Bare", &[])]);
-    assert_eq!(server.asked(), ["/v1/vaults".to_owned(), format!("/v1/vaults/{}/items", long_id('v', 1))]);
+    assert_eq!(server.requests(), ["/v1/vaults".to_owned(), format!("/v1/vaults/{}/items", long_id('v', 1))]);
 }
 
 #[tokio::test]
@@ -74,18 +74,18 @@ async fn the_secrets_of_an_item_are_read_each_time_and_never_shown() {
     let only = stores.secrets(&provider, &listed[2]).await.unwrap();
     assert!(matches!(&only.one_time, Some(OneTime::Code(code)) if code.expose_secret() == "134253"));
 
-    server.asked();
+    server.requests();
     for _ in 0..2 {
         stores.secrets(&provider, &listed[0]).await.unwrap();
     }
-    assert_eq!(server.asked().len(), 2, "nothing of them is kept");
+    assert_eq!(server.requests().len(), 2, "nothing of them is kept");
     server.vaults.lock()[0].2.remove(0);
     assert_eq!(stores.secrets(&provider, &listed[0]).await.unwrap_err(), ProviderFault::NotFound);
     assert_eq!(stores.items(&provider).await.unwrap().len(), 2, "a list that was wrong is not believed");
 }
 
 #[tokio::test]
-async fn anything_else_is_a_fault_that_repeats_nothing() {
+async fn an_unexpected_response_is_a_fault_that_repeats_none_of_it() {
     let server = Server::new("https://connect.test", vec![login(1, "Shop", "https://shop.example", json!({}))]);
     let provider = open(1, &server, 0);
     let vault = |id: &str| json!([{ "id": id, "name": "x" }]).to_string().into_bytes();
@@ -109,10 +109,10 @@ async fn anything_else_is_a_fault_that_repeats_nothing() {
     ] {
         server.feels(Mood::Answers(status, body));
         let fault = stores(&[&server]).vaults(&provider).await.unwrap_err();
-        if let (ProviderFault::BadAnswer(said), ProviderFault::BadAnswer(words)) = (&fault, &expected) {
-            // Where serde stopped is its own affair.
+        if let (ProviderFault::BadAnswer(reason), ProviderFault::BadAnswer(words)) = (&fault, &expected) {
+            // The position where serde stopped does not matter.
             let start = |text: &str| text.split(", at line").next().unwrap().to_owned();
-            assert_eq!(start(said), start(words), "{status}");
+            assert_eq!(start(reason), start(words), "{status}");
         } else {
             assert_eq!(fault, expected, "{status}");
         }
@@ -129,7 +129,7 @@ async fn anything_else_is_a_fault_that_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn another_item_than_was_asked_for_is_none() {
+async fn a_response_with_another_item_is_refused() {
     let server = Server::new("https://connect.test", vec![login(1, "Shop", "https://shop.example", json!({}))]);
     let (provider, stores) = (open(1, &server, 300), stores(&[&server]));
     let listed = stores.items(&provider).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_hundred_thousand_items_are_read_and_one_more_is_too_many() {
 }
 
 #[tokio::test]
-async fn of_an_item_with_no_end_of_addresses_and_fields_the_first_are_taken() {
+async fn only_the_first_addresses_and_fields_of_an_endless_item_are_read() {
     let urls: Vec<_> = (0..100_000).map(|n| json!({ "href": format!("https://s{n}.example") })).collect();
     let mut fields = vec![json!({ "id": "p", "purpose": "PASSWORD", "value": "s3cr3t" })];
     fields.extend((0..20_000).map(|n| json!({ "id": format!("f{n:05}"), "value": "x" })));
@@ -172,7 +172,7 @@ async fn of_an_item_with_no_end_of_addresses_and_fields_the_first_are_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_never_comes_is_waited_for_a_minute() {
+async fn a_list_that_never_arrives_times_out_after_a_minute() {
     let server = Server::new("https://connect.test", Vec::new());
     server.feels(Mood::Never);
     let (provider, begun) = (open(1, &server, 300), tokio::time::Instant::now());

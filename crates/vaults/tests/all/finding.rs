@@ -1,4 +1,4 @@
-//! The login of a site, wherever it is.
+//! The search for the login of a site in all providers.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use casement_domain::testing::organization_id;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use super::support::{Mood, Server, kept, login, long_id, provider_id, stores, use_cases};
+use super::support::{Mood, Server, login, long_id, provider_id, stored_provider, stores, use_cases};
 
-/// All providers of the organization.
+/// Returns all providers of the organization.
 fn all() -> ProviderScope {
     ProviderScope { organization: organization_id(), project: None }
 }
@@ -21,7 +21,7 @@ struct World {
     providers: CredentialProviders,
 }
 
-/// Two providers that know one site both, and another each.
+/// Returns two providers that share one site and have another each.
 fn world() -> World {
     let first = Server::new(
         "https://one.test",
@@ -36,8 +36,8 @@ fn world() -> World {
         "https://two.test",
         vec![login(5, "Shop", "https://shop.example/login", json!({})), login(6, "B", "https://b.example", json!({}))],
     );
-    let off = CredentialProvider { enabled: false, ..kept(3, &second) };
-    let providers = vec![kept(1, &first), kept(2, &second), off];
+    let off = CredentialProvider { enabled: false, ..stored_provider(3, &second) };
+    let providers = vec![stored_provider(1, &first), stored_provider(2, &second), off];
     let providers = use_cases(providers, stores(&[&first, &second]));
     World { first, second, providers }
 }
@@ -50,7 +50,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_site_is_looked_for_in_the_providers_order() {
+async fn providers_are_searched_for_a_site_in_their_order() {
     let world = world();
     let is = |password: &str| Some(password.to_owned());
     assert_eq!(world.find(None, Lookup::Domain("shop.example")).await.unwrap(), is("s3cr3t-1"));
@@ -67,14 +67,14 @@ async fn a_site_is_looked_for_in_the_providers_order() {
     let twin = world.find(Some("provider 1"), Lookup::Path("Team/Twin")).await.unwrap_err();
     assert!(matches!(twin, FindError::Ambiguous { items: 2, .. }), "{twin}");
 
-    world.first.asked();
+    world.first.requests();
     let found = world.providers.find(all(), None, Lookup::Domain("a.example")).await.unwrap().unwrap();
     assert_eq!((found.provider, found.item.path().as_str()), (provider_id(1), "Team/A"));
-    assert_eq!(world.first.asked().len(), 1, "only the secrets are read anew");
+    assert_eq!(world.first.requests().len(), 1, "only the secrets are read anew");
 }
 
 #[tokio::test]
-async fn a_provider_that_is_not_there_or_switched_off_is_an_error() {
+async fn an_unknown_or_disabled_provider_is_an_error() {
     let world = world();
     let unknown = world.find(Some("nobody"), Lookup::Domain("a.example")).await.unwrap_err();
     assert!(matches!(&unknown, FindError::NoProvider(name) if name == "nobody"), "{unknown}");
@@ -83,11 +83,11 @@ async fn a_provider_that_is_not_there_or_switched_off_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_does_not_keep_the_next_one_from_being_asked() {
+async fn a_failing_provider_does_not_stop_the_search() {
     let fails = world();
     fails.first.feels(Mood::Unreachable);
     assert_eq!(fails.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
-    // Nor does one whose list is remembered, and that fails only then.
+    // Neither does one with a cached list that fails later.
     let world = world();
     assert_ne!(world.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
     world.first.feels(Mood::Unreachable);
@@ -103,7 +103,7 @@ async fn a_provider_that_fails_does_not_keep_the_next_one_from_being_asked() {
 }
 
 #[tokio::test]
-async fn a_flow_is_given_an_items_secrets_under_its_own_names() {
+async fn a_flow_gets_the_secrets_of_an_item_under_its_own_names() {
     use casement_domain::auth_connection::{ExternalCredentials as _, ExternalWanted};
 
     let world = world();
@@ -126,8 +126,8 @@ async fn a_flow_is_given_an_items_secrets_under_its_own_names() {
     assert_eq!(found.values["password"].expose_secret(), "s3cr3t-5");
     assert!(fetch(ExternalWanted::Domain("nowhere.example")).await.unwrap().is_none());
     world.second.feels(Mood::Unreachable);
-    let said = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap_err();
-    assert_eq!(said, "the credential provider provider 2: the store cannot be reached: nobody there");
+    let fault = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap_err();
+    assert_eq!(fault, "the credential provider provider 2: the store cannot be reached: nobody there");
 
     assert!(world.providers.known(all(), None).await.unwrap(), "some are switched on");
     let known = async |name: &str| world.providers.known(all(), Some(name)).await.unwrap();

@@ -21,7 +21,7 @@ use super::support::{provider_id, reader};
 
 const PASSWORD: &str = "s3cr3t of the file";
 
-/// A file with a login at its root, two in groups, and one that was thrown away.
+/// A file with a login at its root, two in groups, and one in the recycle bin.
 const EXPORT: &str = r#"<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 <KeePassFile>
 <Meta><Generator>a test</Generator><RecycleBinEnabled>True</RecycleBinEnabled>
@@ -101,7 +101,7 @@ fn open(vault: &str, password: &str) -> OpenProvider {
 }
 
 #[tokio::test]
-async fn logins_of_a_file_are_found_with_their_groups_and_without_what_was_thrown_away() {
+async fn logins_of_a_file_are_listed_with_their_groups_and_without_the_recycle_bin() {
     let file = File::new();
     let (store, provider) = (file.store(), open("team", PASSWORD));
     let vault = ProviderVault { id: "team".to_owned(), name: "team".to_owned() };
@@ -132,7 +132,7 @@ async fn logins_of_a_file_are_found_with_their_groups_and_without_what_was_throw
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_opened_is_a_fault_in_words() {
+async fn a_file_that_cannot_be_opened_is_a_fault_with_a_reason() {
     let file = File::new();
     let store = file.store();
     let fault = async |vault: &str, password: &str| store.vaults(&open(vault, password)).await.unwrap_err();
@@ -155,7 +155,7 @@ async fn a_file_that_cannot_be_opened_is_a_fault_in_words() {
     }
 }
 
-/// A file of the newer format, whose password is stretched by Argon2.
+/// A file of the newer format, with the key derivation Argon2.
 fn newer() -> Vec<u8> {
     let mut config = DatabaseConfig::default();
     let KdfConfig::Argon2 { iterations, memory, .. } = &mut config.kdf_config else { panic!("another default") };
@@ -170,7 +170,7 @@ fn newer() -> Vec<u8> {
     bytes
 }
 
-/// The file with another number for how its password is stretched; its header is as sound as before.
+/// Returns the file with another number in its key derivation, and a valid header.
 fn altered(whole: &[u8], name: u8, value: &[u8]) -> Vec<u8> {
     let sum = |header: &[u8]| <[u8; 32]>::from(Sha256::digest(header));
     let end = (12..1000).find(|&end| sum(&whole[..end]) == whole[end..end + 32]).expect("a header and its sum");
@@ -185,7 +185,7 @@ fn altered(whole: &[u8], name: u8, value: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_file_that_asks_for_all_memory_gets_none_and_the_next_one_is_opened() {
+async fn a_file_that_demands_too_much_memory_is_refused_and_the_next_one_opens() {
     let file = File::new();
     let (store, provider) = (file.store(), open("team", PASSWORD));
     let whole = newer();
@@ -200,7 +200,7 @@ async fn a_file_that_asks_for_all_memory_gets_none_and_the_next_one_is_opened() 
 }
 
 #[tokio::test]
-async fn a_reader_that_is_not_there_or_says_something_else_is_a_fault() {
+async fn a_missing_or_misbehaving_reader_process_is_a_fault() {
     let file = File::new();
     for (program, word) in
         [("/nonexistent/reader", ""), ("/bin/echo", "s3cr3t"), ("/bin/false", ""), ("/bin/cat", "/dev/zero")]

@@ -1,4 +1,4 @@
-//! Stores of logins, asked as the program asks them; what they answer may be anything.
+//! Credential stores with arbitrary responses, used like the program uses them.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod connect;

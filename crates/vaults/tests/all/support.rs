@@ -1,4 +1,4 @@
-//! A Connect server in memory, strict about how it is asked, and providers that ask it.
+//! A Connect server in memory that accepts only documented requests, and providers of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use url::Url;
 
 pub(crate) const TOKEN: &str = "s3cr3t-token";
 
-/// An identifier as the documentation has them: 26 letters and digits.
+/// Returns an identifier in the documented format: 26 letters and digits.
 pub(crate) fn long_id(kind: char, n: usize) -> String {
     format!("{kind}{n:025}")
 }
 
-/// What the server does with the next request.
+/// The behaviour of the server at the next request.
 #[derive(Clone, Debug)]
 pub(crate) enum Mood {
     Well,
@@ -39,16 +39,16 @@ pub(crate) enum Mood {
 /// One server.
 pub(crate) struct Server {
     base: Url,
-    /// By vault: its name and its items, whole.
+    /// The name and the complete items of each vault.
     pub(crate) vaults: Mutex<Vec<(String, String, Vec<Value>)>>,
     pub(crate) mood: Mutex<Mood>,
-    /// What is answered in place of any list of items.
+    /// The response that replaces any list of items.
     list: Mutex<Option<Vec<u8>>>,
-    /// What was asked, as paths.
-    asked: Mutex<Vec<String>>,
+    /// The paths of the requests.
+    requests: Mutex<Vec<String>>,
 }
 
-/// A login item, as the documentation has it.
+/// Returns a login item in the documented format.
 pub(crate) fn login(n: usize, title: &str, url: &str, more: Value) -> Value {
     let mut item = json!({
         "id": long_id('i', n), "title": title, "category": "LOGIN", "version": 3, "favorite": false, "tags": ["a"],
@@ -74,7 +74,7 @@ impl Server {
             vaults: Mutex::new(vec![(long_id('v', 1), "Team".to_owned(), items)]),
             mood: Mutex::new(Mood::Well),
             list: Mutex::default(),
-            asked: Mutex::default(),
+            requests: Mutex::default(),
         })
     }
 
@@ -82,14 +82,14 @@ impl Server {
         *self.mood.lock() = mood;
     }
 
-    /// Lists that, whatever it has.
+    /// Makes it list this, whatever it has.
     pub(crate) fn lists(&self, items: Vec<u8>) {
         *self.list.lock() = Some(items);
     }
 
-    /// What was asked since the last look.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock())
+    /// Returns the requests since the last call.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.requests.lock())
     }
 
     fn answer(&self, path: &str) -> (u16, Value) {
@@ -121,7 +121,7 @@ impl Server {
     }
 }
 
-/// The way to several servers.
+/// A client that reaches several servers.
 #[derive(Clone)]
 pub(crate) struct Net(pub(crate) Vec<Arc<Server>>);
 
@@ -138,8 +138,8 @@ impl Web for Net {
         let server = server.unwrap_or_else(|| panic!("nobody may be asked at {url}"));
         assert!(url.query().is_none() && url.fragment().is_none());
         let path = url.path().strip_prefix(server.base.path().trim_end_matches('/')).unwrap().to_owned();
-        server.asked.lock().push(path.clone());
-        // Others come in between.
+        server.requests.lock().push(path.clone());
+        // Other tasks run in between.
         tokio::task::yield_now().await;
         let mood = server.mood.lock().clone();
         let (status, body) = match mood {
@@ -161,12 +161,12 @@ impl Web for Net {
     }
 }
 
-/// The program that reads KeePass databases.
+/// Returns the path of the program that reads KeePass databases.
 pub(crate) fn reader() -> Reader {
     Reader { program: env!("CARGO_BIN_EXE_casement-vaults-keepass").into(), words: Vec::new() }
 }
 
-/// Over those servers, and no file.
+/// Returns stores of these servers, without a file.
 pub(crate) fn stores(servers: &[&Arc<Server>]) -> Arc<Stores> {
     let connect = Connect::new(Arc::new(Net(servers.iter().map(|&server| server.clone()).collect())));
     Arc::new(Stores::new(Arc::new(connect), Arc::new(Keepass::new(BTreeMap::new(), reader()))))
@@ -176,7 +176,7 @@ pub(crate) fn provider_id(n: u32) -> CredentialProviderId {
     CredentialProviderId::from_ulid(Ulid::from_parts(14, u128::from(n)))
 }
 
-/// The n-th provider, at that server.
+/// Returns the n-th provider, at a server.
 pub(crate) fn open(n: u32, server: &Server, ttl_seconds: i64) -> OpenProvider {
     OpenProvider {
         id: provider_id(n),
@@ -187,8 +187,8 @@ pub(crate) fn open(n: u32, server: &Server, ttl_seconds: i64) -> OpenProvider {
     }
 }
 
-/// The n-th provider as it is kept.
-pub(crate) fn kept(n: u32, server: &Server) -> CredentialProvider {
+/// Returns the n-th provider in its stored form.
+pub(crate) fn stored_provider(n: u32, server: &Server) -> CredentialProvider {
     CredentialProvider {
         id: provider_id(n),
         organization: organization_id(),
@@ -204,7 +204,7 @@ pub(crate) fn kept(n: u32, server: &Server) -> CredentialProvider {
     }
 }
 
-/// The use cases, with those providers in that order.
+/// Returns the use cases with these providers in order.
 pub(crate) fn use_cases(providers: Vec<CredentialProvider>, store: Arc<dyn CredentialStore>) -> CredentialProviders {
     let mut rows = MockCredentialProviderRepository::new();
     let enabled: Vec<_> = providers.iter().filter(|one| one.enabled).cloned().collect();

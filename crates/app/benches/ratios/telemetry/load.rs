@@ -1,29 +1,29 @@
-//! Loading a page, and calling the API on a session, while everything is captured and while nothing is.
+//! Page loads and API calls, with full telemetry and with none.
 
+use casement_test_support::program::{Cdp, Options, Pages, Server, Session};
 use serde_json::json;
 
 use super::{CATEGORIES, capturing};
 use crate::client::Client;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Cdp, Options, Pages, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUNDS: usize = 40;
-/// What a page is made of.
+/// The parts of a page.
 const PARTS: usize = 40;
-/// What capturing all nine categories may make of the time of a load.
-const MOST: f64 = 1.10;
-/// Calls of a round, and rounds.
+/// The allowed ratio of the load time with all nine categories.
+const MAX_RATIO: f64 = 1.10;
+/// The calls per round, and the rounds.
 const CALLS: usize = 200;
 const CALL_ROUNDS: usize = 10;
-/// The calls: one whose answer is the same on both sides, and one that also says what is captured.
+/// The calls: one with the same response on both sides, and one that also returns the capture settings.
 const CALLED: [(&str, &str); 2] = [
     ("GET /browsers/{id}/fs/file_info", "/fs/file_info?path=/tmp"),
     ("GET /browsers/{id}, which names nine categories more", ""),
 ];
-/// What it may make of the time of a call: nothing, but for what two rounds differ by.
-const MOST_OF_A_CALL: f64 = 1.05;
+/// The allowed ratio of the call time: none but the difference between rounds.
+const MAX_CALL_RATIO: f64 = 1.05;
 
 pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let pages = page()?;
@@ -36,7 +36,7 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let address = pages.url("/whole");
     for round in 0..ROUNDS + 3 {
         quiet();
-        // The first ones fill caches.
+        // The first calls fill caches.
         let mut warm = (Samples::default(), Samples::default());
         let (off, on) = if round < 3 { (&mut warm.0, &mut warm.1) } else { (&mut without, &mut with) };
         off.time(|| plain.open(&sessions[0], &address))?;
@@ -46,11 +46,11 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let what = format!("load a page of {PARTS} parts with all telemetry, p50 of {}", with.count());
     let ratio = with.p50() / without.p50();
     let row = Row::new(what, ms(with.p50())).against(format!("with none, {}", ms(without.p50())), ratio);
-    table.add(row.target(&format!("≤ ×{MOST:.2}"), ratio, Limit::Most(MOST)));
+    table.add(row.target(&format!("≤ ×{MAX_RATIO:.2}"), ratio, Limit::Most(MAX_RATIO)));
     calls(&server, &off, &on, table)
 }
 
-/// The same calls on both sessions, in turn.
+/// Makes the same calls on both sessions, in turn.
 fn calls(server: &Server, off: &Session, on: &Session, table: &mut Table) -> anyhow::Result<()> {
     let mut client = Client::of(server)?;
     for (call, inside) in CALLED {
@@ -67,12 +67,12 @@ fn calls(server: &Server, off: &Session, on: &Session, table: &mut Table) -> any
         let what = format!("{call}, of a session with all telemetry, p50 of {}", with.count());
         let ratio = with.p50() / without.p50();
         let row = Row::new(what, ms(with.p50())).against(format!("with none, {}", ms(without.p50())), ratio);
-        table.add(row.target(&format!("≤ ×{MOST_OF_A_CALL:.2}"), ratio, Limit::Most(MOST_OF_A_CALL)));
+        table.add(row.target(&format!("≤ ×{MAX_CALL_RATIO:.2}"), ratio, Limit::Most(MAX_CALL_RATIO)));
     }
     Ok(())
 }
 
-/// Scripts, styles and data, as many as on a page of today, each a few kilobytes long.
+/// Serves a page with typical numbers of scripts, styles and data, each a few kilobytes long.
 fn page() -> anyhow::Result<Pages> {
     let pages = Pages::start()?;
     let mut html = "<!doctype html><title>whole</title>".to_owned();

@@ -1,5 +1,6 @@
-//! Reading a page of events: of a session that has a hundred, and of one that has a million.
+//! Reads of a page of events: of a session with a hundred, and of one with a million.
 
+use casement_test_support::program::{Options, Server, Session};
 use serde_json::Value;
 
 use super::capturing;
@@ -8,19 +9,18 @@ use crate::commits::Commits;
 use crate::machine::quiet;
 use crate::progress;
 use crate::samples::Samples;
-use crate::support::{Options, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const FEW: u64 = 100;
 const MANY: u64 = 1_000_000;
 const ROUNDS: usize = 200;
-/// What a page of the larger session may cost, in those of the smaller one: as much, but for what two rounds differ by.
-const MOST: f64 = 1.3;
+/// The allowed ratio of the costs: one, and the difference between rounds.
+const MAX_RATIO: f64 = 1.3;
 
 pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let database = Commits::beside(&server)?;
-    // Nothing of their own is captured, so that there is exactly what is filled in.
+    // Nothing is captured, so there are only the inserted events.
     let (small, large) = (capturing(&server, &["captcha"])?, capturing(&server, &["captcha"])?);
     for (session, count) in [(&small, FEW), (&large, MANY)] {
         database.ask(&fill(session, count))?;
@@ -53,7 +53,7 @@ fn compare(
     for round in 0..ROUNDS + 10 {
         for (session, query, samples) in [(small, queries[0], &mut few), (large, queries[1], &mut many)] {
             let path = path(session, query);
-            // The first ones prepare statements and fill caches.
+            // The first calls prepare statements and fill caches.
             let mut warm = Samples::default();
             let samples = if round < 10 { &mut warm } else { samples };
             samples.time(|| client.call("GET", &path, None))?.expect(200)?;
@@ -62,11 +62,11 @@ fn compare(
     let ratio = many.p50() / few.p50();
     let row = Row::new(format!("{what}, of {MANY} in the session, p50 of {ROUNDS}"), ms(many.p50()));
     let row = row.against(format!("of {FEW}, {}", ms(few.p50())), ratio);
-    table.add(row.target(&format!("≤ ×{MOST}"), ratio, Limit::Most(MOST)));
+    table.add(row.target(&format!("≤ ×{MAX_RATIO}"), ratio, Limit::Most(MAX_RATIO)));
     Ok(())
 }
 
-/// The offset behind so many pages and the first.
+/// Returns the offset after this many pages and the first.
 fn after(client: &mut Client, session: &Session, query: &str, pages: usize) -> anyhow::Result<String> {
     let mut path = path(session, query);
     for _ in 0..pages {
@@ -88,7 +88,7 @@ fn path(session: &Session, query: &str) -> String {
     format!("/browsers/{}/telemetry/events?{query}", session.id())
 }
 
-/// A minute's worth of console lines and some requests, as they are stored.
+/// Inserts console lines and some requests of one minute.
 fn fill(session: &Session, count: u64) -> String {
     let id = session.id();
     let category = "CASE WHEN n % 50 = 0 THEN 'network' ELSE 'console' END";
@@ -104,7 +104,7 @@ fn fill(session: &Session, count: u64) -> String {
     )
 }
 
-/// How the database holds an id: as its number.
+/// Returns an id in the form of the database.
 fn uuid_of(id: &str) -> String {
     let number = id.bytes().fold(0_u128, |number, sign| {
         let digit = b"0123456789abcdefghjkmnpqrstvwxyz".iter().position(|one| *one == sign.to_ascii_lowercase());

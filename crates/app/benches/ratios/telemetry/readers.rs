@@ -1,23 +1,23 @@
-//! A thousand who follow a session in which nothing happens, and then something does.
+//! A thousand readers of a session's stream, first without events, then with one.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use casement_test_support::program::{Cdp, Options, Server, Session};
 
 use super::{a_page, capturing};
 use crate::machine::{cpu_ms, open_files, pss_kib, quiet, server_pid};
-use crate::support::{Cdp, Options, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const READERS: usize = 1_000;
-/// How long they wait to see what waiting costs: longer than they are told nothing.
-const STILL: Duration = Duration::from_secs(20);
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What one of them may take of the server's memory, in KiB, and all together of the processor, in ms per second.
-const MOST_MEMORY: f64 = 40.0;
-const MOST_WORK: f64 = 20.0;
+/// The idle time that is measured: longer than the keep-alive interval.
+const IDLE_INTERVAL: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The limits of the server's memory per reader, in KiB, and of the processor for all, in ms per second.
+const MAX_MEMORY_KIB: f64 = 40.0;
+const MAX_CPU_MS_PER_SECOND: f64 = 20.0;
 
 pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let pages = a_page()?;
@@ -27,27 +27,27 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.open(&page, &pages.url("/plain"))?;
-    // What the first one brings about is not counted.
+    // The one-time cost of the first reader is not counted.
     let mut first = follow(&server, &session)?;
     quiet();
-    let (memory, work) = (pss_kib(pid)?, cpu_while_still(pid)?);
+    let (memory, work) = (pss_kib(pid)?, cpu_while_idle(pid)?);
     let wanted = READERS.min(open_files().saturating_sub(500));
     let mut readers = (0..wanted).map(|_| follow(&server, &session)).collect::<anyhow::Result<Vec<_>>>()?;
     quiet();
     let each = (pss_kib(pid)? as f64 - memory as f64) / wanted as f64;
-    let still = cpu_while_still(pid)?;
+    let still = cpu_while_idle(pid)?;
     let what = format!("each of {wanted} idle followers of a session, PSS of the server");
     let row = Row::new(what, format!("{each:.1} KiB"));
-    table.add(row.target(&format!("≤ {MOST_MEMORY:.0} KiB"), each, Limit::Most(MOST_MEMORY)));
+    table.add(row.target(&format!("≤ {MAX_MEMORY_KIB:.0} KiB"), each, Limit::Most(MAX_MEMORY_KIB)));
     let row = Row::new("processor time while all are idle", format!("{still:.1} ms per second"));
     let row = row.beside(format!("with one follower, {work:.1} ms per second"));
-    table.add(row.target(&format!("≤ {MOST_WORK:.0} ms"), still, Limit::Most(MOST_WORK)));
+    table.add(row.target(&format!("≤ {MAX_CPU_MS_PER_SECOND:.0} ms"), still, Limit::Most(MAX_CPU_MS_PER_SECOND)));
 
     let began = Instant::now();
     cdp.evaluate(&page, "console.log('to all'), 0")?;
-    until_told(&mut first)?;
+    until_first_event(&mut first)?;
     let soonest = began.elapsed();
-    readers.iter_mut().try_for_each(until_told)?;
+    readers.iter_mut().try_for_each(until_first_event)?;
     let row = Row::new(format!("a line of the console is with all {wanted} after"), ms(millis(began.elapsed())));
     table.add(row.beside(format!("with the first one, {}", ms(millis(soonest)))));
     Ok(())
@@ -58,16 +58,16 @@ fn millis(took: Duration) -> f64 {
 }
 
 /// Milliseconds of processor time per second.
-fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
+fn cpu_while_idle(pid: u32) -> anyhow::Result<f64> {
     let before = cpu_ms(pid)?;
-    std::thread::sleep(STILL);
-    Ok((cpu_ms(pid)? - before) as f64 / STILL.as_secs_f64())
+    std::thread::sleep(IDLE_INTERVAL);
+    Ok((cpu_ms(pid)? - before) as f64 / IDLE_INTERVAL.as_secs_f64())
 }
 
-/// A stream that is open.
+/// Opens a stream.
 fn follow(server: &Server, session: &Session) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(server.address())?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let (id, key, host) = (session.id(), server.key(), server.address());
     write!(
         stream,
@@ -80,7 +80,7 @@ fn follow(server: &Server, session: &Session) -> anyhow::Result<TcpStream> {
 }
 
 /// Waits for the first event.
-fn until_told(stream: &mut TcpStream) -> anyhow::Result<()> {
+fn until_first_event(stream: &mut TcpStream) -> anyhow::Result<()> {
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     while !text.windows(b"\nid: ".len()).any(|found| found == b"\nid: ") {
         let read = stream.read(&mut part)?;

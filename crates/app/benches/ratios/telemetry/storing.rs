@@ -1,21 +1,21 @@
-//! How many events a second go all the way: said by pages, told by the agents, stored durably, and to be read through the API.
+//! The events per second from end to end: logged by pages, reported by the agents, stored durably, and readable through the API.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Cdp, Options, Server, Session, until};
 
 use super::{a_page, capturing};
 use crate::machine::quiet;
-use crate::support::{Cdp, Options, Server, Session, until};
 use crate::table::{Limit, Row, Table};
 
 const SESSIONS: usize = 2;
-/// Lines that each page says at once: fewer than an agent keeps.
+/// The lines of each page's burst: fewer than an agent buffers.
 const LINES: u64 = 10_000;
 const ROUNDS: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(120);
-/// For a capture to have its time for a burst again: it may take a third of the time, and one second at once.
-const RESTED: Duration = Duration::from_secs(4);
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The pause after which a capture may use its time for a burst again: a third of the time, and one second at once.
+const REST_INTERVAL: Duration = Duration::from_secs(4);
 
 /// A session and the connection to its page.
 struct Speaker {
@@ -38,7 +38,7 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let (mut best, mut lost) = (0.0_f64, 0);
     let mut before = 0;
     for round in 1..=ROUNDS as u64 {
-        std::thread::sleep(RESTED);
+        std::thread::sleep(REST_INTERVAL);
         quiet();
         let began = Instant::now();
         for speaker in &mut speakers {
@@ -46,9 +46,7 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
             speaker.cdp.evaluate(&speaker.page, &say)?;
         }
         for speaker in &speakers {
-            until("every line is stored", PATIENCE, || {
-                (newest(&server, speaker).ok()? >= round * LINES).then_some(())
-            })?;
+            until("every line is stored", TIMEOUT, || (newest(&server, speaker).ok()? >= round * LINES).then_some(()))?;
         }
         let stored = metric(&server, "casement_telemetry_events_total")?;
         let whole = SESSIONS as u64 * LINES;
@@ -64,7 +62,7 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The number of a session's last event.
+/// Returns the number of a session's last event.
 fn newest(server: &Server, speaker: &Speaker) -> anyhow::Result<u64> {
     let path = format!("/browsers/{}/telemetry/events?order=desc&limit=1", speaker.session.id());
     let found = server.get(&path)?.expect(200)?.json()?;

@@ -1,4 +1,4 @@
-//! The end of a login that succeeded: its profile is saved, what it was given is kept, and only then it is a success.
+//! The end of a login: the profile is saved, then the collected credential is stored, and only then the login succeeds.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use secrecy::SecretString;
 use time::Duration;
 use url::Url;
 
-use super::known::EnteredValue;
+use super::secrets::EnteredValue;
 use super::session::ended;
 use super::{FlowRunner, Next};
 use crate::access::Scope;
@@ -14,34 +14,34 @@ use crate::auth_connection::{
     AuthConnection, CollectedCredential, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent,
     FlowFailure, ProfileSavePermission,
 };
-use crate::credential::{CreateCredential, Route, Sites};
+use crate::credential::{NewCredential, Route, Sites};
 use crate::ids::SessionId;
 use crate::session::{IdOrName, SessionState};
 use crate::store_error::StoreError;
 
-/// For how long it is tried to save a profile after a login's own time is over.
+/// How long saving a profile is retried after the login itself has expired.
 const SAVE_RETRY_TIMEOUT: Duration = Duration::minutes(5);
 
 impl FlowRunner {
-    /// One step of a login that is logged in.
+    /// Takes one step of a flow whose browser is logged in.
     pub(super) async fn finish(&self, connection: &AuthConnection, flow: Flow) -> Result<Next, StoreError> {
         let Some(session) = self.connections.deps().sessions.find(flow.session).await? else {
             return self.fail(connection, &flow, ended()).await;
         };
         match session.state {
             _ if flow.outdated => self.begin_again(&flow).await,
-            SessionState::Active if !flow.saving => self.let_save(flow).await,
+            SessionState::Active if !flow.saving => self.permit_saving(flow).await,
             SessionState::Active | SessionState::Starting => {
                 self.end_session(&flow).await?;
                 Ok(Next::Step)
             }
             SessionState::Ended(_) if !flow.saving => self.fail(connection, &flow, ended()).await,
-            // The right to save goes with the saving.
+            // Saving the profile takes the permission to save it away.
             SessionState::Ended(_) if session.shape.profile.is_some_and(|profile| !profile.save_changes) => {
                 self.succeed(connection, &flow).await
             }
             SessionState::Ended(_) if self.now() < flow.expires_at + SAVE_RETRY_TIMEOUT => {
-                // The node's housekeeping tries again.
+                // The housekeeping of the node retries.
                 Ok(Next::Wait(self.now() + Duration::seconds(1)))
             }
             SessionState::Ended(_) => {
@@ -51,12 +51,12 @@ impl FlowRunner {
         }
     }
 
-    async fn let_save(&self, flow: Flow) -> Result<Next, StoreError> {
+    async fn permit_saving(&self, flow: Flow) -> Result<Next, StoreError> {
         let connections = &self.connections.deps().connections;
         let over = flow.begun_again >= Flow::MAX_BEGUN_AGAIN;
         let next = match connections.let_save(&flow, over).await? {
             ProfileSavePermission::Yes => Flow { saving: true, ..flow },
-            // Saved over it, the login of the other one would be lost.
+            // Saving would overwrite the login of another flow.
             ProfileSavePermission::Outdated => Flow { outdated: true, ..flow },
             ProfileSavePermission::NotYet => return Ok(Next::Wait(self.now() + Duration::seconds(1))),
             ProfileSavePermission::No => return Ok(Next::Step),
@@ -65,7 +65,7 @@ impl FlowRunner {
         Ok(Next::Step)
     }
 
-    /// Logs in once more, in a session that has the profile as it is by now.
+    /// Logs in once more, in a session that loads the newest version of the profile.
     async fn begin_again(&self, flow: &Flow) -> Result<Next, StoreError> {
         self.end_session(flow).await?;
         let session = SessionId::mint(&*self.connections.deps().ids);
@@ -77,22 +77,22 @@ impl FlowRunner {
 
     async fn succeed(&self, connection: &AuthConnection, flow: &Flow) -> Result<Next, StoreError> {
         let Ok(next) = flow.on(FlowEvent::Completed, self.now()) else { return Ok(Next::Step) };
-        let (kept, credential) = self.to_keep(connection, flow).await?.unzip();
-        // Who was logged in already was asked for nothing: what it takes to log in is what the login before was asked for.
+        let (collected, name) = self.collected_credential(connection, flow).await?.unzip();
+        // If the profile was logged in already, the requirements of the last login stay.
         let needs = (!flow.needs.is_empty() || connection.needs.is_none()).then(|| flow.needs.clone());
         let end = FlowEnd {
             status: Some(ConnectionStatus::Authenticated),
             needs,
-            kept,
-            credential: credential.flatten(),
+            collected,
+            credential: name.flatten(),
             ..FlowEnd::default()
         };
         let _ = self.connections.deps().connections.end(&next, &end).await?;
         Ok(Next::Step)
     }
 
-    /// What a person gave, to be kept as the connection's credential; and what that is called, if the connection names none yet.
-    async fn to_keep(
+    /// Returns what a person entered as the connection's credential, and its name if the connection names none yet.
+    async fn collected_credential(
         &self,
         connection: &AuthConnection,
         flow: &Flow,
@@ -100,77 +100,74 @@ impl FlowRunner {
         if !connection.settings.save_credentials {
             return Ok(None);
         }
-        let Some(given) = GivenAtSite::of(self.entered(flow).unwrap_or_default(), &connection.domain) else {
+        let Some(entered) = SiteValues::of(self.entered(flow).unwrap_or_default(), &connection.domain) else {
             return Ok(None);
         };
         let project = self.deps.projects.find(connection.organization, connection.project).await?;
         let Some(project) = project else { return Ok(None) };
         let scope = Scope { project, unscoped: false, organization_wide: false };
         match (&connection.settings.credential, &connection.credential) {
-            // Where values come from a provider, they are kept there.
+            // A provider stores its values itself.
             (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. } | CredentialRef::AutoAny), _) => Ok(None),
-            // Typed at another site than the credential's, it is not the credential's.
-            (Some(CredentialRef::Named(_)), Some(credential)) if !given.is_of(&credential.domain) => Ok(None),
+            // The values of another site than the credential's do not belong to it.
+            (Some(CredentialRef::Named(_)), Some(credential)) if !entered.is_of(&credential.domain) => Ok(None),
             (Some(CredentialRef::Named(_)), Some(credential)) => {
-                Ok(self.deps.credentials.kept_in(&scope, credential.id, given.values).ok().map(|kept| (kept, None)))
+                let changed = self.deps.credentials.kept_in(&scope, credential.id, entered.values);
+                Ok(changed.ok().map(|changed| (changed, None)))
             }
             (Some(CredentialRef::Named(name)), None) => {
-                let kept = self.new_credential(&scope, connection, vec![name.clone()], &given).await?;
-                Ok(kept.map(|(kept, _)| (kept, None)))
+                let new = self.new_credential(&scope, connection, vec![name.clone()], &entered).await?;
+                Ok(new.map(|(new, _)| (new, None)))
             }
             (None, _) => {
                 let name = format!("{} {}", connection.domain, connection.profile_name);
                 let names = vec![name.clone(), format!("{name} {}", flow.id)];
-                let kept = self.new_credential(&scope, connection, names, &given).await?;
-                Ok(kept.map(|(kept, name)| (kept, Some(name))))
+                let new = self.new_credential(&scope, connection, names, &entered).await?;
+                Ok(new.map(|(new, name)| (new, Some(name))))
             }
         }
     }
 
-    /// A credential by the first of the names that is free, or a change of that of the same site; with its name.
+    /// Returns a credential of the first name that is free, or a change of the one of that name and site; with its name.
     async fn new_credential(
         &self,
         scope: &Scope,
         connection: &AuthConnection,
         names: Vec<String>,
-        given: &GivenAtSite,
+        entered: &SiteValues,
     ) -> Result<Option<(CollectedCredential, String)>, StoreError> {
         let credentials = &self.deps.credentials;
         for name in names {
             let name: String = name.chars().take(255).collect();
             let which = IdOrName::Name(name.clone());
-            let kept = match self.connections.deps().credentials.find(connection.project, &which).await? {
-                // Kept by a connection of before.
-                Some(taken) if taken.domain == given.domain => {
-                    credentials.kept_in(scope, taken.id, given.values.clone())
+            let collected = match self.connections.deps().credentials.find(connection.project, &which).await? {
+                // An earlier connection created it.
+                Some(taken) if taken.domain == entered.domain => {
+                    credentials.kept_in(scope, taken.id, entered.values.clone())
                 }
                 Some(_) => continue,
                 None => {
-                    let new = CreateCredential {
-                        name: Some(name.clone()),
-                        domain: Some(given.domain.clone()),
-                        values: Some(given.values.clone()),
-                        ..CreateCredential::default()
-                    };
-                    credentials.kept_as_new(scope, new)
+                    let values = Some(entered.values.clone());
+                    let new = NewCredential::parse(Some(&name), Some(&entered.domain), values, None, None);
+                    new.map_err(Into::into).and_then(|new| credentials.kept_as_new(scope, new))
                 }
             };
-            return Ok(kept.ok().map(|kept| (kept, name)));
+            return Ok(collected.ok().map(|collected| (collected, name)));
         }
         Ok(None)
     }
 }
 
-/// What a person gave at one site, which is whose credential it becomes.
-struct GivenAtSite {
+/// The values that a person entered at one site.
+struct SiteValues {
     /// A host name of the site.
     domain: String,
     values: BTreeMap<String, SecretString>,
 }
 
-impl GivenAtSite {
-    /// Of all that was given, what was given where the password was; without a password, where the first value was. The connection's own
-    /// domain stands for its site, of other sites it is the host of the page.
+impl SiteValues {
+    /// Returns the values entered at the site of the password; without a password, at the site of the first value. Its host name is the
+    /// connection's own domain, or the host of the page for another site.
     fn of(entered: BTreeMap<String, EnteredValue>, domain: &str) -> Option<Self> {
         let home = entered.get("password").or_else(|| entered.values().next())?.origin.clone();
         let host = Url::parse(&home).ok()?.host_str()?.to_owned();
@@ -181,7 +178,7 @@ impl GivenAtSite {
         Some(Self { domain, values: values.collect() })
     }
 
-    /// Whether it is of the site of that host name.
+    /// Returns whether the host name is of the site.
     fn is_of(&self, domain: &str) -> bool {
         Sites::of_domain(&self.domain).is_near(domain)
     }

@@ -1,12 +1,16 @@
-//! Carries flows, one step after the other. Every step is stored before the next begins; whoever carries a flow may be killed at any
-//! line, and another goes on from what is stored.
+//! Runs flows, one step after the other. Each step is stored before the next begins: a runner may be killed at any line, and another
+//! one continues from what is stored.
 
 mod answers;
+mod failure;
 mod finish;
-mod known;
-mod look;
-mod round;
+mod health_check;
+mod login;
+mod phase;
+mod question;
+mod secrets;
 mod session;
+mod watch;
 
 use std::sync::Arc;
 
@@ -19,113 +23,88 @@ use super::{
 };
 use crate::credential::Credentials;
 use crate::ids::{AuthFlowId, NodeId};
-use crate::login_page::{LoginPages, Mark};
+use crate::login_page::LoginPages;
 use crate::project::ProjectRepository;
 use crate::replay::Replays;
 use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
-/// How many looks are begun at a time.
-const LOOKS: u32 = 4;
-/// For how long ended flows are kept for the timeline.
+pub use phase::{PageEvent, PageEventRefused, PagePhase, Readings};
+
+/// The most health checks that start at a time.
+const MAX_HEALTH_CHECKS: u32 = 4;
+/// How long ended flows stay in the timeline.
 const RETENTION: Duration = Duration::days(30);
 
-/// Keeps pictures of pages that were not understood, for the operator.
+/// Stores pictures of pages that were not understood, for the operator.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait FlowPictures: Send + Sync {
-    /// Keeps a PNG; some of the oldest may go for it. That it cannot be kept is nobody's loss but the operator's.
+    /// Stores a PNG, and may delete the oldest ones for it. A failure is not reported.
     async fn keep(&self, flow: AuthFlowId, png: Vec<u8>);
 }
 
-/// What carrying flows stands on.
+/// The ports and use cases of a runner.
 #[derive(Clone)]
 pub struct RunnerDeps {
     /// This node.
     pub node: NodeId,
     /// Reads and fills in login pages.
     pub pages: Arc<dyn LoginPages>,
-    /// Where projects are kept.
+    /// The stored projects.
     pub projects: Arc<dyn ProjectRepository>,
-    /// What is stored to log in with.
+    /// The stored credentials.
     pub credentials: Credentials,
-    /// Records.
+    /// Records sessions.
     pub replays: Replays,
-    /// Keeps pictures.
+    /// Stores pictures.
     pub pictures: Arc<dyn FlowPictures>,
 }
 
-/// Carries flows.
+/// Runs flows.
 #[derive(Clone)]
 pub struct FlowRunner {
     connections: AuthConnections,
     deps: RunnerDeps,
 }
 
-/// What to do after a step.
+/// The continuation after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Take the next one.
+    /// The next step, at once.
     Step,
-    /// Wait until something about the connection changes or that time has passed; then take the next one.
+    /// The next step, when something about the connection changes or at that time.
     Wait(OffsetDateTime),
-    /// Nothing is left to do.
+    /// Nothing: the flow has ended.
     Done,
 }
 
-/// What whoever carries a flow remembers from step to step. Losing it costs time only.
-#[derive(Debug, Default)]
-pub struct Memory {
-    /// Whether the login page was opened, or the page is to be taken as it is.
-    opened: bool,
-    /// Whether somebody else has brought the page to where it is, and nothing was done to it since.
-    taken_over: bool,
-    /// What the page showed before it was last acted on.
-    acted_on: Option<Mark>,
-    /// How often in a row nothing came of a reading.
-    fruitless: u32,
-    /// How often in a row the page could not be acted on.
-    untaken: u32,
-    /// Whether something was sent, and the page not read since.
-    answered: bool,
-    /// What the page said was wrong before something was sent.
-    refused_before: Option<String>,
-    /// Since when a page that has not come to rest asks for what was sent.
-    resent_since: Option<OffsetDateTime>,
-    /// How often in a row a page that waits was another one and had not come to rest.
-    restless: u32,
-    /// How often another step elsewhere took the place of one.
-    retold: u32,
-    /// Whether a page that waits for a person was freed of passwords, so that people may act on it.
-    for_people: bool,
-}
-
-/// What happens to a flow in a step.
+/// The outcome of a step.
 enum Outcome {
-    /// It moves, and is stored so.
-    Moves(Box<Flow>),
-    /// It cannot go on.
-    Fails {
+    /// The flow changes, and is stored.
+    Changed(Box<Flow>),
+    /// The flow fails.
+    Failed {
         /// Why.
         failure: FlowFailure,
-        /// What the site said, if that is the reason.
+        /// The error that the site showed, if that is the reason.
         website_error: Option<String>,
     },
-    /// Nothing is to be stored; this is next.
-    Goes(Next),
+    /// Nothing is stored.
+    Unchanged(Next),
 }
 
 impl From<FlowFailure> for Outcome {
     fn from(failure: FlowFailure) -> Self {
-        Self::Fails { failure, website_error: None }
+        Self::Failed { failure, website_error: None }
     }
 }
 
 impl FlowRunner {
-    /// How often the page of a flow that waits is looked at: somebody may have acted elsewhere, or in the live view.
-    pub const GLANCE: Duration = Duration::seconds(2);
+    /// The interval at which the page of a waiting flow is read: a person may act elsewhere, or in the live view.
+    pub const WATCH_INTERVAL: Duration = Duration::seconds(2);
 
-    /// On these use cases and ports.
+    /// Creates a runner.
     #[must_use]
     pub fn new(connections: AuthConnections, deps: RunnerDeps) -> Self {
         Self { connections, deps }
@@ -135,7 +114,7 @@ impl FlowRunner {
         self.connections.deps().clock.now()
     }
 
-    /// The flows that this node should carry, were it alone.
+    /// Returns the flows that no node runs.
     ///
     /// # Errors
     /// The store's failure.
@@ -143,7 +122,7 @@ impl FlowRunner {
         self.connections.deps().connections.to_carry(self.deps.node).await
     }
 
-    /// Takes a flow on; whether it is this node's to carry.
+    /// Takes a flow over, and returns whether it is this node's to run.
     ///
     /// # Errors
     /// The store's failure.
@@ -151,20 +130,20 @@ impl FlowRunner {
         Ok(self.connections.deps().connections.take(id, self.deps.node).await?.is_some())
     }
 
-    /// Begins to look whether logins hold, where that is due.
+    /// Starts the health checks that are due.
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn begin_looks(&self) -> Result<(), StoreError> {
-        for connection in self.connections.deps().connections.due(self.now(), LOOKS).await? {
-            let Ok(look) = self.connections.draft(&connection, FlowKind::HealthCheck) else { continue };
-            // One that is under way already is as good.
-            let _ = self.connections.deps().connections.begin(&look).await?;
+    pub async fn start_health_checks(&self) -> Result<(), StoreError> {
+        for connection in self.connections.deps().connections.due(self.now(), MAX_HEALTH_CHECKS).await? {
+            let Ok(check) = self.connections.draft(&connection, FlowKind::HealthCheck) else { continue };
+            // One that is running already serves as well.
+            let _ = self.connections.deps().connections.begin(&check).await?;
         }
         Ok(())
     }
 
-    /// Forgets what the timeline does not need any more.
+    /// Deletes flows that the timeline no longer shows.
     ///
     /// # Errors
     /// The store's failure.
@@ -172,11 +151,11 @@ impl FlowRunner {
         self.connections.deps().connections.forget(self.now() - RETENTION).await
     }
 
-    /// Takes the next step of a flow. Must run to its end: see [`Sessions::create`](crate::session::Sessions::create).
+    /// Takes the next step of a flow. Must not be dropped midway: see [`Sessions::create`](crate::session::Sessions::create).
     ///
     /// # Errors
-    /// The store's failure; the same step is taken again then.
-    pub async fn step(&self, id: AuthFlowId, memory: &mut Memory) -> Result<Next, StoreError> {
+    /// The store's failure; then the same step is taken again.
+    pub async fn step(&self, id: AuthFlowId, phase: &mut PagePhase) -> Result<Next, StoreError> {
         let Some(flow) = self.connections.deps().connections.flow(id).await? else { return Ok(Next::Done) };
         if flow.node != Some(self.deps.node) {
             return Ok(Next::Done);
@@ -185,52 +164,51 @@ impl FlowRunner {
             return self.close(&flow).await;
         }
         let Some(connection) = self.connections.deps().connections.any(flow.connection).await? else {
-            // Its deletion cancels it in the same transaction.
+            // The deletion of the connection cancels the flow in the same transaction.
             return Ok(Next::Step);
         };
-        let connection = self.as_begun(connection, &flow).await?;
+        let connection = self.with_flow_settings(connection, &flow).await?;
         if flow.post_login_url.is_some() {
             return self.finish(&connection, flow).await;
         }
         if !flow.is_running(self.now()) {
-            return self.move_on(&connection, &flow, FlowEvent::Expired).await;
+            return self.end(&connection, &flow, FlowEvent::Expired).await;
         }
         let outcome = if !flow.session_made {
-            // Nothing that is remembered is of a session that is yet to be made.
-            *memory = Memory::default();
+            phase.apply(PageEvent::Lost);
             self.begin(&connection, &flow).await?
         } else if flow.kind == FlowKind::HealthCheck {
-            self.look(&connection, &flow, memory).await?
+            self.check_health(&connection, &flow, phase).await?
         } else {
-            self.round(&connection, &flow, memory).await?
+            self.log_in(&connection, &flow, phase).await?
         };
         match outcome {
-            Outcome::Goes(next) => Ok(next),
-            Outcome::Fails { failure, website_error } => {
-                let said = website_error.or_else(|| flow.website_error.clone());
-                self.fail(&connection, &Flow { website_error: said, ..flow }, failure).await
+            Outcome::Unchanged(next) => Ok(next),
+            Outcome::Failed { failure, website_error } => {
+                let website_error = website_error.or_else(|| flow.website_error.clone());
+                self.fail(&connection, &Flow { website_error, ..flow }, failure).await
             }
-            Outcome::Moves(next) => {
-                // A lost race: a submission, a deletion. It is looked at again.
+            Outcome::Changed(next) => {
+                // After a lost race against a submission or a deletion, the next step reads the flow again.
                 self.store(&flow, *next).await?;
                 Ok(Next::Step)
             }
         }
     }
 
-    /// Stores what became of the flow that was `seen`. That a person has opened its page meanwhile is no move of it: what was done to the site
-    /// would be forgotten, and done again.
-    async fn store(&self, seen: &Flow, mut next: Flow) -> Result<(), StoreError> {
+    /// Stores the flow after a change of the one that was `read`. If only its hosted page was opened meanwhile, the change is merged: else
+    /// what was done to the site would be forgotten, and done again.
+    async fn store(&self, read: &Flow, mut next: Flow) -> Result<(), StoreError> {
         let connections = &self.connections.deps().connections;
         while !connections.put(&next).await? {
-            let Some(now) = connections.flow(seen.id).await? else { return Ok(()) };
+            let Some(now) = connections.flow(read.id).await? else { return Ok(()) };
             let opened = |flow: Flow| Flow {
                 revision: now.revision,
                 handoff_used_at: now.handoff_used_at,
                 page_key: now.page_key,
                 ..flow
             };
-            if now.handoff_used_at == next.handoff_used_at || opened(seen.clone()) != now {
+            if now.handoff_used_at == next.handoff_used_at || opened(read.clone()) != now {
                 return Ok(());
             }
             next = opened(next);
@@ -238,11 +216,11 @@ impl FlowRunner {
         Ok(())
     }
 
-    /// Stores what the event makes of the flow, and what its end does to its connection.
-    async fn move_on(&self, connection: &AuthConnection, flow: &Flow, event: FlowEvent) -> Result<Next, StoreError> {
+    /// Stores the flow after `event`, which ends it, and what its end changes of its connection.
+    async fn end(&self, connection: &AuthConnection, flow: &Flow, event: FlowEvent) -> Result<Next, StoreError> {
         let Ok(next) = flow.on(event, self.now()) else { return Ok(Next::Step) };
         let mut end = FlowEnd::default();
-        // Nobody asked, nobody watched: that the login is gone was found before it was tried to make it anew.
+        // An unattended login follows a health check that found the connection logged out.
         if flow.unattended && flow.kind != FlowKind::HealthCheck {
             end.status = Some(super::ConnectionStatus::NeedsAuth);
         }
@@ -258,18 +236,18 @@ impl FlowRunner {
     }
 
     async fn fail(&self, connection: &AuthConnection, flow: &Flow, failure: FlowFailure) -> Result<Next, StoreError> {
-        self.move_on(connection, flow, FlowEvent::Failed(failure)).await
+        self.end(connection, flow, FlowEvent::Failed(failure)).await
     }
 
-    /// A login by itself, for when a look found that the login is gone.
+    /// Returns an unattended login, for a connection that a health check found logged out.
     fn draft_reauth(&self, connection: &AuthConnection) -> Option<Box<Flow>> {
         let flow = self.connections.draft(connection, FlowKind::Reauth).ok()?;
         Some(Box::new(Flow { unattended: true, record_session: connection.settings.record_session, ..flow }))
     }
 
-    /// The connection as it was told when the flow began.
-    async fn as_begun(&self, now: AuthConnection, flow: &Flow) -> Result<AuthConnection, StoreError> {
-        let begun = flow.begun_with.as_deref().filter(|begun| begun.told_at != now.updated_at);
+    /// Returns the connection with the settings that it had when the flow began.
+    async fn with_flow_settings(&self, now: AuthConnection, flow: &Flow) -> Result<AuthConnection, StoreError> {
+        let begun = flow.begun_with.as_deref().filter(|begun| begun.connection_updated_at != now.updated_at);
         let Some(begun) = begun.cloned() else { return Ok(now) };
         let credential = match begun.credential_id {
             Some(id) => self.connections.deps().credentials.find(now.project, &IdOrName::Id(id)).await?,

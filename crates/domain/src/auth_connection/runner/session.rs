@@ -1,22 +1,22 @@
-//! The session of a flow: made, opened, ended.
+//! The session of a flow: how it is created and ended.
 
-use super::{FlowRunner, Memory, Next, Outcome};
+use super::{FlowRunner, Next, Outcome, PageEvent, PagePhase};
 use crate::access::Scope;
-use crate::auth_connection::{AuthConnection, Flow, FlowError, FlowFailure, FlowKind};
+use crate::auth_connection::{AuthConnection, Flow, FlowError, FlowFailure};
 use crate::browser::BrowserPolicy;
 use crate::ids::BrowserId;
 use crate::login_page::{Act, LoginPageError, Reading};
-use crate::profile::{ProfileRef, ProfileRequest};
-use crate::replay::StartReplay;
-use crate::session::{CreateSession, CreateSessionError, EndSessionError, Session, SessionEvent, SessionState};
+use crate::profile::ProfileRequest;
+use crate::reference::Reference;
+use crate::session::{CreateSessionError, EndSessionError, Session, SessionEvent, SessionRequest, SessionState};
 use crate::store_error::StoreError;
 
 impl FlowRunner {
-    /// Makes the session of a flow, or finds it.
+    /// Creates the session of a flow, or finds it.
     pub(super) async fn begin(&self, connection: &AuthConnection, flow: &Flow) -> Result<Outcome, StoreError> {
         if !flow.open {
-            // Noted before there is anything, so that whatever there will be is found again and ended.
-            return Ok(Outcome::Moves(Box::new(Flow { open: true, ..flow.clone() })));
+            // Stored before the session is created, so that every session is found again and ended.
+            return Ok(Outcome::Changed(Box::new(Flow { open: true, ..flow.clone() })));
         }
         let sessions = &self.connections.deps().sessions;
         let made = match sessions.find(flow.session).await? {
@@ -28,12 +28,12 @@ impl FlowRunner {
         };
         match made.state {
             SessionState::Active => {}
-            // Another life of this node was at it; its end is near.
-            SessionState::Starting => return Ok(Outcome::Goes(Next::Wait(self.now() + Self::GLANCE))),
+            // This node created it before a restart, and is about to end it.
+            SessionState::Starting => return Ok(Outcome::Unchanged(Next::Wait(self.now() + Self::WATCH_INTERVAL))),
             SessionState::Ended(_) => return Ok(ended().into()),
         }
         let replay = if flow.record_session { self.record(&made).await } else { None };
-        Ok(Outcome::Moves(Box::new(Flow { session_made: true, replay, updated_at: self.now(), ..flow.clone() })))
+        Ok(Outcome::Changed(Box::new(Flow { session_made: true, replay, updated_at: self.now(), ..flow.clone() })))
     }
 
     async fn make_session(
@@ -46,19 +46,19 @@ impl FlowRunner {
             return Ok(Err(FlowFailure::new(FlowError::Internal, "the project was deleted")));
         };
         let scope = Scope { project, unscoped: true, organization_wide: false };
-        let profile = ProfileRef { id: Some(connection.profile.to_string()), name: None };
-        let wish = CreateSession {
-            // A person may have to look at it.
+        let profile = Reference { id: Some(connection.profile.to_string()), name: None };
+        let request = SessionRequest {
+            // A person may have to see it.
             headless: Some(flow.unattended),
             timeout_seconds: Some((Flow::LIFE + Flow::GRACE).whole_seconds()),
-            // Saved when it is logged in, and not before.
+            // The profile is saved once it is logged in, not before.
             profile: Some(ProfileRequest { which: profile, save_changes: false }),
             proxy: flow.proxy.map(|id| id.to_string()),
-            // Whoever is given the live view of the login is not given what else the profile holds.
+            // A person in the live view of the login must not reach the rest of the profile.
             browser_policy: Some(BrowserPolicy::of_logins().as_map().clone()),
-            ..CreateSession::default()
+            ..SessionRequest::default()
         };
-        match self.connections.deps().sessions.create_as(flow.session, &scope, wish).await {
+        match self.connections.deps().sessions.create_as(flow.session, &scope, request).await {
             Ok(session) => Ok(Ok(session)),
             Err(CreateSessionError::Store(error)) => Err(error),
             Err(CreateSessionError::Limit(limit)) => {
@@ -68,19 +68,19 @@ impl FlowRunner {
         }
     }
 
-    /// Records the session, if it can be: a login does not fail for it.
+    /// Records the session. A login does not fail if that is not possible.
     async fn record(&self, session: &Session) -> Option<crate::ids::ReplayId> {
-        let wish = StartReplay { max_duration_in_seconds: Some(Flow::LIFE.whole_seconds()), ..StartReplay::default() };
-        self.deps.replays.start(session, wish).await.ok().map(|replay| replay.id)
+        let max_duration_in_seconds = Some(Flow::LIFE.whole_seconds());
+        self.deps.replays.start(session, None, max_duration_in_seconds, false).await.ok().map(|replay| replay.id)
     }
 
-    /// The session of a flow that goes on; `Err`: it has ended.
+    /// Returns the session of a running flow; `Err`: it has ended.
     pub(super) async fn session(&self, flow: &Flow) -> Result<Result<Session, FlowFailure>, StoreError> {
         let found = self.connections.deps().sessions.find(flow.session).await?;
         Ok(found.filter(Session::is_active).ok_or_else(ended))
     }
 
-    /// Ends what is left of a flow that has ended.
+    /// Ends the session of a flow that has ended.
     pub(super) async fn close(&self, flow: &Flow) -> Result<Next, StoreError> {
         if flow.open {
             self.end_session(flow).await?;
@@ -92,38 +92,34 @@ impl FlowRunner {
     pub(super) async fn end_session(&self, flow: &Flow) -> Result<(), StoreError> {
         match self.connections.deps().sessions.end(flow.session, SessionEvent::Delete).await {
             Err(EndSessionError::Store(error)) => Err(error),
-            // There was none, or it has ended; one that never came to be is ended by the node's start.
+            // There is none, or it has ended. A session that never became active is ended when its node starts.
             Ok(_) | Err(EndSessionError::NotFound(_) | EndSessionError::Refused(_)) => Ok(()),
         }
     }
 
-    /// Whether the mouse and keyboard of the live view count from now on.
-    pub(super) fn let_people_act(&self, flow: &Flow, memory: &mut Memory, may: bool) {
-        memory.for_people = may;
-        self.connections.deps().sessions.activity().let_people_act(flow.session, may);
+    /// Sets whether the live view accepts input of people.
+    pub(super) fn set_live_view_input(&self, flow: &Flow, phase: &mut PagePhase, accepted: bool) {
+        phase.apply(PageEvent::LiveViewInput { accepted });
+        self.connections.deps().sessions.activity().let_people_act(flow.session, accepted);
     }
 
-    /// Takes what stands in the page's password fields out of them; whether that is done. What cannot be used shows nothing either.
+    /// Empties the page's password fields, and returns whether that is done. A field that cannot be used shows nothing either.
     pub(super) async fn empty_passwords(&self, browser: BrowserId, reading: &Reading) -> Result<bool, LoginPageError> {
         for input in reading.inputs.iter().filter(|input| input.kind == "password" && input.filled) {
             let origin = reading.frames.get(input.frame).map(|frame| frame.origin.clone()).unwrap_or_default();
             let empty = Act::Fill { into: input.handle.clone(), text: String::new().into(), origin };
             match self.deps.pages.act(browser, vec![empty]).await {
                 Ok(()) | Err(LoginPageError::NotUsable(_)) => {}
-                // It is read again first.
+                // The page is read again first.
                 Err(LoginPageError::Stale(_) | LoginPageError::WrongOrigin { .. }) => return Ok(false),
                 Err(other) => return Err(other),
             }
         }
         Ok(true)
     }
-
-    /// Whether the page of a flow is to be opened: at its beginning, whoever began it.
-    pub(super) fn to_open(flow: &Flow) -> bool {
-        flow.kind == FlowKind::HealthCheck || (flow.acts == 0 && !flow.progress.any())
-    }
 }
 
+/// Returns the failure of a flow whose session has ended.
 pub(super) fn ended() -> FlowFailure {
     FlowFailure::new(FlowError::BrowserEnded, "the browser of the login has ended")
 }

@@ -1,13 +1,13 @@
-//! What can be chosen instead, or must be chosen first.
+//! The choices that a page offers instead of, or before, its fields.
 
 use super::super::{ButtonKind, Choice, ChoiceKind, Handle, MfaKind};
 use super::page::{Entry, Page, Press};
 use super::words::{self, fold, says};
 
-/// Choices that are offered at most.
+/// The most choices of a page.
 const MAX_COUNT: usize = 30;
 
-/// Whose button it is, if it is another site's.
+/// Returns the SSO provider whose button it is.
 pub(super) fn provider_of(press: &Press<'_>) -> Option<&'static str> {
     let short = press.label.split_whitespace().count() <= 8;
     if !short
@@ -42,7 +42,7 @@ pub(super) fn provider_of(press: &Press<'_>) -> Option<&'static str> {
         says(&marks, &signs) || says(&href, &signs) || named(&marks).is_some() && press.button.kind != ButtonKind::Link;
     let with = says(&press.label, words::WITH) && press.label.split_whitespace().count() >= 2;
     match named(&press.label) {
-        // One letter is a name only where it stands alone or behind "with".
+        // One letter is a name only if it stands alone or after "with".
         Some("twitter") if !says(&press.label, &["twitter"]) => {
             let x = says(&press.label, &["with x", "mit x", "avec x", "con x"])
                 || (words::is(&press.label, &["x"]) && says(&marks, &signs));
@@ -58,9 +58,9 @@ pub(super) fn provider_of(press: &Press<'_>) -> Option<&'static str> {
     }
 }
 
-/// How a second factor comes, by the words of what is pressed.
+/// Returns how a second factor is sent, by the words of a button.
 pub(super) fn factor_of(text: &str) -> Option<MfaKind> {
-    let told = [
+    let kinds = [
         (MfaKind::Switch, words::OTHER_WAY),
         (MfaKind::Totp, words::TOTP),
         (MfaKind::Call, words::CALL),
@@ -70,10 +70,10 @@ pub(super) fn factor_of(text: &str) -> Option<MfaKind> {
         (MfaKind::Sms, words::PHONE),
         (MfaKind::Password, words::PASSWORD),
     ];
-    told.into_iter().find(|(_, phrases)| says(text, phrases)).map(|(kind, _)| kind)
+    kinds.into_iter().find(|(_, phrases)| says(text, phrases)).map(|(kind, _)| kind)
 }
 
-/// Something that leads elsewhere than into the login.
+/// Returns whether the button leads away from the login.
 fn aside(press: &Press<'_>) -> bool {
     let label = press.label.as_str();
     let others = [
@@ -89,7 +89,7 @@ fn aside(press: &Press<'_>) -> bool {
     label.trim().is_empty() || others.iter().any(|phrases| says(label, phrases)) && !says(label, words::OTHER_WAY)
 }
 
-/// Other sites that vouch for who it is.
+/// Returns the SSO providers of the page.
 pub(super) fn providers(page: &Page<'_>) -> Vec<Choice> {
     let mut found: Vec<Choice> = Vec::new();
     for press in &page.presses {
@@ -106,7 +106,7 @@ pub(super) fn providers(page: &Page<'_>) -> Vec<Choice> {
     found
 }
 
-/// Ways to prove who it is, or to sign in, beside a form or in place of one. `second`: the first factor is behind us.
+/// Returns the ways to sign in or to prove an identity, beside a form or instead of one. `second`: the first factor was sent.
 pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Vec<Choice> {
     let mut found = Vec::new();
     for press in page.presses.iter().filter(|press| Some(&press.button.handle) != submit) {
@@ -133,7 +133,7 @@ pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Ve
     keyed(found)
 }
 
-/// How a code comes that is offered with no more than where it goes: "get a code at ••• 42".
+/// Returns how a code is sent of which only the target is named: "get a code at ••• 42".
 fn by_target(press: &Press<'_>, text: &str) -> Option<MfaKind> {
     let label = words::without_countdown(&press.button.label);
     let description = words::without_countdown(&press.button.description);
@@ -141,7 +141,7 @@ fn by_target(press: &Press<'_>, text: &str) -> Option<MfaKind> {
     Some(if target.contains('@') { MfaKind::Email } else { MfaKind::Sms })
 }
 
-/// "Use your password instead", "mail me a link": what leads to another way to sign in. A word alone, as a part of the page, does not.
+/// Returns the way to sign in that a button leads to: "use your password instead", "mail me a link". A single word is not enough.
 fn sign_in_way(press: &Press<'_>, text: &str) -> Option<MfaKind> {
     let way = factor_of(text)?;
     let verbs = [
@@ -188,7 +188,7 @@ fn sign_in_way(press: &Press<'_>, text: &str) -> Option<MfaKind> {
     (way == MfaKind::Switch || says(&press.label, &verbs)).then_some(way)
 }
 
-/// Second factors that are offered as rows to press, or as buttons of which one is to be on.
+/// Returns second factors that are offered as radio buttons.
 pub(super) fn radios(page: &Page<'_>, second: bool) -> Vec<Choice> {
     let entries: Vec<&Entry<'_>> = page
         .reading
@@ -231,7 +231,7 @@ pub(super) fn radios(page: &Page<'_>, second: bool) -> Vec<Choice> {
     keyed(found.collect())
 }
 
-/// Accounts to choose from.
+/// Returns the accounts to choose from.
 pub(super) fn accounts(page: &Page<'_>) -> Vec<Choice> {
     if !page.says(words::CHOOSE_ACCOUNT) {
         return Vec::new();
@@ -270,7 +270,7 @@ pub(super) fn accounts(page: &Page<'_>) -> Vec<Choice> {
     keyed(found)
 }
 
-/// Tabs of a form: by mail, by telephone.
+/// Returns the tabs of a form: by e-mail, by phone.
 pub(super) fn kinds_of_identifiers(page: &Page<'_>, submit: Option<&Handle>) -> Vec<Choice> {
     let tab = |press: &&Press<'_>| {
         let label = press.label.as_str();
@@ -294,7 +294,7 @@ pub(super) fn kinds_of_identifiers(page: &Page<'_>, submit: Option<&Handle>) -> 
     if found.len() < 2 { Vec::new() } else { keyed(found) }
 }
 
-/// A part of an address or a number, as far as it is shown.
+/// Returns the e-mail address or phone number in the texts, as far as it is shown.
 fn target(texts: &[&str]) -> Option<String> {
     let masked = |word: &&str| {
         let hidden = word.chars().filter(|c| matches!(c, '*' | '•' | '●' | '·' | 'x' | 'X' | '…' | '∗')).count();
@@ -326,7 +326,7 @@ pub(super) fn choice(press: &Press<'_>, kind: ChoiceKind, key: String) -> Choice
     }
 }
 
-/// Keys of what they say: the same each time, and each its own.
+/// Gives each choice a key of its own that follows from its label.
 fn keyed(mut choices: Vec<Choice>) -> Vec<Choice> {
     let mut taken: Vec<String> = Vec::new();
     for choice in &mut choices {
@@ -339,9 +339,9 @@ fn keyed(mut choices: Vec<Choice>) -> Vec<Choice> {
             ChoiceKind::Account => "account",
             ChoiceKind::Other => "other",
         };
-        let said = fold(&format!("{} {}", choice.label, choice.target.as_deref().unwrap_or_default()));
-        let said: String = said.trim().replace(' ', "-").chars().take(60).collect();
-        let mut key = format!("{word}-{said}");
+        let slug = fold(&format!("{} {}", choice.label, choice.target.as_deref().unwrap_or_default()));
+        let slug: String = slug.trim().replace(' ', "-").chars().take(60).collect();
+        let mut key = format!("{word}-{slug}");
         let same = taken.iter().filter(|one| **one == key).count();
         taken.push(key.clone());
         if same > 0 {

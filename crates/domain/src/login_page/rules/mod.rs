@@ -1,10 +1,12 @@
-//! The rules, from the page's marks and words to what it wants.
+//! The rules that derive from a page's marks and words what it wants.
 
 mod answers;
 mod choices;
 mod fields;
+mod groups;
 mod page;
 mod steps;
+mod submit;
 mod words;
 
 use self::page::Page;
@@ -33,14 +35,14 @@ pub(super) fn understand(reading: &Reading, known: &Known, hosts: &AllowedHosts)
     }
 }
 
-/// A captcha that takes the page, or one beside a form that nothing goes past.
+/// Returns the captcha that blocks the page, or stands there without a form.
 fn captcha_alone(page: &Page<'_>) -> Option<String> {
     let open = page.reading.captchas.iter().find(|captcha| !captcha.solved)?;
     let alone = fields::login_form(page).is_none() && page.says(words::CAPTCHA);
     (open.blocking || alone).then(|| open.kind.clone())
 }
 
-/// One of the page's own: letters in a picture.
+/// Returns whether the page has a captcha of its own: letters in a picture.
 fn own_captcha(page: &Page<'_>) -> bool {
     page.entries
         .iter()
@@ -73,7 +75,7 @@ fn with_form(page: &Page<'_>, form: fields::Form) -> Understanding {
     if captcha.as_deref() == Some("picture") {
         fields.retain(|field| !says(&fold(&format!("{} {}", field.label, field.reference)), words::CAPTCHA));
     }
-    // Whoever may not be asked for the password elsewhere is not asked for the rest here.
+    // The rest of a form is not asked for if its password belongs to a host that is not allowed.
     if let Some(host) = &page.forbidden
         && !fields.iter().any(|field| field.kind == super::FieldKind::Password)
     {
@@ -95,8 +97,8 @@ fn without_form(page: &Page<'_>) -> Understanding {
         return Understanding::Captcha { kind: "picture".to_owned() };
     }
     let signs = signs_of_login(page);
-    // A way out is there only for those who are in; other signs are on pages between too.
-    if signs >= 6 && leaves(page) {
+    // Only a page after the login offers to log out. Other signs also stand on pages before.
+    if signs >= 6 && offers_logout(page) {
         return Understanding::LoggedIn { url: reading.url.clone() };
     }
     if let Some(step) = steps::stay(page) {
@@ -108,10 +110,10 @@ fn without_form(page: &Page<'_>) -> Understanding {
     if let Some(external) = answers::elsewhere(page) {
         return Understanding::External(External { choices: choices::ways(page, true, None), ..external });
     }
-    if let Some(refusal) = no(page) {
+    if let Some(refusal) = refusal_alone(page) {
         return Understanding::Refused(refusal);
     }
-    if fields::asks_new_password(page) {
+    if groups::asks_new_password(page) {
         return steps::decline(page).map_or(Understanding::NotUnderstood, Understanding::Step);
     }
     if known.progress.any()
@@ -130,10 +132,10 @@ fn without_form(page: &Page<'_>) -> Understanding {
     next.map_or(Understanding::NotUnderstood, Understanding::Step)
 }
 
-/// A page that asks for nothing but a choice.
+/// Returns the question of a page that asks only for a choice.
 fn choices_alone(page: &Page<'_>) -> Option<Understanding> {
     let known = page.known;
-    let asked = |choices: Vec<Choice>| {
+    let question = |choices: Vec<Choice>| {
         Understanding::Choices(PageQuestion {
             choices,
             refusal: answers::refusal(page, true),
@@ -142,14 +144,14 @@ fn choices_alone(page: &Page<'_>) -> Option<Understanding> {
     };
     let accounts = choices::accounts(page);
     if !accounts.is_empty() {
-        return Some(asked(accounts));
+        return Some(question(accounts));
     }
     let second = known.progress.password
         || known.progress.code
         || (page.says(words::SECOND_FACTOR) && !page.says(words::HOW_TO_SIGN_IN));
     let radios = choices::radios(page, second);
     if !radios.is_empty() {
-        return Some(asked(radios));
+        return Some(question(radios));
     }
     let ways = choices::ways(page, second, None);
     let real = ways
@@ -158,35 +160,37 @@ fn choices_alone(page: &Page<'_>) -> Option<Understanding> {
         .count();
     let waiting = answers::elsewhere(page).is_some();
     if second && !waiting && page.says(words::SECOND_FACTOR) && real > 0 {
-        return Some(asked(ways));
+        return Some(question(ways));
     }
     let providers = choices::providers(page);
     if !providers.is_empty() && !waiting && (!known.progress.any() || page.heads(words::LOGIN)) {
-        return Some(asked(providers.into_iter().chain(ways).collect()));
+        return Some(question(providers.into_iter().chain(ways).collect()));
     }
     let login = page.heads(words::LOGIN) || page.says(words::HOW_TO_SIGN_IN) || says(&page.path(), words::LOGIN);
-    (ways.len() >= 2 && login && !waiting && !page.says(words::WELCOME)).then(|| asked(ways))
+    (ways.len() >= 2 && login && !waiting && !page.says(words::WELCOME)).then(|| question(ways))
 }
 
-/// A no without a way on.
-fn no(page: &Page<'_>) -> Option<Refusal> {
+/// Returns the refusal of a page that offers no way on.
+fn refusal_alone(page: &Page<'_>) -> Option<Refusal> {
     let refusal =
         answers::refusal(page, false).filter(|refusal| page.known.progress.any() || refusal.kind != RefusalKind::Other);
     match page.reading.status {
-        Some(429) => Some(Refusal { kind: RefusalKind::RateLimited, ..refusal.unwrap_or_else(|| told(page)) }),
-        Some(500..=599) => Some(Refusal { kind: RefusalKind::SiteFailed, ..refusal.unwrap_or_else(|| told(page)) }),
+        Some(429) => Some(Refusal { kind: RefusalKind::RateLimited, ..refusal.unwrap_or_else(|| first_text(page)) }),
+        Some(500..=599) => {
+            Some(Refusal { kind: RefusalKind::SiteFailed, ..refusal.unwrap_or_else(|| first_text(page)) })
+        }
         _ => refusal,
     }
 }
 
-/// What the page says first.
-fn told(page: &Page<'_>) -> Refusal {
-    let first = page.texts.first().map(|said| said.text.text.clone()).unwrap_or_default();
+/// Returns the first text of the page as a refusal.
+fn first_text(page: &Page<'_>) -> Refusal {
+    let first = page.texts.first().map(|line| line.text.text.clone()).unwrap_or_default();
     Refusal { website_error: first.chars().take(300).collect(), kind: RefusalKind::Other }
 }
 
-/// Whether there is a way to log out.
-fn leaves(page: &Page<'_>) -> bool {
+/// Returns whether the page offers to log out.
+fn offers_logout(page: &Page<'_>) -> bool {
     page.presses.iter().any(|press| {
         let href = fold(press.button.href.split(['?', '#']).next().unwrap_or_default());
         says(&press.label, words::SIGN_OUT)
@@ -194,25 +198,25 @@ fn leaves(page: &Page<'_>) -> bool {
     })
 }
 
-/// How much speaks for it that somebody is logged in here: 4 is enough where something was sent, 6 always.
+/// Rates how likely the page is one of a logged-in user: 4 is enough after something was sent, 6 always.
 fn signs_of_login(page: &Page<'_>) -> i32 {
     let (progress, reading) = (page.known.progress, page.reading);
-    let leaves = leaves(page);
+    let logout = offers_logout(page);
     let account = page.presses.iter().any(|press| says(&fold(&press.button.marks), words::ACCOUNT_MARKS));
-    let enters = page.login_press().is_some();
+    let login_link = page.login_press().is_some();
     let login_path = says(&page.path(), words::LOGIN)
         || says(&page.path(), &["auth", "authorize", "oauth", "sso", "challenge", "verify", "mfa", "2fa"]);
     let content = reading.texts.len() + reading.buttons.len();
     let mut signs = 0;
-    signs += 6 * i32::from(leaves) + 2 * i32::from(account) + i32::from(page.says(words::WELCOME));
+    signs += 6 * i32::from(logout) + 2 * i32::from(account) + i32::from(page.says(words::WELCOME));
     if progress.password || progress.code || progress.choice || progress.external {
         signs += 2 + i32::from(!login_path) * 2 + i32::from(page.hosts.own(&page.host()));
     }
-    signs -= 4 * i32::from(enters && !leaves) + 2 * i32::from(page.heads(words::LOGIN) && !leaves);
+    signs -= 4 * i32::from(login_link && !logout) + 2 * i32::from(page.heads(words::LOGIN) && !logout);
     signs -=
         4 * i32::from(page.says(words::UNFINISHED)) + 4 * i32::from(reading.status.is_some_and(|status| status >= 400));
     signs -= 3 * i32::from(!page.hosts.own(&page.host())) + 8 * i32::from(content == 0);
-    signs -= 4 * i32::from(!leaves && (answers::waits(page) && page.says(words::WAIT)));
-    signs -= 4 * i32::from(!leaves && answers::refusal(page, false).is_some());
-    signs - 3 * i32::from(!leaves && answers::elsewhere(page).is_some())
+    signs -= 4 * i32::from(!logout && (answers::waits(page) && page.says(words::WAIT)));
+    signs -= 4 * i32::from(!logout && answers::refusal(page, false).is_some());
+    signs - 3 * i32::from(!logout && answers::elsewhere(page).is_some())
 }

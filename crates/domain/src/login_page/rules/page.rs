@@ -1,4 +1,4 @@
-//! A reading with its words folded once, and what is asked of it again and again.
+//! A reading with its words folded once, and the questions that many rules ask about it.
 
 use super::super::{AllowedHosts, Button, Input, Known, Reading, Text, TextKind};
 use super::words::{self, fold, says};
@@ -7,9 +7,9 @@ use super::words::{self, fold, says};
 #[derive(Clone, Debug)]
 pub(super) struct Press<'a> {
     pub(super) button: &'a Button,
-    /// What it says.
+    /// Its label.
     pub(super) label: String,
-    /// What it says, what stands beside it, and what its attributes say.
+    /// Its label, the text beside it and its attributes.
     pub(super) all: String,
 }
 
@@ -17,9 +17,9 @@ pub(super) struct Press<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Entry<'a> {
     pub(super) input: &'a Input,
-    /// What a person reads of it.
+    /// Its label and placeholder.
     pub(super) label: String,
-    /// And what its attributes say.
+    /// Its label, placeholder, name and id.
     pub(super) all: String,
 }
 
@@ -30,17 +30,17 @@ pub(super) struct PageText<'a> {
     pub(super) words: String,
 }
 
-/// What is judged.
+/// A reading that is being understood.
 pub(super) struct Page<'a> {
     pub(super) reading: &'a Reading,
     pub(super) known: &'a Known,
     pub(super) hosts: &'a AllowedHosts,
-    /// Inputs that are seen and can be changed, in frames where something may be typed.
+    /// The visible, enabled inputs in frames of allowed hosts.
     pub(super) entries: Vec<Entry<'a>>,
-    /// Buttons that are not switched off.
+    /// The enabled buttons.
     pub(super) presses: Vec<Press<'a>>,
     pub(super) texts: Vec<PageText<'a>>,
-    /// The host of a frame that asks for a password and may not.
+    /// The host of a frame that asks for a password and is not allowed.
     pub(super) forbidden: Option<String>,
 }
 
@@ -60,18 +60,18 @@ impl<'a> Page<'a> {
         Self { reading, known, hosts, entries, presses, texts, forbidden }
     }
 
-    /// Whether a text of the page, or its title, says one of these.
+    /// Returns whether a text of the page or its title has one of the phrases.
     pub(super) fn says(&self, phrases: &[&str]) -> bool {
-        says(&fold(&self.reading.title), phrases) || self.texts.iter().any(|said| says(&said.words, phrases))
+        says(&fold(&self.reading.title), phrases) || self.texts.iter().any(|line| says(&line.words, phrases))
     }
 
-    /// Whether a heading or the title does.
+    /// Returns whether a heading or the title has one of the phrases.
     pub(super) fn heads(&self, phrases: &[&str]) -> bool {
-        let heading = |said: &&PageText<'_>| said.text.kind == TextKind::Heading && says(&said.words, phrases);
-        says(&fold(&self.reading.title), phrases) || self.texts.iter().any(|said| heading(&said))
+        let heading = |line: &&PageText<'_>| line.text.kind == TextKind::Heading && says(&line.words, phrases);
+        says(&fold(&self.reading.title), phrases) || self.texts.iter().any(|line| heading(&line))
     }
 
-    /// The path of the page's address, and what follows it, as words.
+    /// Returns the path and the fragment of the page's address as words.
     pub(super) fn path(&self) -> String {
         let path = url::Url::parse(&self.reading.url)
             .map(|url| format!("{} {}", url.path(), url.fragment().unwrap_or_default()));
@@ -86,12 +86,12 @@ impl<'a> Page<'a> {
         self.reading.frames.get(frame).map(|frame| frame.origin.clone()).unwrap_or_default()
     }
 
-    /// Whether a layer is a dialog, by its own word.
+    /// Returns whether a layer marks itself as a dialog.
     pub(super) fn is_dialog(&self, layer: Option<usize>) -> bool {
         layer.and_then(|layer| self.reading.layers.get(layer)).is_some_and(|layer| layer.dialog)
     }
 
-    /// Whether there is a way to log in from here.
+    /// Returns the button or link that leads to the login.
     pub(super) fn login_press(&self) -> Option<&Press<'a>> {
         let fits = |press: &&Press<'a>| {
             let leads = says(&fold(&press.button.href), &["login", "signin", "sign in", "log in", "logon", "anmelden"]);
@@ -109,7 +109,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Whether something may be typed in a frame of that origin; the host if not.
+/// Checks that something may be typed into a frame of the origin; the error is its host.
 fn allowed(hosts: &AllowedHosts, origin: &str) -> Result<(), String> {
     hosts.check(origin).map(drop)
 }

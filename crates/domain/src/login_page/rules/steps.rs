@@ -1,29 +1,30 @@
-//! What has nothing to do with who logs in, and needs nobody.
+//! Steps that need no person: banners, dialogs, links to the login.
 
 use super::super::{Act, ButtonKind, Step, StepKind};
 use super::page::{Page, Press};
 use super::words::{self, says};
 
-/// A layer with more words than that is a page of its own.
-const MAX_BUTTONS_OF_A_PAGE: usize = 6;
+/// The most buttons of a page that only leads on.
+const MAX_BUTTONS: usize = 6;
 
 fn step(kind: StepKind, press: &Press<'_>) -> Step {
     Step { kind, acts: vec![Act::Click { what: press.button.handle.clone(), window: false }] }
 }
 
-/// A question about cookies that lies over the page.
+/// Returns the step that dismisses a cookie banner.
 pub(super) fn cookie_banner(page: &Page<'_>) -> Option<Step> {
     let layers = 0..page.reading.layers.len();
     layers.into_iter().find_map(|layer| {
         let presses: Vec<&Press<'_>> = page.presses.iter().filter(|press| press.button.layer == Some(layer)).collect();
         let marks = words::fold(&page.reading.layers.get(layer)?.marks);
-        let told = page
+        let named = page
             .texts
             .iter()
-            .filter(|said| said.text.layer == Some(layer))
-            .any(|said| says(&said.words, words::COOKIE));
-        let about = told || says(&marks, words::COOKIE) || presses.iter().any(|press| says(&press.label, &["cookies"]));
-        // Where one logs in is no banner, whatever its fine print says.
+            .filter(|line| line.text.layer == Some(layer))
+            .any(|line| says(&line.words, words::COOKIE));
+        let about =
+            named || says(&marks, words::COOKIE) || presses.iter().any(|press| says(&press.label, &["cookies"]));
+        // A layer with inputs is a login, whatever its fine print says.
         let asks = page.entries.iter().any(|entry| entry.input.layer == Some(layer) && entry.input.kind != "checkbox");
         if !about || asks {
             return None;
@@ -42,7 +43,7 @@ pub(super) fn cookie_banner(page: &Page<'_>) -> Option<Step> {
     })
 }
 
-/// A dialog about something else, over what is to be filled in.
+/// Returns the step that dismisses a dialog over the form.
 pub(super) fn dialog_over(page: &Page<'_>) -> Option<Step> {
     let away = |press: &&Press<'_>| {
         let layer = press.button.layer;
@@ -60,14 +61,14 @@ pub(super) fn dialog_over(page: &Page<'_>) -> Option<Step> {
     page.presses.iter().find(away).map(|press| step(StepKind::Dialog, press))
 }
 
-/// "Stay signed in?"
+/// Returns the step that answers "Stay signed in?".
 pub(super) fn stay(page: &Page<'_>) -> Option<Step> {
     let asks = page.says(words::STAY) && page.presses.len() <= 12;
     let yes = |press: &&Press<'_>| words::is(&press.label, words::YES);
     asks.then(|| page.presses.iter().find(yes)).flatten().map(|press| step(StepKind::StaySignedIn, press))
 }
 
-/// An offer that can be declined.
+/// Returns the step that declines an offer.
 pub(super) fn decline(page: &Page<'_>) -> Option<Step> {
     let no = |press: &&Press<'_>| {
         !press.button.covered && press.label.split_whitespace().count() <= 5 && says(&press.label, words::DECLINE)
@@ -75,10 +76,10 @@ pub(super) fn decline(page: &Page<'_>) -> Option<Step> {
     page.presses.iter().find(no).map(|press| step(StepKind::Decline, press))
 }
 
-/// The only way on from a page that asks for nothing.
+/// Returns the only way on from a page that asks for nothing.
 pub(super) fn go_on(page: &Page<'_>) -> Option<Step> {
     let buttons: Vec<&Press<'_>> = page.presses.iter().filter(|press| press.button.kind != ButtonKind::Link).collect();
-    if buttons.len() > MAX_BUTTONS_OF_A_PAGE {
+    if buttons.len() > MAX_BUTTONS {
         return None;
     }
     let on = |press: &&Press<'_>| {
@@ -89,7 +90,7 @@ pub(super) fn go_on(page: &Page<'_>) -> Option<Step> {
     found.or_else(links).map(|press| step(StepKind::Continue, press))
 }
 
-/// From a page that anybody sees to the one where one logs in.
+/// Returns the step from a public page to the login.
 pub(super) fn to_login(page: &Page<'_>) -> Option<Step> {
     page.login_press().map(|press| step(StepKind::OpenLogin, press))
 }

@@ -1,10 +1,10 @@
-//! Words, looked for in what sites say.
+//! The words that rules look for in the texts of sites.
 
 mod lists;
 
 pub(super) use lists::*;
 
-/// `text` in lower case, without accents, with one space between words and one at each end: so that whole words can be looked for.
+/// Returns `text` in lower case, without accents, with one space between words and at each end, so that whole words can be found.
 /// `camelCase` counts as two words, `snake_case` and `kebab-case` too.
 pub(super) fn fold(text: &str) -> String {
     let mut folded = String::with_capacity(text.len() + 2);
@@ -19,7 +19,7 @@ pub(super) fn fold(text: &str) -> String {
             match plain(lower) {
                 Some(written) => folded.push_str(written),
                 None if lower.is_alphanumeric() => folded.push(lower),
-                // Part of the letter before it.
+                // An accent of the letter before it.
                 None if matches!(lower, '\u{300}'..='\u{36F}') => {}
                 None => gap(&mut folded),
             }
@@ -56,7 +56,7 @@ fn plain(c: char) -> Option<&'static str> {
     })
 }
 
-/// Whether one of the phrases stands in a folded text, as whole words; a phrase that ends with `*` as the beginning of words.
+/// Returns whether a folded text has one of the phrases as whole words; a phrase that ends with `*` as the beginning of words.
 pub(super) fn says(folded: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| match phrase.strip_suffix('*') {
         Some(beginning) => find(folded, beginning, false),
@@ -72,12 +72,12 @@ fn find(folded: &str, phrase: &str, whole: bool) -> bool {
     })
 }
 
-/// Whether a folded text is one of the phrases and nothing else.
+/// Returns whether a folded text is one of the phrases and nothing else.
 pub(super) fn is(folded: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| folded.trim() == *phrase)
 }
 
-/// A text without what counts down in it: `Call me (29 s)`, `Send again in 0:29`. What a thing is called does not change every second.
+/// Returns a text without a countdown: `Call me (29 s)`, `Send again in 0:29`. So a label does not change every second.
 pub(super) fn without_countdown(text: &str) -> String {
     let unit = |word: &str| {
         matches!(
@@ -110,7 +110,7 @@ pub(super) fn without_countdown(text: &str) -> String {
         clock(word) || (digits(number) && unit(word.get(number.len()..).unwrap_or_default()))
     };
     let words: Vec<&str> = text.split_whitespace().collect();
-    let mut kept: Vec<&str> = Vec::new();
+    let mut remaining: Vec<&str> = Vec::new();
     let mut at = 0;
     while let Some(word) = words.get(at) {
         let plain = bare(word);
@@ -121,20 +121,20 @@ pub(super) fn without_countdown(text: &str) -> String {
         } else if timed(&plain) || alone {
             at += 1;
         } else {
-            kept.push(word);
+            remaining.push(word);
             at += 1;
             continue;
         }
         // "… in 29 s".
-        if kept.len() > 1 && kept.last().is_some_and(|word| matches!(*word, "in" | "en" | "dans" | "for")) {
-            kept.pop();
+        if remaining.len() > 1 && remaining.last().is_some_and(|word| matches!(*word, "in" | "en" | "dans" | "for")) {
+            remaining.pop();
         }
     }
-    // A text that is nothing else is left as it is.
-    if kept.is_empty() { text.to_owned() } else { kept.join(" ") }
+    // A text of nothing but a countdown stays as it is.
+    if remaining.is_empty() { text.to_owned() } else { remaining.join(" ") }
 }
 
-/// Who vouches for others: the word, and what it is called.
+/// SSO providers: the word to look for, and the name.
 pub(super) const PROVIDERS: &[(&str, &str)] = &[
     ("google", "google"),
     ("gmail", "google"),

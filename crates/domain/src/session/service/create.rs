@@ -1,7 +1,7 @@
 //! Creates sessions: on a spare browser, or on one that is started for the session.
 
 use super::super::input::no_invocation;
-use super::super::{CreateSession, Created, Session, SessionEvent, SessionRequest, SessionState};
+use super::super::{Created, NewSession, Session, SessionEvent, SessionRequest, SessionState};
 use super::{CreateSessionError, EndSessionError, Sessions, hand_out};
 use crate::access::Scope;
 use crate::browser::{Browser, BrowserState, EngineError, EngineFault, Launch, Shape};
@@ -22,7 +22,7 @@ impl Sessions {
     ///
     /// # Errors
     /// See [`CreateSessionError`]; nothing of the session remains then.
-    pub async fn create(&self, scope: &Scope, wish: CreateSession) -> Result<Session, CreateSessionError> {
+    pub async fn create(&self, scope: &Scope, wish: SessionRequest) -> Result<Session, CreateSessionError> {
         let wish = self.checked(scope, wish).await?;
         for _ in 0..MAX_SPARES_TRIED {
             let Some(browser) = self.deps.spares.take(&spare_shape(&wish.shape)) else { break };
@@ -43,14 +43,14 @@ impl Sessions {
         &self,
         id: SessionId,
         scope: &Scope,
-        wish: CreateSession,
+        wish: SessionRequest,
     ) -> Result<Session, CreateSessionError> {
-        let wish = SessionRequest { for_login: true, ..self.checked(scope, wish).await? };
+        let wish = NewSession { for_login: true, ..self.checked(scope, wish).await? };
         self.create_on_new_browser(id, scope, &wish).await
     }
 
     /// Checks the request and resolves the resources that it names.
-    async fn checked(&self, scope: &Scope, wish: CreateSession) -> Result<SessionRequest, CreateSessionError> {
+    async fn checked(&self, scope: &Scope, wish: SessionRequest) -> Result<NewSession, CreateSessionError> {
         scope.writable()?;
         let mut wish = wish.parse()?;
         wish.shape.extensions =
@@ -64,7 +64,7 @@ impl Sessions {
         Ok(wish)
     }
 
-    fn draft(&self, id: SessionId, scope: &Scope, wish: &SessionRequest) -> Session {
+    fn draft(&self, id: SessionId, scope: &Scope, wish: &NewSession) -> Session {
         let now = self.deps.clock.now();
         Session {
             id,
@@ -90,7 +90,7 @@ impl Sessions {
     async fn create_on_spare(
         &self,
         scope: &Scope,
-        wish: &SessionRequest,
+        wish: &NewSession,
         browser: BrowserId,
     ) -> Result<Session, CreateSessionError> {
         let draft = self.draft(SessionId::mint(self.deps.ids.as_ref()), scope, wish);
@@ -128,7 +128,7 @@ impl Sessions {
         &self,
         id: SessionId,
         scope: &Scope,
-        wish: &SessionRequest,
+        wish: &NewSession,
     ) -> Result<Session, CreateSessionError> {
         let draft = self.draft(id, scope, wish);
         match self.reserve(scope, &draft, None).await {

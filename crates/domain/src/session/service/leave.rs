@@ -9,7 +9,7 @@ use crate::ids::BrowserId;
 use crate::profile::NotSaved;
 use crate::store_error::StoreError;
 
-/// What the end of a session waits for.
+/// The conditions that the end of a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CleanupWait {
     /// Until the profile is saved, so that the next session has it. Videos, which may be long, and events are saved

@@ -1,7 +1,7 @@
 //! Changes active sessions.
 
 use super::super::input::Refusal;
-use super::super::{Created, Session, SessionChanges, UpdateSession};
+use super::super::{Created, Session, SessionUpdate, SessionUpdateRequest};
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
 use crate::access::Scope;
 use crate::browser::{EngineError, Viewport};
@@ -15,7 +15,12 @@ impl Sessions {
     ///
     /// # Errors
     /// See [`UpdateSessionError`].
-    pub async fn update(&self, scope: &Scope, which: &str, wish: UpdateSession) -> Result<Session, UpdateSessionError> {
+    pub async fn update(
+        &self,
+        scope: &Scope,
+        which: &str,
+        wish: SessionUpdateRequest,
+    ) -> Result<Session, UpdateSessionError> {
         let changes = wish.parse().map_err(|refusal| match refusal {
             Refusal::Invalid(invalid) => UpdateSessionError::Use(invalid.into()),
             Refusal::NotSupported(unsupported) => unsupported.into(),
@@ -169,10 +174,10 @@ fn captured(session: &Session, wish: &ConfigRequest) -> Result<Option<Capture>, 
 }
 
 /// Returns the previous values of the name and tags that were changed.
-fn before(session: &Session, changes: &SessionChanges) -> SessionChanges {
-    SessionChanges {
+fn before(session: &Session, changes: &SessionUpdate) -> SessionUpdate {
+    SessionUpdate {
         name: changes.name.as_ref().map(|_| session.name.clone()),
         tags: changes.tags.as_ref().map(|_| session.tags.clone()),
-        ..SessionChanges::default()
+        ..SessionUpdate::default()
     }
 }

@@ -1,16 +1,17 @@
 //! Pages that are slow, restless, or do not take what they are given.
 
-use casement_domain::auth_connection::{FlowError, FlowStatus, FlowStep, SubmitInput};
+use casement_domain::auth_connection::{FlowError, FlowStatus, FlowStep, SubmitRequest};
 use casement_domain::login_page::{Act, ButtonKind, Captcha, Input, LoginPageError, Mark, Reading, Text, TextKind};
 use casement_domain::testing::{auth_connection_id, scope};
 use pretty_assertions::assert_eq;
 use secrecy::{ExposeSecret as _, SecretString};
 use time::Duration;
 
-use super::stage::*;
+use super::login_run::*;
+use super::site::*;
 
 #[tokio::test]
-async fn a_value_that_the_page_cannot_take_is_asked_for_again_and_not_for_ever() {
+async fn a_value_that_the_page_cannot_take_is_requested_again_up_to_a_limit() {
     let boxes = |_: &Done, act: &Act| match act {
         Act::FillCode { into, code, .. } if into.len() != code.expose_secret().len() => {
             Err(LoginPageError::NotUsable("there are 6 boxes for 5 characters".to_owned()))
@@ -18,26 +19,26 @@ async fn a_value_that_the_page_cannot_take_is_asked_for_again_and_not_for_ever()
         _ => Ok(()),
     };
     let shows = |done: &Done| Ok(if done.typed("123456") { home() } else { six_boxes() });
-    let mut stage = Play::new().at(shows, boxes);
-    let asked = stage.plays().await;
-    assert_eq!((asked.step, asked.website_error.as_deref()), (FlowStep::AwaitingInput, None));
-    let again = stage.submits(&[("code", "12345")]).await;
+    let mut login_run = Scenario::new().at(shows, boxes);
+    let question = login_run.run().await;
+    assert_eq!((question.step, question.website_error.as_deref()), (FlowStep::AwaitingInput, None));
+    let again = login_run.submit(&[("code", "12345")]).await;
     assert_eq!((again.step, again.status), (FlowStep::AwaitingInput, FlowStatus::InProgress));
-    assert!(again.website_error.as_deref().is_some_and(|said| said.contains("6 boxes for 5")), "{again:?}");
-    assert_eq!(again.fields, asked.fields, "fields keep their ids");
-    assert!(stage.clock_since_noon() < Duration::minutes(2));
-    let over = stage.submits(&[("code", "123456")]).await;
+    assert!(again.website_error.as_deref().is_some_and(|message| message.contains("6 boxes for 5")), "{again:?}");
+    assert_eq!(again.fields, question.fields, "fields keep their ids");
+    assert!(login_run.clock_since_noon() < Duration::minutes(2));
+    let over = login_run.submit(&[("code", "123456")]).await;
     assert_eq!(over.status, FlowStatus::Success);
 
-    let mut stage = Play::new().at(|_| Ok(six_boxes()), boxes);
-    let mut flow = stage.plays().await;
+    let mut login_run = Scenario::new().at(|_| Ok(six_boxes()), boxes);
+    let mut flow = login_run.run().await;
     let mut times = 0;
     while flow.status == FlowStatus::InProgress {
-        flow = stage.submits(&[("code", "12345")]).await;
+        flow = login_run.submit(&[("code", "12345")]).await;
         times += 1;
     }
     assert_eq!((why(&flow), times), (failed(FlowError::PageNotUnderstood), 5));
-    assert_eq!(*stage.pictures.lock(), 1);
+    assert_eq!(*login_run.pictures.lock(), 1);
 }
 
 #[tokio::test]
@@ -64,15 +65,15 @@ async fn a_page_that_takes_nothing_ends_a_login_by_itself_soon() {
     ];
     for (takes, rests, code) in ways {
         let shows = move |done: &Done| Ok(if rests { login() } else { restless(login(), done) });
-        let mut stage = Play::new().of_ann().unattended().at(shows, move |_, act| takes(act));
-        let over = stage.plays().await;
+        let mut login_run = Scenario::new().with_ann().unattended().at(shows, move |_, act| takes(act));
+        let over = login_run.run().await;
         assert_eq!(why(&over), failed(code), "{over:?}");
-        assert!(stage.clock_since_noon() < Duration::minutes(2), "{}", stage.clock_since_noon());
-        assert!(stage.done(|done| done.tried) <= 6);
+        assert!(login_run.clock_since_noon() < Duration::minutes(2), "{}", login_run.clock_since_noon());
+        assert!(login_run.done(|done| done.tried) <= 6);
 
         // With a person at hand it is asked what to do.
-        let mut stage = Play::new().of_ann().at(shows, move |_, act| takes(act));
-        let flow = stage.plays().await;
+        let mut login_run = Scenario::new().with_ann().at(shows, move |_, act| takes(act));
+        let flow = login_run.run().await;
         if code == FlowError::PageNotUnderstood {
             assert_eq!((flow.step, flow.status), (FlowStep::AwaitingInput, FlowStatus::InProgress), "{flow:?}");
         } else {
@@ -94,8 +95,8 @@ async fn a_banner_that_cannot_be_pressed_ends_the_login() {
         Ok(reading)
     };
     let takes = |_: &Done, _: &Act| Err(LoginPageError::NotUsable("something lies over it".to_owned()));
-    let mut stage = Play::new().of_ann().at(shows, takes);
-    assert_eq!(why(&stage.plays().await), failed(FlowError::PageNotUnderstood));
+    let mut login_run = Scenario::new().with_ann().at(shows, takes);
+    assert_eq!(why(&login_run.run().await), failed(FlowError::PageNotUnderstood));
 }
 
 #[tokio::test]
@@ -109,12 +110,12 @@ async fn a_slow_site_is_waited_for_and_refuses_nothing_by_that() {
                 false => login(),
             })
         };
-        let play = Play::new().of_ann();
+        let play = Scenario::new().with_ann();
         let play = if unattended { play.unattended() } else { play };
-        let mut stage = play.at(shows, takes_all);
-        let over = stage.plays().await;
+        let mut login_run = play.at(shows, accept_all);
+        let over = login_run.run().await;
         assert_eq!(over.status, FlowStatus::Success, "{over:?}");
-        assert_eq!(stage.done(|done| done.pressed("Continue")), 1, "it is sent once");
+        assert_eq!(login_run.done(|done| done.pressed("Continue")), 1, "it is sent once");
     }
     // What it said before is no news.
     let shows = |done: &Done| {
@@ -126,12 +127,12 @@ async fn a_slow_site_is_waited_for_and_refuses_nothing_by_that() {
             _ => login(),
         })
     };
-    let mut stage = Play::new().at(shows, takes_all);
-    stage.plays().await;
-    let again = stage.submits(&[("identifier", "ann"), ("password", "wrong")]).await;
+    let mut login_run = Scenario::new().at(shows, accept_all);
+    login_run.run().await;
+    let again = login_run.submit(&[("identifier", "ann"), ("password", "wrong")]).await;
     assert_eq!(again.website_error.as_deref(), Some("Wrong user name or password."));
-    stage.done.lock().reads = 17;
-    let over = stage.submits(&[("identifier", "ann"), ("password", "right")]).await;
+    login_run.done.lock().reads = 17;
+    let over = login_run.submit(&[("identifier", "ann"), ("password", "right")]).await;
     assert_eq!(over.status, FlowStatus::Success, "{over:?}");
 }
 
@@ -151,29 +152,29 @@ async fn a_home_page_that_never_rests_is_a_success_all_the_same() {
     let asks: [fn() -> Reading; 3] = [push, captcha, login];
     for first in asks {
         let shows = move |done: &Done| Ok(if done.reads > 5 { restless(home(), done) } else { first() });
-        let mut stage = Play::new().at(shows, takes_all);
-        let over = stage.plays().await;
+        let mut login_run = Scenario::new().at(shows, accept_all);
+        let over = login_run.run().await;
         assert_eq!(over.status, FlowStatus::Success, "{over:?}");
     }
 }
 
 #[tokio::test]
-async fn of_a_step_elsewhere_that_changes_its_words_without_end_a_person_is_told_so_often_and_no_more() {
+async fn changes_of_a_step_elsewhere_are_reported_up_to_a_limit() {
     let push = |n: usize| {
         let mut reading = page("/push", &n.to_string());
         reading.texts = vec![text(1, TextKind::Plain, &format!("Approve the sign-in request on your phone: {n}"))];
         reading
     };
     let shows = move |done: &Done| Ok(if done.reads > 100 { home() } else { push(done.reads) });
-    let mut stage = Play::new().at(shows, takes_all);
-    let waits = stage.plays().await;
+    let mut login_run = Scenario::new().at(shows, accept_all);
+    let waits = login_run.run().await;
     assert_eq!(waits.step, FlowStep::AwaitingExternalAction, "{waits:?}");
-    let told = waits.external_action.as_deref().unwrap_or_default();
+    let action = waits.external_action.as_deref().unwrap_or_default();
     // Once as the step begins, and 50 times as it changes.
-    assert!(told.ends_with(": 51"), "{told}");
-    assert_eq!(stage.plays().await.revision, waits.revision, "nothing more is told");
-    stage.done.lock().reads = 100;
-    assert_eq!(stage.plays().await.status, FlowStatus::Success, "the page is looked at all the same");
+    assert!(action.ends_with(": 51"), "{action}");
+    assert_eq!(login_run.run().await.revision, waits.revision, "nothing more is reported");
+    login_run.done.lock().reads = 100;
+    assert_eq!(login_run.run().await.status, FlowStatus::Success, "the page is looked at all the same");
 }
 
 #[tokio::test]
@@ -183,10 +184,10 @@ async fn a_page_that_changes_its_fields_without_end_is_given_up() {
         let inputs = vec![input(1, name, "text"), input(2, "username", "text"), input(3, "password", "password")];
         Ok(asks("/login", "Sign in", inputs))
     };
-    let mut stage = Play::new().at(shows, takes_all);
-    let over = stage.plays().await;
+    let mut login_run = Scenario::new().at(shows, accept_all);
+    let over = login_run.run().await;
     assert_eq!(why(&over), failed(FlowError::PageNotUnderstood));
-    assert!(stage.clock_since_noon() < Duration::minutes(5));
+    assert!(login_run.clock_since_noon() < Duration::minutes(5));
 }
 
 #[tokio::test]
@@ -199,15 +200,15 @@ async fn what_counts_down_in_a_choice_does_not_rename_it() {
         reading.mark = Mark(label);
         Ok(reading)
     };
-    let mut play = Play::new();
+    let mut play = Scenario::new();
     play.flow.progress.password = true;
     play.flow.acts = 1;
-    let mut stage = play.at(shows, takes_all);
-    let waits = stage.plays().await;
+    let mut login_run = play.at(shows, accept_all);
+    let waits = login_run.run().await;
     let ids: Vec<_> = waits.choices.iter().map(|choice| (choice.id.as_str(), choice.label.as_str())).collect();
     assert_eq!(ids, [("mfa-call-me-instead", "Call me instead")]);
     let revision = waits.revision;
-    assert_eq!(stage.plays().await.revision, revision, "nothing has moved");
+    assert_eq!(login_run.run().await.revision, revision, "nothing has moved");
 }
 
 #[tokio::test]
@@ -218,19 +219,19 @@ async fn a_list_takes_one_of_its_options() {
         let inputs = vec![company, input(2, "username", "text"), input(3, "password", "password")];
         Ok(if done.typed("right") { home() } else { asks("/login", "Sign in", inputs) })
     };
-    let mut stage = Play::new().at(shows, takes_all);
-    let waits = stage.plays().await;
+    let mut login_run = Scenario::new().at(shows, accept_all);
+    let waits = login_run.run().await;
     assert_eq!(waits.fields[0].options, ["North", "South"]);
     let company = waits.fields[0].id.clone();
     let input = |option: &str| {
         let values = [(&*company, option), ("identifier", "ann"), ("password", "right")];
         let values = values.map(|(id, value)| (id.to_owned(), SecretString::from(value)));
-        SubmitInput { field_values: Some(values.into()), ..SubmitInput::default() }
+        SubmitRequest { field_values: Some(values.into()), ..SubmitRequest::default() }
     };
     let id = auth_connection_id(1).to_string();
-    let refused = stage.connections.submit(&scope(), &id, input("West")).await.expect_err("no such option");
+    let refused = login_run.connections.submit(&scope(), &id, input("West")).await.expect_err("no such option");
     assert!(refused.to_string().contains("options"), "{refused}");
-    stage.connections.submit(&scope(), &id, input("South")).await.expect("taken");
-    assert_eq!(stage.plays().await.status, FlowStatus::Success);
-    assert!(stage.done(|done| done.typed("South")));
+    login_run.connections.submit(&scope(), &id, input("South")).await.expect("taken");
+    assert_eq!(login_run.run().await.status, FlowStatus::Success);
+    assert!(login_run.done(|done| done.typed("South")));
 }

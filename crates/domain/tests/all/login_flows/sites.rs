@@ -5,7 +5,8 @@ use casement_domain::credential::Sites;
 use casement_domain::login_page::{Frame, HostPattern, Reading};
 use pretty_assertions::assert_eq;
 
-use super::stage::*;
+use super::login_run::*;
+use super::site::*;
 
 const ELSEWHERE: &str = "https://elsewhere.example";
 
@@ -17,8 +18,8 @@ fn at(origin: &str, reading: Reading) -> Reading {
 }
 
 /// A login that may also go elsewhere.
-fn wandering() -> Play {
-    let mut play = Play::new();
+fn wandering() -> Scenario {
+    let mut play = Scenario::new();
     play.connection.settings.allowed_domains = vec![HostPattern::parse("elsewhere.example").expect("a host")];
     play
 }
@@ -30,15 +31,15 @@ fn message(flow: &Flow) -> String {
 #[tokio::test]
 async fn a_stored_credential_is_typed_at_its_own_site_alone() {
     for unattended in [true, false] {
-        let play = wandering().of_ann();
+        let play = wandering().with_ann();
         let play = if unattended { play.unattended() } else { play };
-        let mut stage = play.at(|_| Ok(at(ELSEWHERE, login())), takes_all);
-        let over = stage.plays().await;
+        let mut login_run = play.at(|_| Ok(at(ELSEWHERE, login())), accept_all);
+        let over = login_run.run().await;
         assert_eq!(why(&over), failed(FlowError::DomainNotAllowed));
-        let said =
+        let expected =
             "the credential shop is for d1.example, and https://elsewhere.example asks for it: nothing was typed";
-        assert_eq!(message(&over), said);
-        assert_eq!(stage.done(|done| done.tried), 0);
+        assert_eq!(message(&over), expected);
+        assert_eq!(login_run.done(|done| done.tried), 0);
     }
 }
 
@@ -50,9 +51,9 @@ async fn a_frame_of_another_site_gets_nothing() {
         reading.inputs.iter_mut().for_each(|input| input.frame = 1);
         Ok(reading)
     };
-    let mut stage = wandering().of_ann().at(shows, takes_all);
-    assert_eq!(why(&stage.plays().await), failed(FlowError::DomainNotAllowed));
-    assert_eq!(stage.done(|done| done.tried), 0);
+    let mut login_run = wandering().with_ann().at(shows, accept_all);
+    assert_eq!(why(&login_run.run().await), failed(FlowError::DomainNotAllowed));
+    assert_eq!(login_run.done(|done| done.tried), 0);
 }
 
 #[tokio::test]
@@ -65,7 +66,7 @@ async fn an_item_is_typed_at_its_own_sites_and_one_without_a_site_nowhere() {
         (&[], false),
         (&["not an address"], false),
     ] {
-        let mut play = Play::new().unattended();
+        let mut play = Scenario::new().unattended();
         play.connection.settings.credential =
             Some(CredentialRef::Item { provider: "vault".to_owned(), path: "Team/Shop".to_owned() });
         play.external.expect_fetch().returning(move |_, _, _| {
@@ -74,9 +75,9 @@ async fn an_item_is_typed_at_its_own_sites_and_one_without_a_site_nowhere() {
             let sites = Sites::of_addresses(addresses.iter().copied());
             Ok(Some(ExternalLogin { values, totp: None, totp_code: None, sites }))
         });
-        let mut stage = play.at(plain, takes_all);
-        let over = stage.plays().await;
-        assert_eq!(stage.done(|done| done.typed("right")), typed, "{addresses:?}: {over:?}");
+        let mut login_run = play.at(plain, accept_all);
+        let over = login_run.run().await;
+        assert_eq!(login_run.done(|done| done.typed("right")), typed, "{addresses:?}: {over:?}");
         if !typed {
             assert_eq!(why(&over), failed(FlowError::DomainNotAllowed), "{addresses:?}");
             assert!(message(&over).contains("Team/Shop") && message(&over).ends_with("nothing was typed"));
@@ -87,7 +88,7 @@ async fn an_item_is_typed_at_its_own_sites_and_one_without_a_site_nowhere() {
 #[tokio::test]
 async fn through_a_proxy_nothing_is_typed_into_a_page_that_is_not_encrypted() {
     for (proxied, typed) in [(false, true), (true, false)] {
-        let mut play = Play::new().unattended();
+        let mut play = Scenario::new().unattended();
         play.connection.settings.credential =
             Some(CredentialRef::Item { provider: "vault".to_owned(), path: "Team/Shop".to_owned() });
         play.flow.proxy = proxied.then(|| casement_domain::ProxyId::from_ulid(ulid::Ulid::from_parts(1, 1)));
@@ -98,24 +99,24 @@ async fn through_a_proxy_nothing_is_typed_into_a_page_that_is_not_encrypted() {
             Ok(Some(ExternalLogin { values, totp: None, totp_code: None, sites }))
         });
         let shows = |done: &Done| Ok(if done.typed("right") { home() } else { at("http://d1.example", login()) });
-        let mut stage = play.at(shows, takes_all);
-        stage.plays().await;
-        assert_eq!(stage.done(|done| done.typed("right")), typed, "proxied: {proxied}");
+        let mut login_run = play.at(shows, accept_all);
+        login_run.run().await;
+        assert_eq!(login_run.done(|done| done.typed("right")), typed, "proxied: {proxied}");
     }
 }
 
 #[tokio::test]
-async fn what_a_person_gave_is_kept_for_the_site_where_it_was_given() {
+async fn entered_values_are_stored_for_the_site_where_they_were_entered() {
     for (origin, domain) in
         [(ORIGIN, "d1.example"), ("https://login.d1.example", "d1.example"), (ELSEWHERE, "elsewhere.example")]
     {
         let shows = move |done: &Done| Ok(if done.typed("right") { home() } else { at(origin, login()) });
-        let mut stage = wandering().at(shows, takes_all);
-        let waits = stage.plays().await;
+        let mut login_run = wandering().at(shows, accept_all);
+        let waits = login_run.run().await;
         assert_eq!(waits.fields.len(), 2);
-        stage.submits(&[("identifier", "ann"), ("password", "right")]).await;
-        let Some(CollectedCredential::New { credential, .. }) = stage.last_end().kept else {
-            panic!("nothing is kept")
+        login_run.submit(&[("identifier", "ann"), ("password", "right")]).await;
+        let Some(CollectedCredential::New { credential, .. }) = login_run.last_end().collected else {
+            panic!("nothing is stored")
         };
         assert_eq!(credential.domain, domain);
     }

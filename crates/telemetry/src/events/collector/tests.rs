@@ -15,7 +15,7 @@ use super::*;
 use crate::events::start;
 use crate::events::writer::tests::system;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The stored rows.
 type Rows = (HashMap<SessionId, SequenceState>, Vec<NumberedEvent>);
@@ -58,7 +58,7 @@ impl Memory {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, there).await.expect("the events are stored");
+        timeout(TEST_TIMEOUT, there).await.expect("the events are stored");
     }
 }
 
@@ -101,7 +101,7 @@ async fn only_captured_categories_are_stored_and_changes_apply_at_once() {
     collector.capture(&with(&[])).await.expect("captured");
     collector.note(id, event(Category::Connection, "off"));
     stop.cancel();
-    writer.finish(PATIENCE).await;
+    writer.finish(TEST_TIMEOUT).await;
     assert_eq!(memory.kinds(), ["one", "two"]);
     assert_eq!(configured.lock().last(), Some(&None));
 }
@@ -116,8 +116,8 @@ async fn agent_events_are_stored_confirmed_and_followed_to_the_end() {
         stream::iter([Ok(received(1)), Ok(received(2)), Err(breaks)]).boxed(),
         stream::iter([Ok(received(2)), Ok(received(3)), Ok(received(5))]).boxed(),
     ];
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let seen = asked.clone();
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = calls.clone();
     tap.expect_follow().returning(move |browser, after| {
         seen.lock().push((browser, after));
         if streams.is_empty() {
@@ -133,16 +133,16 @@ async fn agent_events_are_stored_confirmed_and_followed_to_the_end() {
     collector.capture(&with(&[Category::Console])).await.expect("captured");
     memory.until(5).await;
     assert_eq!(memory.kinds(), ["console_log", "console_log", "console_log", "telemetry_dropped", "console_log"]);
-    assert_eq!(asked.lock()[..2], [(browser_id(1), 0), (browser_id(1), 2)]);
+    assert_eq!(calls.lock()[..2], [(browser_id(1), 0), (browser_id(1), 2)]);
     collector.ended(session(1).id);
     let gone = async {
         while collector.find(session(1).id).is_some() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, gone).await.expect("nothing is left of the session");
+    timeout(TEST_TIMEOUT, gone).await.expect("nothing is left of the session");
     stop.cancel();
-    writer.finish(PATIENCE).await;
+    writer.finish(TEST_TIMEOUT).await;
 }
 
 /// A mock agent that sends these events, each after some waiting, and reports the last number at its end.
@@ -161,7 +161,7 @@ fn agent(received: Vec<u64>, last: Result<u64, OperationError>) -> MockTelemetry
             .boxed())
     });
     let mut last = Some(last);
-    tap.expect_finish().times(1).returning(move |_| last.take().expect("it is asked once"));
+    tap.expect_finish().times(1).returning(move |_| last.take().expect("it is called once"));
     tap
 }
 
@@ -173,9 +173,9 @@ async fn collected(tap: MockTelemetryTap) -> Memory {
     collector.capture(&session).await.expect("captured");
     collector.ended(session.id);
     assert!(collector.is_owed(&session));
-    timeout(PATIENCE, collector.collect(&session, browser_id(1))).await.expect("collected");
+    timeout(TEST_TIMEOUT, collector.collect(&session, browser_id(1))).await.expect("collected");
     stop.cancel();
-    writer.finish(PATIENCE).await;
+    writer.finish(TEST_TIMEOUT).await;
     memory
 }
 
@@ -208,9 +208,9 @@ async fn an_ended_session_of_a_previous_process_is_collected() {
     let (collector, _, writer) =
         start(system(), Arc::new(memory.store()), Arc::new(tap), Arc::new(|_| 0), None, stop.clone());
     let session = with(&[Category::Console]);
-    timeout(PATIENCE, collector.collect(&session, browser_id(1))).await.expect("collected");
+    timeout(TEST_TIMEOUT, collector.collect(&session, browser_id(1))).await.expect("collected");
     stop.cancel();
-    writer.finish(PATIENCE).await;
+    writer.finish(TEST_TIMEOUT).await;
     assert_eq!(memory.kinds().len(), 20);
 }
 
@@ -247,9 +247,9 @@ async fn an_agent_is_read_while_its_events_are_being_stored() {
     let session = with(&[Category::Console]);
     collector.capture(&session).await.expect("captured");
     memory.until(200).await;
-    timeout(PATIENCE, collector.collect(&session, browser_id(1))).await.expect("collected");
+    timeout(TEST_TIMEOUT, collector.collect(&session, browser_id(1))).await.expect("collected");
     stop.cancel();
-    writer.finish(PATIENCE).await;
+    writer.finish(TEST_TIMEOUT).await;
     // One commit for each event would be 200.
     assert!(groups.lock().len() < 20, "{groups:?}");
 }

@@ -51,10 +51,10 @@ async fn sessions_share_a_commit_and_agents_get_confirmations() {
     let memory = Memory::default();
     let commits = Arc::new(Mutex::new(0));
     let mut store = MockTelemetryStore::new();
-    let (kept, counted) = (memory.clone(), commits.clone());
+    let (stored, counted) = (memory.clone(), commits.clone());
     store.expect_append().returning(move |batches, _| {
         *counted.lock() += 1;
-        Ok(keep(&kept, batches))
+        Ok(keep(&stored, batches))
     });
     let (stored, received) = oneshot::channel();
     let items = (1..=3).map(|seq| {
@@ -137,12 +137,12 @@ async fn events_of_a_followed_session_are_collected_for_less_time() {
 async fn a_rejected_batch_does_not_block_other_sessions() {
     let memory = Memory::default();
     let mut store = MockTelemetryStore::new();
-    let kept = memory.clone();
+    let stored = memory.clone();
     store.expect_append().returning(move |batches, _| {
         if batches.iter().any(|batch| batch.session == session_id(2)) {
             return Err(StoreError::Broken { operation: "telemetry.append", source: "never".into() });
         }
-        Ok(keep(&kept, batches))
+        Ok(keep(&stored, batches))
     });
     written(store, (1..=3).map(|n| own(n, 0)).collect()).await;
     let mut sessions: Vec<SessionId> = memory.lock().keys().copied().collect();
@@ -160,10 +160,10 @@ async fn an_unavailable_store_gets_the_same_batches_again() {
         ids.lock().extend(batches.iter().map(|batch| batch.id));
         Err(away())
     });
-    let (kept, ids) = (memory.clone(), seen.clone());
+    let (stored, ids) = (memory.clone(), seen.clone());
     store.expect_append().returning(move |batches, _| {
         assert!(batches.iter().all(|batch| ids.lock().contains(&batch.id)));
-        Ok(keep(&kept, batches))
+        Ok(keep(&stored, batches))
     });
     written(store, vec![own(1, 0), own(1, 0)]).await;
     assert_eq!(memory.lock()[&session_id(1)].0.last_seq, 2);

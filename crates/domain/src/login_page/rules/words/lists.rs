@@ -1,4 +1,4 @@
-//! What sites say, in English, German, French, Spanish, and the commonest of a few languages more; as it reads once folded.
+//! The folded words of sites in English, German, French and Spanish, and the most common ones of a few more languages.
 
 /// Lists of phrases, and a list of the lists.
 macro_rules! lists {
@@ -55,10 +55,10 @@ lists! {
         "passcode", "pin", "a usage unique", "totp", "digit", "ziffer", "chiffre", "digito", "codice", "kode",
     ]
 
-    /// What is a password beside a user name, and a code after it.
+    /// Words of a password beside a user name, and of a code after it.
     PIN: ["pin", "passcode",]
 
-    /// Codes that nobody logs in with.
+    /// Codes that are not for a login.
     OTHER_CODE: [
         "zip", "postal", "post code", "postcode", "promo", "promotion*", "coupon", "discount", "gift", "country code",
         "area code", "source code", "referral", "voucher", "postleitzahl", "plz", "gutschein*", "landervorwahl",

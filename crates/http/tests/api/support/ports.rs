@@ -1,0 +1,393 @@
+//! The mocked ports, and the services over them.
+
+use std::{mem::take, sync::Arc, time::Duration};
+
+use casement_domain::{
+    access::Access,
+    api_key::{ApiKeys, KeyAdministration, MockApiKeyDirectory, MockApiKeyRepository},
+    audit::{AuditLogs, MockAuditRepository},
+    auth_connection::{
+        AuthConnectionDeps, AuthConnections, MockAuthConnectionRepository, MockExternalCredentials,
+        MockFlowChangeNotifier,
+    },
+    blob::MockBlobStore,
+    browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
+    computer::{Computers, MockComputer},
+    credential::{CredentialDeps, Credentials, MockCredentialRepository},
+    credential_provider::{
+        CredentialProviders, MockCredentialProviderRepository, MockCredentialStore, ProviderDeps, ProviderSettings,
+    },
+    curl::{Curl, MockCurlMachine},
+    deployment::{
+        DeploymentDeps, DeploymentRules, Deployments, MockChangeNotifier, MockDeploymentRepository, MockLineStore,
+    },
+    extension::{ExtensionDeps, Extensions, MockExtensionMachine, MockExtensionRepository, MockWebStore},
+    fs::{Files, MockFileMachine},
+    invocation::{InvocationDeps, Invocations, MockInvocationRepository},
+    live_view::MockLiveDisplay,
+    pool::{Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, PoolDeps, Pools},
+    process::{MockProcessMachine, Processes},
+    profile::{
+        MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps, ProfileVersions, Profiles,
+        SessionProfiles,
+    },
+    project::{MockProjectRepository, Projects},
+    proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyGateways, ProxyRouting},
+    replay::{MockReplayMachine, MockReplayRepository, ReplayArchive, ReplayLimits, Replays, SessionReplays},
+    script::{MockScriptMachine, Scripts},
+    session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
+    session_log::{MockLogMachine, SessionLogs},
+    storage::UnlimitedDisk,
+    telemetry::{MockFeed, MockRecorder, MockTelemetryStore, NoRecorder, Recorder, TelemetryEvents},
+    testing::{CountingIds, FixedClock, PlainSealer, node_id},
+};
+use casement_http::{ConnectionRegistry, Services, SessionConnector, SessionTokens};
+
+use super::{
+    fakes::{Archives, FailingConnector, FixedHealth, FixedPoolStatus, Trail},
+    keys::{DelayedKeys, default_keys, projects as projects_repository},
+};
+use crate::api::slow_queue::SlowQueue;
+
+/// The ports of the server. A port that a test does not set up panics when it is called, which leads to a 500.
+#[derive(Default)]
+pub(in crate::api) struct Ports {
+    pub(in crate::api) sessions: MockSessionRepository,
+    pub(in crate::api) browsers: MockBrowserRepository,
+    pub(in crate::api) engine: MockBrowserEngine,
+    pub(in crate::api) spares: MockSpareBrowsers,
+    pub(in crate::api) pools: MockPoolRepository,
+    pub(in crate::api) wait_queue: MockWaitQueue,
+    /// The time that a lease and a read of a ticket take. The worker that waits for them continues meanwhile.
+    pub(in crate::api) queue_delay: Duration,
+    pub(in crate::api) tickets: MockTicketNotifier,
+    pub(in crate::api) wake: MockPoolWake,
+    pub(in crate::api) extensions: MockExtensionRepository,
+    pub(in crate::api) credentials: MockCredentialRepository,
+    pub(in crate::api) deployments: MockDeploymentRepository,
+    pub(in crate::api) invocations: MockInvocationRepository,
+    pub(in crate::api) lines: MockLineStore,
+    pub(in crate::api) change_notifier: MockChangeNotifier,
+    pub(in crate::api) packages: MockBlobStore,
+    pub(in crate::api) credential_providers: MockCredentialProviderRepository,
+    pub(in crate::api) credential_store: MockCredentialStore,
+    pub(in crate::api) provider_settings: ProviderSettings,
+    pub(in crate::api) upstreams: ProxyGateways,
+    pub(in crate::api) auth_connections: MockAuthConnectionRepository,
+    pub(in crate::api) external: MockExternalCredentials,
+    pub(in crate::api) flow_notifier: MockFlowChangeNotifier,
+    pub(in crate::api) profiles: MockProfileRepository,
+    pub(in crate::api) profile_bytes: MockBlobStore,
+    pub(in crate::api) proxies: MockProxyRepository,
+    pub(in crate::api) dialer: MockProxyDialer,
+    pub(in crate::api) blobs: MockBlobStore,
+    pub(in crate::api) extension_machine: MockExtensionMachine,
+    pub(in crate::api) web_store: MockWebStore,
+    pub(in crate::api) files: MockFileMachine,
+    pub(in crate::api) computer: MockComputer,
+    pub(in crate::api) processes: MockProcessMachine,
+    pub(in crate::api) session_logs: MockLogMachine,
+    pub(in crate::api) curl: MockCurlMachine,
+    pub(in crate::api) replays: MockReplayMachine,
+    pub(in crate::api) stored_replays: MockReplayRepository,
+    pub(in crate::api) videos: MockBlobStore,
+    pub(in crate::api) displays: MockLiveDisplay,
+    pub(in crate::api) scripts: MockScriptMachine,
+    pub(in crate::api) keys: Option<MockApiKeyRepository>,
+    /// The time that the repository of keys takes.
+    pub(in crate::api) keys_delay: Duration,
+    pub(in crate::api) projects: Option<MockProjectRepository>,
+    pub(in crate::api) not_ready: Option<String>,
+    pub(in crate::api) degraded: Option<&'static str>,
+    pub(in crate::api) public_url: Option<String>,
+    pub(in crate::api) session_connector: Option<Arc<dyn SessionConnector>>,
+    pub(in crate::api) directory: MockApiKeyDirectory,
+    pub(in crate::api) audit: MockAuditRepository,
+    pub(in crate::api) trail: Trail,
+    /// Telemetry is not recorded unless a test sets this.
+    pub(in crate::api) recorder: Option<MockRecorder>,
+    pub(in crate::api) events: MockTelemetryStore,
+    pub(in crate::api) feed: MockFeed,
+    pub(in crate::api) trusted_proxies: Vec<&'static str>,
+    pub(in crate::api) cors_origins: Vec<&'static str>,
+    pub(in crate::api) rate_limit: Option<u32>,
+    pub(in crate::api) refused_limit: Option<u32>,
+}
+
+/// The use cases and ports that several others share.
+struct Common {
+    clock: Arc<FixedClock>,
+    ids: Arc<CountingIds>,
+    sessions: Sessions,
+    session_rows: Arc<MockSessionRepository>,
+    engine: Arc<MockBrowserEngine>,
+    wake: Arc<MockPoolWake>,
+    extensions: Arc<MockExtensionRepository>,
+    profile_versions: ProfileVersions,
+    profiles: SessionProfiles,
+    proxies: Arc<MockProxyRepository>,
+    routing: ProxyRouting,
+    connections: ConnectionRegistry,
+    recorder: Arc<dyn Recorder>,
+    api_keys: ApiKeys,
+}
+
+impl Common {
+    fn new(ports: &mut Ports, clock: &Arc<FixedClock>) -> Self {
+        let (clock, ids) = (clock.clone(), Arc::new(CountingIds::default()));
+        let (session_rows, engine) = (Arc::new(take(&mut ports.sessions)), Arc::new(take(&mut ports.engine)));
+        let (wake, connections) = (Arc::new(take(&mut ports.wake)), ConnectionRegistry::new());
+        let (extensions, proxies) = (Arc::new(take(&mut ports.extensions)), Arc::new(take(&mut ports.proxies)));
+        let profile_versions = ProfileVersions::new(
+            Arc::new(take(&mut ports.profiles)),
+            Arc::new(take(&mut ports.profile_bytes)),
+            Arc::new(PlainSealer),
+            clock.clone(),
+        );
+        let profiles = SessionProfiles::new(ProfileDeps {
+            kept: profile_versions.clone(),
+            machine: Arc::new(MockProfileMachine::new()),
+            reports: Arc::new(MockProfileReports::new()),
+            pools: wake.clone(),
+            ids: ids.clone(),
+        });
+        let routing = ProxyRouting::new(proxies.clone(), Arc::new(PlainSealer), Arc::new(NoRoutes), Arc::default());
+        let recorder: Arc<dyn Recorder> = match ports.recorder.take() {
+            Some(mock) => Arc::new(mock),
+            None => Arc::new(NoRecorder),
+        };
+        let sessions = Sessions::new(SessionDeps {
+            node: node_id(),
+            sessions: session_rows.clone(),
+            browsers: Arc::new(take(&mut ports.browsers)),
+            engine: engine.clone(),
+            extensions: extensions.clone(),
+            profiles: profiles.clone(),
+            replays: SessionReplays::none(),
+            proxies: routing.clone(),
+            spares: Arc::new(take(&mut ports.spares)),
+            connections: Arc::new(connections.clone()),
+            pools: wake.clone(),
+            activity: Activity::new(clock.clone(), clock.clone()),
+            recorder: recorder.clone(),
+            clock: clock.clone(),
+            monotonic: clock.clone(),
+            ids: ids.clone(),
+        });
+        let keys = ports.keys.take().unwrap_or_else(default_keys);
+        let api_keys = ApiKeys::new(
+            Arc::new(DelayedKeys { keys, delay: ports.keys_delay }),
+            clock.clone(),
+            ids.clone(),
+            Arc::new(CountingIds::default()),
+        );
+        Self {
+            clock,
+            ids,
+            sessions,
+            session_rows,
+            engine,
+            wake,
+            extensions,
+            profile_versions,
+            profiles,
+            proxies,
+            routing,
+            connections,
+            recorder,
+            api_keys,
+        }
+    }
+
+    fn profiles(&self) -> Profiles {
+        Profiles::new(self.profile_versions.clone(), self.clock.clone(), self.ids.clone(), 1000)
+    }
+}
+
+impl Ports {
+    fn pool_deps(&mut self, common: &Common) -> PoolDeps {
+        PoolDeps {
+            node: node_id(),
+            pools: Arc::new(take(&mut self.pools)),
+            sessions: common.session_rows.clone(),
+            line: Arc::new(SlowQueue {
+                queue: take(&mut self.wait_queue),
+                delay: self.queue_delay,
+                row: tokio::sync::Mutex::default(),
+            }),
+            tickets: Arc::new(take(&mut self.tickets)),
+            engine: common.engine.clone(),
+            extensions: common.extensions.clone(),
+            profiles: common.profiles.clone(),
+            proxies: common.routing.clone(),
+            wake: common.wake.clone(),
+            clock: common.clock.clone(),
+            monotonic: common.clock.clone(),
+            ids: common.ids.clone(),
+            max_pools: 100,
+        }
+    }
+
+    fn apps(&mut self, common: &Common) -> (Deployments, Invocations) {
+        let (deployments, invocations) = (Arc::new(take(&mut self.deployments)), Arc::new(take(&mut self.invocations)));
+        let (lines, news) = (Arc::new(take(&mut self.lines)), Arc::new(take(&mut self.change_notifier)));
+        let deployment_deps = DeploymentDeps {
+            deployments: deployments.clone(),
+            invocations: invocations.clone(),
+            lines: lines.clone(),
+            news: news.clone(),
+            blobs: Arc::new(take(&mut self.packages)),
+            archives: Arc::new(Archives),
+            keys: common.api_keys.clone(),
+            sealer: Arc::new(PlainSealer),
+            clock: common.clock.clone(),
+            ids: common.ids.clone(),
+            rules: DeploymentRules {
+                regions: vec![Deployments::DEFAULT_REGION.to_owned(), "home.attic".to_owned()],
+                origins: vec![Deployments::DEFAULT_ORIGIN.parse().unwrap(), "http://127.0.0.1:3000".parse().unwrap()],
+            },
+            most: 500,
+        };
+        let invocation_deps = InvocationDeps {
+            invocations,
+            deployments,
+            lines,
+            news,
+            sessions: common.sessions.clone(),
+            clock: common.clock.clone(),
+            ids: common.ids.clone(),
+        };
+        (Deployments::new(deployment_deps), Invocations::new(invocation_deps))
+    }
+
+    fn logins(&mut self, common: &Common) -> (AuthConnections, Credentials) {
+        let credentials = Arc::new(take(&mut self.credentials));
+        let auth_connections = AuthConnections::new(AuthConnectionDeps {
+            connections: Arc::new(take(&mut self.auth_connections)),
+            credentials: credentials.clone(),
+            external: Arc::new(take(&mut self.external)),
+            profiles: common.profiles(),
+            proxies: common.routing.clone(),
+            sessions: common.sessions.clone(),
+            news: Arc::new(take(&mut self.flow_notifier)),
+            sealer: Arc::new(PlainSealer),
+            entropy: Arc::new(CountingIds::default()),
+            clock: common.clock.clone(),
+            ids: common.ids.clone(),
+            most: 500,
+        });
+        let credentials = Credentials::new(CredentialDeps {
+            credentials,
+            sealer: Arc::new(PlainSealer),
+            clock: common.clock.clone(),
+            ids: common.ids.clone(),
+            most: 1000,
+        });
+        (auth_connections, credentials)
+    }
+
+    fn credential_providers(&mut self, common: &Common) -> CredentialProviders {
+        CredentialProviders::new(ProviderDeps {
+            providers: Arc::new(take(&mut self.credential_providers)),
+            store: Arc::new(take(&mut self.credential_store)),
+            sealer: Arc::new(PlainSealer),
+            clock: common.clock.clone(),
+            ids: common.ids.clone(),
+            settings: take(&mut self.provider_settings),
+            most: 100,
+        })
+    }
+
+    fn proxies(&mut self, common: &Common) -> Proxies {
+        Proxies::new(ProxyDeps {
+            proxies: common.proxies.clone(),
+            sealer: Arc::new(PlainSealer),
+            dialer: Arc::new(take(&mut self.dialer)),
+            upstreams: Arc::new(take(&mut self.upstreams)),
+            clock: common.clock.clone(),
+            ids: common.ids.clone(),
+            most: 1000,
+        })
+    }
+
+    fn extensions(&mut self, common: &Common) -> Extensions {
+        Extensions::new(ExtensionDeps {
+            extensions: common.extensions.clone(),
+            blobs: Arc::new(take(&mut self.blobs)),
+            archives: Arc::new(Archives),
+            machine: Arc::new(take(&mut self.extension_machine)),
+            web_store: Arc::new(take(&mut self.web_store)),
+            connections: Arc::new(common.connections.clone()),
+            activity: common.sessions.activity().clone(),
+            clock: common.clock.clone(),
+            ids: common.ids.clone(),
+            most: 500,
+        })
+    }
+
+    /// Builds the services of a server over these ports.
+    pub(super) fn into_services(mut self, clock: &Arc<FixedClock>, tokens: SessionTokens) -> Services {
+        let common = Common::new(&mut self, clock);
+        let pool_deps = self.pool_deps(&common);
+        let (deployments, invocations) = self.apps(&common);
+        let (auth_connections, credentials) = self.logins(&common);
+        let credential_providers = self.credential_providers(&common);
+        let (proxies, extensions) = (self.proxies(&common), self.extensions(&common));
+        let profiles = common.profiles();
+        let Common { clock, ids, sessions, connections, recorder, api_keys, .. } = common;
+        let stored_replays = ReplayArchive::new(
+            Arc::new(self.stored_replays),
+            Arc::new(self.videos),
+            clock.clone(),
+            ReplayLimits { most_bytes: 1 << 20, kept_for: time::Duration::days(7) },
+            Arc::new(UnlimitedDisk),
+        );
+        let project_rows = Arc::new(self.projects.unwrap_or_else(projects_repository));
+        let activity = sessions.activity().clone();
+        Services {
+            key_administration: KeyAdministration::new(
+                api_keys.clone(),
+                Arc::new(self.directory),
+                project_rows.clone(),
+                clock.clone(),
+            ),
+            api_keys,
+            access: Access::new(project_rows.clone()),
+            projects: Projects::new(project_rows, clock.clone(), Arc::new(CountingIds::default())),
+            pools: Pools::new(pool_deps.clone(), sessions.clone()),
+            leases: Leases::new(pool_deps, sessions.clone()),
+            sessions,
+            audit: AuditLogs::new(Arc::new(self.audit), Arc::new(self.trail.clone())),
+            trail: Arc::new(self.trail),
+            files: Files::new(Arc::new(self.files), activity.clone()),
+            computers: Computers::new(Arc::new(self.computer), activity.clone()),
+            auth_connections,
+            credentials,
+            deployments,
+            invocations,
+            credential_providers,
+            profiles,
+            proxies,
+            extensions,
+            displays: Arc::new(self.displays),
+            processes: Processes::new(Arc::new(self.processes), activity.clone(), ids.clone()),
+            session_logs: SessionLogs::new(Arc::new(self.session_logs), activity.clone()),
+            curl: Curl::new(Arc::new(self.curl), activity.clone()),
+            replays: Replays::new(Arc::new(self.replays), stored_replays, activity.clone(), ids),
+            scripts: Scripts::new(Arc::new(self.scripts), activity),
+            telemetry: TelemetryEvents::new(Arc::new(self.events), Arc::new(self.feed), clock.clone()),
+            recorder,
+            tokens,
+            session_connector: self.session_connector.unwrap_or_else(|| Arc::new(FailingConnector)),
+            connections,
+            health: Arc::new(FixedHealth { failure: self.not_ready, degraded: self.degraded }),
+            pool_status: Arc::new(FixedPoolStatus),
+            entropy: Arc::new(CountingIds::default()),
+            metrics: Arc::new(|| "casement_up 1\n".to_owned()),
+            monotonic: clock.clone(),
+            clock,
+            ids: Arc::new(CountingIds::default()),
+            runtime: tokio::runtime::Handle::current(),
+        }
+    }
+}

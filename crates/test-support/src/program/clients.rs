@@ -1,0 +1,133 @@
+//! Runs scripts with the public clients, in the versions that `crates/app/tests/clients` locks.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::leftovers::processes_of;
+use super::{Server, until};
+
+/// For one script on a busy machine, including the start of its browser and the installation of packages.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// The folder where the clients are installed.
+pub struct Clients {
+    home: PathBuf,
+}
+
+/// A script that has run to its end.
+pub struct Script {
+    /// The directory where it ran, with the files that it wrote.
+    pub dir: TempDir,
+    /// What it wrote to standard output.
+    pub stdout: String,
+}
+
+impl Clients {
+    /// Finds the clients that `cargo xtask test` installs.
+    pub fn find() -> anyhow::Result<Self> {
+        let default = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients"));
+        let home = std::env::var_os("CASEMENT_TEST_CLIENTS").map_or_else(default, PathBuf::from);
+        // Written last by the installation.
+        ensure!(
+            home.join("installed").exists(),
+            "the public clients are not installed in {}: run `cargo xtask test`, which does that",
+            home.display()
+        );
+        Ok(Self { home: home.canonicalize()? })
+    }
+
+    /// Returns the folder of a Node package.
+    pub fn node_package(&self, name: &str) -> PathBuf {
+        self.home.join("node_modules").join(name)
+    }
+
+    /// Returns the folder of a Python package.
+    pub fn python_package(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let versions = fs::read_dir(self.home.join("venv/lib"))?;
+        let mut places = versions.flatten().map(|version| version.path().join("site-packages").join(name));
+        places.find(|place| place.is_dir()).with_context(|| format!("there is no {name} for Python"))
+    }
+
+    /// Runs a file of this repository, named from its top: `.mjs` with Node, `.py` with Python, `.sh` with sh. It finds the
+    /// server in `CASEMENT_URL` and `CASEMENT_KEY`, and gets `arguments`.
+    pub fn run(&self, server: &Server, file: &str, arguments: &[&str]) -> anyhow::Result<Script> {
+        let path = repository().join(file);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.file_name().and_then(|name| name.to_str()).context("a file without a name")?;
+        self.run_text(server, name, &text, arguments)
+    }
+
+    /// Runs a script that is given as text, under this name.
+    pub fn run_text(&self, server: &Server, name: &str, text: &str, arguments: &[&str]) -> anyhow::Result<Script> {
+        let dir = tempfile::Builder::new().prefix("casement-client-").tempdir_in("/tmp")?;
+        // Node looks for packages beside the script, and upwards.
+        std::os::unix::fs::symlink(self.home.join("node_modules"), dir.path().join("node_modules"))?;
+        let script = dir.path().join(name);
+        fs::write(&script, text)?;
+        let program = match script.extension().and_then(|extension| extension.to_str()) {
+            Some("mjs") => PathBuf::from("node"),
+            Some("py") => self.home.join("venv/bin/python"),
+            Some("sh") => PathBuf::from("sh"),
+            _ => bail!("{name}: neither .mjs nor .py nor .sh"),
+        };
+        let mut command = Command::new(program);
+        command.arg(&script).args(arguments);
+        command.env("CASEMENT_URL", server.url()).env("CASEMENT_KEY", server.key());
+        let status = run_in(dir.path(), &mut command).with_context(|| format!("{name} {}", output_of(dir.path())))?;
+        ensure!(status.success(), "{name}: {status} {}", output_of(dir.path()));
+        let stdout = fs::read_to_string(dir.path().join("stdout"))?;
+        Ok(Script { dir, stdout })
+    }
+}
+
+impl Script {
+    /// Returns the last line of its output, which must be JSON.
+    pub fn json(&self) -> anyhow::Result<Value> {
+        let last = self.stdout.lines().last().unwrap_or_default();
+        serde_json::from_str(last).with_context(|| format!("the last line is not JSON:\n{}", self.stdout))
+    }
+
+    /// Returns a file that it wrote.
+    pub fn file(&self, name: &str) -> anyhow::Result<Vec<u8>> {
+        fs::read(self.dir.path().join(name)).with_context(|| format!("the script wrote no {name}"))
+    }
+}
+
+/// Returns the top folder of the checkout.
+pub fn repository() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Runs a command to its end, or to the timeout. Ends everything that it started.
+fn run_in(dir: &Path, command: &mut Command) -> anyhow::Result<ExitStatus> {
+    let output = |name: &str| File::create(dir.join(name));
+    command.current_dir(dir).stdin(Stdio::null()).stdout(output("stdout")?).stderr(output("stderr")?);
+    // A browser that a script starts has its profile below TMPDIR, by which it is found.
+    let mut child = command.env("TMPDIR", dir).process_group(0).spawn().context("cannot start it")?;
+    let ended = until("the script ends", SCRIPT_TIMEOUT, || child.try_wait().transpose());
+    if ended.is_err()
+        && let Some(group) = Pid::from_raw(child.id().cast_signed())
+    {
+        let _ = kill_process_group(group, Signal::KILL);
+        child.wait()?;
+    }
+    for process in processes_of(dir) {
+        if let Some(pid) = Pid::from_raw(process.pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    Ok(ended??)
+}
+
+fn output_of(dir: &Path) -> String {
+    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
+    format!("output:\n{}\n{}", read("stdout"), read("stderr"))
+}
