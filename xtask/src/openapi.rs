@@ -1,4 +1,4 @@
-//! `cargo xtask openapi`: the committed document equals the one generated from the handlers.
+//! `cargo xtask openapi`: the committed OpenAPI document and table of operations equal those generated from the declared operations.
 
 use std::fs;
 
@@ -8,38 +8,41 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only compare; fail when docs/openapi.json is not what the handlers say
+    /// Only compare; fail when a committed file is not what the operations declare
     #[arg(long)]
     check: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let made = document()?;
-    let path = workspace::root().join("docs/openapi.json");
-    if !options.check {
-        fs::write(&path, made).with_context(|| format!("cannot write {}", path.display()))?;
-        eprintln!("==> wrote {}", path.display());
-        return Ok(());
+    let document = printed(&["openapi"])?;
+    let parsed: serde_json::Value = serde_json::from_str(&document).context("`casement openapi` did not print JSON")?;
+    if parsed.get("openapi").is_none() {
+        bail!("`casement openapi` printed JSON, but not an OpenAPI document");
     }
-    let kept = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    if kept != made {
-        bail!("docs/openapi.json is not what the handlers say: run `cargo xtask openapi` and commit it");
+    let table = printed(&["openapi", "--operations"])?;
+    for (file, generated) in [("docs/openapi.json", document), ("docs/operations.md", table)] {
+        let path = workspace::root().join(file);
+        if !options.check {
+            fs::write(&path, generated).with_context(|| format!("cannot write {}", path.display()))?;
+            eprintln!("==> wrote {}", path.display());
+            continue;
+        }
+        let committed = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        if committed != generated {
+            bail!("{file} is not what the operations declare: run `cargo xtask openapi` and commit it");
+        }
     }
     Ok(())
 }
 
-/// Returns the document as the program prints it, with one newline at its end.
-fn document() -> Result<String> {
+/// Returns what the program prints, with one newline at its end.
+fn printed(arguments: &[&str]) -> Result<String> {
     let mut cargo = workspace::cargo();
-    cargo.args(["run", "--locked", "--quiet", "--package", "casement", "--", "openapi"]);
+    cargo.args(["run", "--locked", "--quiet", "--package", "casement", "--"]).args(arguments);
     let output = cargo.stderr(std::process::Stdio::inherit()).output().context("cannot start cargo")?;
     if !output.status.success() {
-        bail!("`casement openapi` ended with {}", output.status);
+        bail!("`casement {}` ended with {}", arguments.join(" "), output.status);
     }
     let text = String::from_utf8(output.stdout).context("`casement openapi` did not print UTF-8")?;
-    let document: serde_json::Value = serde_json::from_str(&text).context("`casement openapi` did not print JSON")?;
-    if document.get("openapi").is_none() {
-        bail!("`casement openapi` printed JSON, but not an OpenAPI document");
-    }
     Ok(format!("{}\n", text.trim_end()))
 }

@@ -107,7 +107,10 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Deploy(command) => remote::deploy(command).await,
         Command::Invoke(command) => remote::invoke(command).await,
         Command::Logs(command) => remote::logs(command).await,
-        Command::Openapi => Ok(write!(std::io::stdout(), "{}", casement_http::openapi())?),
+        Command::Openapi { operations } => {
+            let text = if operations { casement_http::operations_page() } else { casement_http::openapi() };
+            Ok(write!(std::io::stdout(), "{text}")?)
+        }
         Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Keepass { .. } => {
             unreachable!("handled before the runtime was made")
         }

@@ -33,7 +33,7 @@ impl Arguments {
         // These commands need no configuration; the agent does not run on the host.
         let needs_none = matches!(
             alone.command,
-            Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Openapi
+            Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Openapi { .. }
         );
         let Some(path) = (if needs_none { None } else { config_file::find(alone.config.clone()) }) else {
             return Ok(alone);
@@ -64,7 +64,11 @@ pub(crate) enum Command {
     /// Show the log of a build or an invocation, to its end
     Logs(remote::LogsCommand),
     /// Print the OpenAPI document
-    Openapi,
+    Openapi {
+        /// Print the table of operations instead, as Markdown
+        #[arg(long)]
+        operations: bool,
+    },
     /// The first program in a session's sandbox
     #[command(hide = true)]
     Agent {

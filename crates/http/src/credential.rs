@@ -9,14 +9,16 @@ use casement_domain::{
 };
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    caller::Authorized,
-    error::{ApiError, ErrorBody},
+    error::{ApiError, Code},
     from_fields::secrets,
     json::nullable,
+    operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
+    query::non_empty,
+    request::{ProjectKey, Request},
 };
 
 /// The credentials of a login at a site.
@@ -144,116 +146,82 @@ impl CredentialChanges {
     }
 }
 
-/// Keeps a credential. Its values are sealed, and never shown again.
-#[utoipa::path(
-    post, path = "/credentials", tag = "Credentials", request_body = CredentialInput,
-    responses(
-        (status = 201, body = CredentialBody),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 403, description = "The project is archived", body = ErrorBody),
-        (status = 409, description = "Another credential bears the name", body = ErrorBody),
-        (status = 429, description = "The project has as many as it may have", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn create_credential(mut caller: Authorized) -> Answer {
-    let body = caller.json::<CredentialInput>().await?;
-    caller.scope().writable()?;
+pub(crate) fn operations(api: &mut Operations) {
+    api.resource("Credentials", "The credential does not exist");
+    api.post("/credentials", "create_credential", create_credential)
+        .summary("Stores a credential. Its values are sealed and never returned.")
+        .body::<CredentialInput>()
+        .created::<CredentialBody>()
+        .refuses([ARCHIVED, NAME_TAKEN, LIMIT_REACHED]);
+    api.get("/credentials", "list_credentials", list_credentials)
+        .summary("Lists credentials, newest first.")
+        .query::<CredentialListParams>()
+        .returns_page::<CredentialBody>();
+    api.get("/credentials/{id_or_name}", "get_credential", get_credential)
+        .summary("Returns a credential without its values.")
+        .returns::<CredentialBody>();
+    api.patch("/credentials/{id_or_name}", "update_credential", update_credential)
+        .summary("Updates a credential.")
+        .body::<CredentialChanges>()
+        .returns::<CredentialBody>()
+        .refuses([ARCHIVED, NAME_TAKEN]);
+    api.delete("/credentials/{id_or_name}", "delete_credential", delete_credential)
+        .summary("Deletes a credential with its values.")
+        .no_content("Deleted");
+    api.get("/credentials/{id_or_name}/totp-code", "get_totp_code", get_totp_code)
+        .summary("Returns the one-time password that is valid now.")
+        .returns::<TotpCodeBody>()
+        .refuses([("404", "The credential does not exist, or has no TOTP secret")]);
+}
+
+async fn create_credential(mut request: Request<ProjectKey>) -> Answer {
+    let body = request.json::<CredentialInput>().await?;
+    request.scope().writable()?;
     let new = body.parse()?;
-    let kept = caller.finish(|services, scope| async move { services.credentials.create(&scope, new).await });
+    let kept = request.finish(|services, scope| async move { services.credentials.create(&scope, new).await });
     let (credential, code) = kept.await?;
     let body = CredentialBody::alone(credential, code);
     Ok(answer::created(&format!("/credentials/{}", body.id), &body))
 }
 
-/// Lists credentials, newest first.
-#[utoipa::path(
-    get, path = "/credentials", tag = "Credentials",
-    params(
-        ("limit" = Option<u32>, Query, description = "1 to 100; default: 20"),
-        ("offset" = Option<u64>, Query, description = "How many come before; default: 0"),
-        ("domain" = Option<String>, Query, description = "The whole domain"),
-        ("query" = Option<String>, Query, description = "Part of name or domain, or a whole id"),
-    ),
-    responses(
-        (status = 200, body = [CredentialBody], headers(
-            ("X-Has-More" = bool, description = "Whether there is a further page"),
-            ("X-Next-Offset" = u64, description = "Where it begins; 0 on the last page"),
-        )),
-        (status = 400, description = "A parameter breaks a rule", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn list_credentials(caller: Authorized) -> Answer {
-    let query = caller.query()?;
-    let given = |name| Ok::<_, ApiError>(query.text(name)?.filter(|text| !text.is_empty()).map(str::to_owned));
-    let filter = CredentialFilter { domain: given("domain")?, query: given("query")? };
-    let page = caller.services().credentials.list(caller.scope(), &filter, query.page()?).await?;
+/// Which credentials are listed.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct CredentialListParams {
+    /// The whole domain.
+    domain: Option<String>,
+    /// Part of the name or of the domain, or a whole id.
+    query: Option<String>,
+}
+
+async fn list_credentials(request: Request<ProjectKey>) -> Answer {
+    let CredentialListParams { domain, query } = request.query()?;
+    let filter = CredentialFilter { domain: non_empty(domain), query: non_empty(query) };
+    let page = request.services().credentials.list(request.scope(), &filter, request.page()?).await?;
     Ok(answer::list(&page.map(CredentialBody::listed)))
 }
 
-/// Reads one credential, without its values.
-#[utoipa::path(
-    get, path = "/credentials/{id_or_name}", tag = "Credentials", params(("id_or_name" = String, Path)),
-    responses(
-        (status = 200, body = CredentialBody),
-        (status = 404, description = "There is no such credential", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn get_credential(caller: Authorized) -> Answer {
-    let credential = caller.services().credentials.get(caller.scope(), &caller.path("id_or_name")?).await?;
+async fn get_credential(request: Request<ProjectKey>) -> Answer {
+    let credential = request.services().credentials.get(request.scope(), &request.path("id_or_name")?).await?;
     Ok(answer::record(StatusCode::OK, &CredentialBody::alone(credential, None)))
 }
 
-/// Changes a credential.
-#[utoipa::path(
-    patch, path = "/credentials/{id_or_name}", tag = "Credentials", params(("id_or_name" = String, Path)),
-    request_body = CredentialChanges,
-    responses(
-        (status = 200, body = CredentialBody),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 403, description = "The project is archived", body = ErrorBody),
-        (status = 404, description = "There is no such credential", body = ErrorBody),
-        (status = 409, description = "Another credential bears the name", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn update_credential(mut caller: Authorized) -> Answer {
-    let which = caller.path("id_or_name")?;
-    let body = caller.json::<CredentialChanges>().await?;
-    caller.scope().writable()?;
+async fn update_credential(mut request: Request<ProjectKey>) -> Answer {
+    let which = request.path("id_or_name")?;
+    let body = request.json::<CredentialChanges>().await?;
+    request.scope().writable()?;
     let update = body.parse()?;
     let changed =
-        caller.finish(|services, scope| async move { services.credentials.update(&scope, &which, update).await });
+        request.finish(|services, scope| async move { services.credentials.update(&scope, &which, update).await });
     let (credential, code) = changed.await?;
     Ok(answer::record(StatusCode::OK, &CredentialBody::alone(credential, code)))
 }
 
-/// Deletes a credential with its values.
-#[utoipa::path(
-    delete, path = "/credentials/{id_or_name}", tag = "Credentials", params(("id_or_name" = String, Path)),
-    responses(
-        (status = 204, description = "It is gone"),
-        (status = 404, description = "There is no such credential", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn delete_credential(caller: Authorized) -> Answer {
-    caller.services().credentials.delete(caller.scope(), &caller.path("id_or_name")?).await?;
+async fn delete_credential(request: Request<ProjectKey>) -> Answer {
+    request.services().credentials.delete(request.scope(), &request.path("id_or_name")?).await?;
     Ok(answer::nothing())
 }
 
-/// Makes the one-time code that holds now.
-#[utoipa::path(
-    get, path = "/credentials/{id_or_name}/totp-code", tag = "Credentials", params(("id_or_name" = String, Path)),
-    responses(
-        (status = 200, body = TotpCodeBody),
-        (status = 404, description = "There is no such credential, or it has no TOTP secret", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn get_totp_code(caller: Authorized) -> Answer {
-    let code = caller.services().credentials.totp_code(caller.scope(), &caller.path("id_or_name")?).await?;
+async fn get_totp_code(request: Request<ProjectKey>) -> Answer {
+    let code = request.services().credentials.totp_code(request.scope(), &request.path("id_or_name")?).await?;
     Ok(answer::record(StatusCode::OK, &TotpCodeBody::from(code)))
 }

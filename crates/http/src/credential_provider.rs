@@ -7,13 +7,15 @@ use casement_domain::credential_provider::{
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    caller::OrganizationCaller,
-    error::ErrorBody,
+    error::{ApiError, Code},
     from_fields::{from_fields, option},
+    operation::{LIMIT_REACHED, NAME_TAKEN, Operations},
+    query::non_empty,
+    request::{OrganizationKey, Request},
 };
 
 /// An external store of logins.
@@ -183,128 +185,82 @@ from_fields!(ProviderChanges => ProviderUpdateRequest {
     name, token via option, server_url, vault, cache_ttl_seconds, enabled, priority, project_ids
 });
 
-/// Keeps a provider, to be asked after all others. It is not asked yet.
-#[utoipa::path(
-    post, path = "/org/credential_providers", tag = "Credential providers", request_body = ProviderInput,
-    responses(
-        (status = 201, body = ProviderBody),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-        (status = 409, description = "Another provider bears the name", body = ErrorBody),
-        (status = 429, description = "The organization has as many as it may have", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn create_credential_provider(mut caller: OrganizationCaller) -> Answer {
-    let wish = caller.json::<ProviderInput>().await?.into();
-    let provider = caller.services().credential_providers.create(caller.organization(), wish).await?;
+pub(crate) fn operations(api: &mut Operations) {
+    api.resource("Credential providers", "The credential provider does not exist");
+    api.post("/org/credential_providers", "create_credential_provider", create_credential_provider)
+        .summary("Creates a credential provider with the lowest priority. It is not queried yet.")
+        .body::<ProviderInput>()
+        .created::<ProviderBody>()
+        .refuses([NAME_TAKEN, LIMIT_REACHED]);
+    api.get("/org/credential_providers", "list_credential_providers", list_credential_providers)
+        .summary("Lists credential providers in the order in which they are queried.")
+        .query::<ProviderListParams>()
+        .returns_page::<ProviderBody>();
+    api.get("/org/credential_providers/{id}", "get_credential_provider", get_credential_provider)
+        .summary("Returns a credential provider without its token.")
+        .returns::<ProviderBody>();
+    api.patch("/org/credential_providers/{id}", "update_credential_provider", update_credential_provider)
+        .summary("Updates a credential provider.")
+        .body::<ProviderChanges>()
+        .returns::<ProviderBody>()
+        .refuses([NAME_TAKEN]);
+    api.delete("/org/credential_providers/{id}", "delete_credential_provider", delete_credential_provider)
+        .summary("Deletes a credential provider with its token.")
+        .no_content("Deleted")
+        .refuses([("409", "An auth connection names the provider")]);
+    api.get("/org/credential_providers/{id}/items", "list_credential_provider_items", list_credential_provider_items)
+        .summary("Lists the logins of a provider without their secrets, from a list that is at most `cache_ttl_seconds` old.")
+        .returns::<ItemsBody>()
+        .refuses([("502", "The provider failed, or refused the token")]);
+    api.post("/org/credential_providers/{id}/test", "test_credential_provider", test_credential_provider)
+        .summary("Queries which vaults the token of a provider opens.")
+        .responds::<TestBody>("200", "The vaults; `success` says whether the provider responded");
+}
+
+async fn create_credential_provider(mut request: Request<OrganizationKey>) -> Answer {
+    let wish = request.json::<ProviderInput>().await?.into();
+    let provider = request.services().credential_providers.create(request.organization(), wish).await?;
     let body = ProviderBody::from(provider);
     Ok(answer::created(&format!("/org/credential_providers/{}", body.id), &body))
 }
 
-/// Lists providers, in the order in which they are asked.
-#[utoipa::path(
-    get, path = "/org/credential_providers", tag = "Credential providers",
-    params(
-        ("limit" = Option<u32>, Query, description = "1 to 100; default: 20"),
-        ("offset" = Option<u64>, Query, description = "How many come before; default: 0"),
-        ("query" = Option<String>, Query, description = "Part of the name, or a whole id"),
-    ),
-    responses(
-        (status = 200, body = [ProviderBody], headers(
-            ("X-Has-More" = bool, description = "Whether there is a further page"),
-            ("X-Next-Offset" = u64, description = "Where it begins; 0 on the last page"),
-        )),
-        (status = 400, description = "A parameter breaks a rule", body = ErrorBody),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn list_credential_providers(caller: OrganizationCaller) -> Answer {
-    let query = caller.query()?;
-    let part = query.text("query")?.filter(|text| !text.is_empty());
-    let found = caller.services().credential_providers.list(caller.organization(), part, query.page()?).await?;
+/// Which credential providers are listed.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct ProviderListParams {
+    /// Part of the name, or a whole id.
+    query: Option<String>,
+}
+
+async fn list_credential_providers(request: Request<OrganizationKey>) -> Answer {
+    let query = non_empty(request.query::<ProviderListParams>()?.query);
+    let found =
+        request.services().credential_providers.list(request.organization(), query.as_deref(), request.page()?).await?;
     Ok(answer::list(&found.map(ProviderBody::from)))
 }
 
-/// Reads one provider, without its token.
-#[utoipa::path(
-    get, path = "/org/credential_providers/{id}", tag = "Credential providers", params(("id" = String, Path)),
-    responses(
-        (status = 200, body = ProviderBody),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-        (status = 404, description = "There is no such provider", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn get_credential_provider(caller: OrganizationCaller) -> Answer {
-    let provider = caller.services().credential_providers.get(caller.organization(), &caller.path("id")?).await?;
+async fn get_credential_provider(request: Request<OrganizationKey>) -> Answer {
+    let provider = request.services().credential_providers.get(request.organization(), &request.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &ProviderBody::from(provider)))
 }
 
-/// Changes a provider.
-#[utoipa::path(
-    patch, path = "/org/credential_providers/{id}", tag = "Credential providers", params(("id" = String, Path)),
-    request_body = ProviderChanges,
-    responses(
-        (status = 200, body = ProviderBody),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-        (status = 404, description = "There is no such provider", body = ErrorBody),
-        (status = 409, description = "Another provider bears the name", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn update_credential_provider(mut caller: OrganizationCaller) -> Answer {
-    let which = caller.path("id")?;
-    let wish = caller.json::<ProviderChanges>().await?.into();
-    let provider = caller.services().credential_providers.update(caller.organization(), &which, wish).await?;
+async fn update_credential_provider(mut request: Request<OrganizationKey>) -> Answer {
+    let which = request.path("id")?;
+    let wish = request.json::<ProviderChanges>().await?.into();
+    let provider = request.services().credential_providers.update(request.organization(), &which, wish).await?;
     Ok(answer::record(StatusCode::OK, &ProviderBody::from(provider)))
 }
 
-/// Forgets a provider, with its token.
-#[utoipa::path(
-    delete, path = "/org/credential_providers/{id}", tag = "Credential providers", params(("id" = String, Path)),
-    responses(
-        (status = 204, description = "It is gone"),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-        (status = 404, description = "There is no such provider", body = ErrorBody),
-        (status = 409, description = "An auth connection names it", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn delete_credential_provider(caller: OrganizationCaller) -> Answer {
-    caller.services().credential_providers.delete(caller.organization(), &caller.path("id")?).await?;
+async fn delete_credential_provider(request: Request<OrganizationKey>) -> Answer {
+    request.services().credential_providers.delete(request.organization(), &request.path("id")?).await?;
     Ok(answer::nothing())
 }
 
-/// Lists what logins a provider has, without their secrets; as known for at most its `cache_ttl_seconds`.
-#[utoipa::path(
-    get, path = "/org/credential_providers/{id}/items", tag = "Credential providers", params(("id" = String, Path)),
-    responses(
-        (status = 200, body = ItemsBody),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-        (status = 404, description = "There is no such provider", body = ErrorBody),
-        (status = 502, description = "The store failed, or refused the token", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn list_credential_provider_items(caller: OrganizationCaller) -> Answer {
-    let items = caller.services().credential_providers.items(caller.organization(), &caller.path("id")?).await?;
+async fn list_credential_provider_items(request: Request<OrganizationKey>) -> Answer {
+    let items = request.services().credential_providers.items(request.organization(), &request.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &ItemsBody { items: items.iter().map(ItemBody::from).collect() }))
 }
 
-/// Asks a provider what its token opens.
-#[utoipa::path(
-    post, path = "/org/credential_providers/{id}/test", tag = "Credential providers", params(("id" = String, Path)),
-    responses(
-        (status = 200, description = "What was found; `success` says whether it is good", body = TestBody),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-        (status = 404, description = "There is no such provider", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn test_credential_provider(caller: OrganizationCaller) -> Answer {
-    let test = caller.services().credential_providers.test(caller.organization(), &caller.path("id")?).await?;
+async fn test_credential_provider(request: Request<OrganizationKey>) -> Answer {
+    let test = request.services().credential_providers.test(request.organization(), &request.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &TestBody::from(test)))
 }

@@ -10,14 +10,15 @@ use casement_domain::{
     session_operation::{ByteStream, OperationError},
 };
 use futures_util::{StreamExt as _, stream};
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    caller::{Authorized, SessionAccess},
-    error::{ApiError, ErrorBody},
-    multipart::Form,
+    error::ApiError,
+    operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
+    query::non_empty,
+    request::{ActiveSession, ProjectKey, Request},
 };
 
 /// The maximum size of a form without its files, in bytes.
@@ -80,22 +81,55 @@ pub(crate) struct LoadExtensions {
     files: Vec<Vec<u8>>,
 }
 
-/// Uploads an extension.
-#[utoipa::path(
-    post, path = "/extensions", tag = "Extensions",
-    request_body(content = UploadExtension, content_type = "multipart/form-data"),
-    responses(
-        (status = 201, body = ExtensionBody),
-        (status = 400, description = "A field breaks a rule, or the archive is not safe to unpack", body = ErrorBody),
-        (status = 403, description = "The project is archived", body = ErrorBody),
-        (status = 409, description = "The name is taken", body = ErrorBody),
-        (status = 413, description = "More than 50 MiB", body = ErrorBody),
-        (status = 429, description = "The project has as many as it may have", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn upload_extension(mut caller: Authorized) -> Answer {
-    let mut form = caller.form(MAX_EXTENSION_BYTES + FORM, &[FILE]).await?;
+pub(crate) fn operations(api: &mut Operations) {
+    api.resource("Extensions", "The extension does not exist");
+    api.post("/extensions", "upload_extension", upload_extension)
+        .summary("Uploads an extension.")
+        .form::<UploadExtension>()
+        .created::<ExtensionBody>()
+        .refuses([
+            ("400", "A field breaks a rule, or the archive is not safe to unpack"),
+            ARCHIVED,
+            NAME_TAKEN,
+            ("413", "The archive is longer than 50 MiB"),
+            LIMIT_REACHED,
+        ]);
+    api.get("/extensions", "list_extensions", list_extensions)
+        .summary("Lists extensions, newest first.")
+        .query::<ExtensionListParams>()
+        .returns_page::<ExtensionBody>();
+    // Before the paths with a parameter in its place, which match it too.
+    api.get("/extensions/from_chrome_store", "extension_from_web_store", extension_from_web_store)
+        .summary("Downloads an extension from the Chrome Web Store, as a ZIP archive.")
+        .query::<WebStoreParams>()
+        .file("The archive")
+        .refuses([("502", "The store does not respond, or has no such extension")])
+        .fails("The server failed");
+    api.get("/extensions/{id_or_name}", "download_extension", download_extension)
+        .summary("Downloads the archive of an extension as it was uploaded.")
+        .file("The archive");
+    api.get("/extensions/{id_or_name}/metadata", "get_extension", get_extension)
+        .summary("Returns the record of an extension.")
+        .returns::<ExtensionBody>();
+    api.delete("/extensions/{id_or_name}", "delete_extension", delete_extension)
+        .summary("Deletes an extension. Sessions that have loaded it keep it.")
+        .no_content("Deleted")
+        .refuses([("409", "A browser pool loads the extension")]);
+    api.resource("Browsers", "The session does not exist");
+    api.post("/browsers/{id}/extensions", "load_extensions", load_extensions)
+        .summary("Loads extensions into a session. Chromium restarts with its profile; debugging connections end.")
+        .form::<LoadExtensions>()
+        .no_content("Loaded")
+        .refuses([
+            ("400", "A field breaks a rule, an archive is not safe to unpack, or Chromium rejects it"),
+            ("413", "An archive is longer than 50 MiB"),
+            ("429", "The session has as many extensions as it may have, or no disk space"),
+        ])
+        .fails("The browser did not restart");
+}
+
+async fn upload_extension(mut request: Request<ProjectKey>) -> Answer {
+    let mut form = request.form(MAX_EXTENSION_BYTES + FORM, &[FILE]).await?;
     let name = form.text("name")?.map(str::to_owned);
     let content = form.next_file().await?.ok_or_else(|| missing(FILE))?.boxed();
     // The rest of the form is read with it: only then is it whole.
@@ -108,7 +142,8 @@ pub(crate) async fn upload_extension(mut caller: Authorized) -> Answer {
     });
     let content: ByteStream = content.chain(rest.filter_map(std::future::ready)).boxed();
     let upload = Upload { name, content };
-    let kept = caller.finish(|services, scope| async move { services.extensions.upload(&scope, upload).await }).await?;
+    let kept =
+        request.finish(|services, scope| async move { services.extensions.upload(&scope, upload).await }).await?;
     let body = ExtensionBody::from(kept);
     Ok(answer::created(&format!("/extensions/{}", body.id), &body))
 }
@@ -117,44 +152,25 @@ fn missing(field: &str) -> ApiError {
     InvalidInput::of(field, InvalidValue::new(FieldCode::Required, "is required")).into()
 }
 
-/// Lists extensions, newest first.
-#[utoipa::path(
-    get, path = "/extensions", tag = "Extensions",
-    params(
-        ("limit" = Option<u32>, Query, description = "1 to 100; default: 20"),
-        ("offset" = Option<u64>, Query, description = "How many come before; default: 0"),
-        ("name" = Option<String>, Query, description = "The whole name"),
-        ("query" = Option<String>, Query, description = "Part of the name"),
-    ),
-    responses(
-        (status = 200, body = [ExtensionBody], headers(
-            ("X-Has-More" = bool, description = "Whether there is a further page"),
-            ("X-Next-Offset" = u64, description = "Where it begins; 0 on the last page"),
-        )),
-        (status = 400, description = "A parameter breaks a rule", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn list_extensions(caller: Authorized) -> Answer {
-    let query = caller.query()?;
-    let given = |name| Ok::<_, ApiError>(query.text(name)?.filter(|text| !text.is_empty()).map(str::to_owned));
-    let filter = ExtensionFilter { name: given("name")?, query: given("query")? };
-    let page = caller.services().extensions.list(caller.scope(), &filter, query.page()?).await?;
+/// Which extensions are listed.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct ExtensionListParams {
+    /// The whole name.
+    name: Option<String>,
+    /// Part of the name.
+    query: Option<String>,
+}
+
+async fn list_extensions(request: Request<ProjectKey>) -> Answer {
+    let ExtensionListParams { name, query } = request.query()?;
+    let filter = ExtensionFilter { name: non_empty(name), query: non_empty(query) };
+    let page = request.services().extensions.list(request.scope(), &filter, request.page()?).await?;
     Ok(answer::list(&page.map(ExtensionBody::from)))
 }
 
-/// Downloads an extension: the bytes that were uploaded.
-#[utoipa::path(
-    get, path = "/extensions/{id_or_name}", tag = "Extensions", params(("id_or_name" = String, Path)),
-    responses(
-        (status = 200, description = "The archive", content_type = "application/octet-stream"),
-        (status = 404, description = "There is no such extension", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn download_extension(caller: Authorized) -> Answer {
-    let which = caller.path("id_or_name")?;
-    let (extension, content) = caller.services().extensions.download(caller.scope(), &which).await?;
+async fn download_extension(request: Request<ProjectKey>) -> Answer {
+    let which = request.path("id_or_name")?;
+    let (extension, content) = request.services().extensions.download(request.scope(), &which).await?;
     let name = extension.name.as_ref().map_or_else(|| extension.id.to_string(), ToString::to_string);
     Ok(bytes(content, &name, Some(extension.size_bytes)))
 }
@@ -171,77 +187,38 @@ fn bytes(content: ByteStream, name: &str, length: Option<u64>) -> HttpResponse {
     response.streaming(content.map(|part| part.map_err(|error| actix_web::Error::from(ApiError::internal(error)))))
 }
 
-/// Reads what is known of an extension.
-#[utoipa::path(
-    get, path = "/extensions/{id_or_name}/metadata", tag = "Extensions", params(("id_or_name" = String, Path)),
-    responses(
-        (status = 200, body = ExtensionBody),
-        (status = 404, description = "There is no such extension", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn get_extension(caller: Authorized) -> Answer {
-    let which = caller.path("id_or_name")?;
-    let extension = caller.services().extensions.get(caller.scope(), &which).await?;
+async fn get_extension(request: Request<ProjectKey>) -> Answer {
+    let which = request.path("id_or_name")?;
+    let extension = request.services().extensions.get(request.scope(), &which).await?;
     Ok(answer::record(StatusCode::OK, &ExtensionBody::from(extension)))
 }
 
-/// Deletes an extension. Sessions that have it keep it.
-#[utoipa::path(
-    delete, path = "/extensions/{id_or_name}", tag = "Extensions", params(("id_or_name" = String, Path)),
-    responses(
-        (status = 204, description = "It is gone"),
-        (status = 404, description = "There is no such extension", body = ErrorBody),
-        (status = 409, description = "A browser pool loads it", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn delete_extension(caller: Authorized) -> Answer {
-    let which = caller.path("id_or_name")?;
-    caller.finish(|services, scope| async move { services.extensions.delete(&scope, &which).await }).await?;
+async fn delete_extension(request: Request<ProjectKey>) -> Answer {
+    let which = request.path("id_or_name")?;
+    request.finish(|services, scope| async move { services.extensions.delete(&scope, &which).await }).await?;
     Ok(answer::nothing())
 }
 
-/// Fetches an extension from the Chrome Web Store, as a ZIP.
-#[utoipa::path(
-    get, path = "/extensions/from_chrome_store", tag = "Extensions",
-    params(
-        ("url" = String, Query, description = "The extension's page in the store"),
-        ("os" = Option<String>, Query, description = "linux, win or mac; default: linux"),
-    ),
-    responses(
-        (status = 200, description = "The archive", content_type = "application/octet-stream"),
-        (status = 400, description = "A parameter breaks a rule", body = ErrorBody),
-        (status = 502, description = "The store does not answer, or has no such extension", body = ErrorBody),
-        (status = "5XX", description = "The server failed", body = ErrorBody),
-    )
-)]
-pub(crate) async fn extension_from_web_store(caller: Authorized) -> Answer {
-    let query = caller.query()?;
-    let (url, os) = (query.text("url")?, query.text("os")?);
-    let content = caller.services().extensions.from_web_store(url, os).await?;
+/// An extension in the Chrome Web Store.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct WebStoreParams {
+    /// The extension's page in the store.
+    #[param(required, value_type = String)]
+    url: Option<String>,
+    /// `linux`, `win` or `mac`. Default: `linux`.
+    os: Option<String>,
+}
+
+async fn extension_from_web_store(request: Request<ProjectKey>) -> Answer {
+    let WebStoreParams { url, os } = request.query()?;
+    let content = request.services().extensions.from_web_store(url.as_deref(), os.as_deref()).await?;
     Ok(bytes(content, "extension", None))
 }
 
-/// Loads extensions into a session. Chromium is started anew with its profile; debugging connections end.
-#[utoipa::path(
-    post, path = "/browsers/{id}/extensions", tag = "Browsers", params(("id" = String, Path)),
-    request_body(content = LoadExtensions, content_type = "multipart/form-data"),
-    responses(
-        (status = 204, description = "They are loaded"),
-        (status = 400, description = "A field breaks a rule, an archive is not safe, or Chromium does not take it", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 413, description = "An archive has more than 50 MiB", body = ErrorBody),
-        (status = 429, description = "The session has as many as it may have, or no room", body = ErrorBody),
-        (status = "5XX", description = "The browser did not come up again", body = ErrorBody),
-    )
-)]
-pub(crate) async fn load_extensions(mut inside: SessionAccess) -> Answer {
-    let payload = inside.take_payload()?;
-    let longest = MAX_EXTENSION_BYTES * MAX_LOADED_AT_ONCE as u64 + FORM;
-    let mut form = Form::read(&inside.request, payload, longest, &[FILES]).await?;
+async fn load_extensions(mut request: Request<ActiveSession>) -> Answer {
+    let mut form = request.form(MAX_EXTENSION_BYTES * MAX_LOADED_AT_ONCE as u64 + FORM, &[FILES]).await?;
     let names = form.texts(NAMES);
-    let extensions = inside.services().extensions.clone();
+    let extensions = request.services().extensions.clone();
     extensions.check_names(&names, form.has_file())?;
     let unequal = || OperationError::Broken(format!("there must be as many {FILES} as {NAMES}"));
     let mut wishes = Vec::new();
@@ -254,7 +231,7 @@ pub(crate) async fn load_extensions(mut inside: SessionAccess) -> Answer {
         return Err(unequal().into());
     }
     // To its end, whether or not the caller waits: a browser that is started anew halfway is nobody's.
-    let (runtime, session) = (inside.services().runtime.clone(), inside.session.clone());
+    let (runtime, session) = (request.services().runtime.clone(), request.session().clone());
     let loaded = runtime.spawn(async move { extensions.load(&session, wishes).await });
     loaded.await.map_err(ApiError::internal)??;
     Ok(answer::nothing())

@@ -1,6 +1,7 @@
 //! Event streams that follow a deployment or an invocation until it ends.
 
 use std::sync::Arc;
+use time::OffsetDateTime;
 
 use actix_web::{HttpResponse, web::Bytes};
 use casement_domain::{
@@ -8,14 +9,15 @@ use casement_domain::{
     deployment::{Followed, Follower, Line},
 };
 use futures_util::{StreamExt as _, stream};
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::Moment,
     deployment::{AppSummaryBody, DeploymentBody},
     error::{ApiError, ErrorBody},
     invocation::InvocationBody,
+    query::date_time_or_age,
     sse,
 };
 
@@ -86,6 +88,19 @@ pub(crate) struct LogBody {
 impl From<Line> for LogBody {
     fn from(line: Line) -> Self {
         Self { timestamp: Moment(line.at), message: line.text }
+    }
+}
+
+/// From when on output is streamed.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct FollowParams {
+    /// Lines from this moment on: a date-time, or an age such as `5m`. Default: all stored lines.
+    since: Option<String>,
+}
+
+impl FollowParams {
+    pub(crate) fn since(self, now: OffsetDateTime) -> Result<Option<OffsetDateTime>, ApiError> {
+        date_time_or_age("since", self.since, now)
     }
 }
 

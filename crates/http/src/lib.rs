@@ -1,16 +1,16 @@
 //! The HTTP API of Casement: routes, authentication, errors, OpenAPI, relays, pages.
 //!
 //! The entry point is [`serve`] with [`Config`] and [`Services`]. A request passes the outermost middleware
-//! (`middleware`: request id, `Host`, log line), its route (`routes`) and the extractor of its handler (`caller`),
+//! (`middleware`: request id, `Host`, log line), its route (`routes`) and the check of the credential that its handler names (`request`),
 //! without which a handler reaches no data. A handler extracts, calls one use case and maps its result; errors become
-//! [`ApiError`] in `refusals`.
+//! [`ApiError`] in `refusals`. Each resource declares its operations once (`operation`); the routes and the OpenAPI document (`openapi`)
+//! are made from the declarations.
 
 mod answer;
 mod api_key;
 mod audit;
 mod auth_connection;
 mod body;
-mod caller;
 mod client_timeout;
 mod computer;
 mod connections;
@@ -35,6 +35,7 @@ mod login_page;
 mod middleware;
 mod multipart;
 mod openapi;
+mod operation;
 mod operational;
 mod plain_errors;
 mod pool;
@@ -47,6 +48,7 @@ mod rate;
 mod refusals;
 pub mod relay;
 mod replay;
+mod request;
 mod request_heads;
 mod routes;
 mod script;
@@ -67,7 +69,7 @@ pub use self::{
     connections::{ConnectionRegistry, Registration},
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},
-    openapi::openapi,
+    openapi::{openapi, operations_page},
     server::{Server, serve},
     state::{Config, Health, Readiness, Services, SessionConnector},
     token::{BadToken, Permission, SessionTokens, redact},

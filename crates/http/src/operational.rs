@@ -1,15 +1,16 @@
 //! For whoever runs the server.
 
-use actix_web::{HttpResponse, http::StatusCode, web::Data};
+use actix_web::{HttpResponse, http::StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::OrganizationCaller,
-    error::{ApiError, Code, ErrorBody},
+    error::{ApiError, Code},
     openapi::openapi,
-    state::{Api, Readiness},
+    operation::Operations,
+    request::{OrganizationKey, Public, Request},
+    state::Readiness,
 };
 
 /// How the server is.
@@ -26,45 +27,42 @@ impl Status {
     const OK: Self = Self { status: "ok", detail: None };
 }
 
-/// Whether the process runs.
-#[utoipa::path(get, path = "/healthz", tag = "Operation", security(()), responses((status = 200, body = Status)))]
-pub(crate) async fn healthz() -> HttpResponse {
+pub(crate) fn operations(api: &mut Operations) {
+    api.resource("Operation", "");
+    api.get("/healthz", "healthz", healthz).summary("Reports that the process runs.").returns::<Status>();
+    api.get("/readyz", "readyz", readyz)
+        .summary("Reports whether the server can do its work.")
+        .returns::<Status>()
+        .refuses([("503", "The server cannot do its work now")]);
+    api.get("/metrics", "metrics", metrics)
+        .summary("Returns the metrics in the format of Prometheus.")
+        .content::<String>("200", "text/plain", "The metrics");
+    api.get("/openapi.json", "description", description).summary("Returns the OpenAPI document.").content::<String>(
+        "200",
+        "application/json",
+        "The document",
+    );
+}
+
+async fn healthz(_: Request<Public>) -> HttpResponse {
     answer::record(StatusCode::OK, &Status::OK)
 }
 
-/// Whether the server can do its work.
-#[utoipa::path(
-    get, path = "/readyz", tag = "Operation", security(()),
-    responses((status = 200, body = Status), (status = 503, description = "It cannot now", body = ErrorBody))
-)]
-pub(crate) async fn readyz(api: Data<Api>) -> Answer {
-    match api.services.health.ready().await {
+async fn readyz(request: Request<Public>) -> Answer {
+    match request.services().health.ready().await {
         Ok(Readiness::Whole) => Ok(answer::record(StatusCode::OK, &Status::OK)),
         Ok(Readiness::Degraded(detail)) => {
             Ok(answer::record(StatusCode::OK, &Status { status: "degraded", detail: Some(detail) }))
         }
-        Err(what) => Err(ApiError::new(Code::Unavailable, "the server is not ready").caused_by(what)),
+        Err(reason) => Err(ApiError::new(Code::Unavailable, "the server is not ready").caused_by(reason)),
     }
 }
 
-/// Figures, as Prometheus reads them.
-#[utoipa::path(
-    get, path = "/metrics", tag = "Operation",
-    responses(
-        (status = 200, body = String, content_type = "text/plain"),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-    )
-)]
-pub(crate) async fn metrics(caller: OrganizationCaller) -> HttpResponse {
-    let text = (caller.services().metrics)();
+async fn metrics(request: Request<OrganizationKey>) -> HttpResponse {
+    let text = (request.services().metrics)();
     HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text)
 }
 
-/// This description.
-#[utoipa::path(
-    get, path = "/openapi.json", tag = "Operation", security(()),
-    responses((status = 200, body = String, content_type = "application/json"))
-)]
-pub(crate) async fn description() -> HttpResponse {
+async fn description(_: Request<Public>) -> HttpResponse {
     HttpResponse::Ok().content_type("application/json").body(openapi())
 }

@@ -3,13 +3,15 @@
 use actix_web::http::StatusCode;
 use casement_domain::proxy::{Exit, Proxy, ProxyConfig, ProxyConfigRequest, ProxyFailure, ProxyFilter, ProxyRequest};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    caller::Authorized,
-    error::{ApiError, ErrorBody},
+    error::{ApiError, Code},
     from_fields::{from_fields, option},
+    operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations},
+    query::non_empty,
+    request::{ProjectKey, Request},
 };
 
 /// A proxy.
@@ -181,113 +183,85 @@ pub(crate) struct CheckProxy {
     url: Option<String>,
 }
 
-/// Keeps a proxy. It is checked at once, for 10 s at most; one that does not work is kept as `unavailable`.
-#[utoipa::path(
-    post, path = "/proxies", tag = "Proxies", request_body = ProxyInput,
-    responses(
-        (status = 201, body = ProxyBody),
-        (status = 400, description = "A field breaks a rule, or this installation has no proxies of that type", body = ErrorBody),
-        (status = 403, description = "The project is archived", body = ErrorBody),
-        (status = 429, description = "The project has as many as it may have", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn create_proxy(mut caller: Authorized) -> Answer {
-    let wish = caller.json::<ProxyInput>().await?.into();
-    let kept = caller.finish(|services, scope| async move { services.proxies.create(&scope, wish).await }).await?;
+pub(crate) fn operations(api: &mut Operations) {
+    api.resource("Proxies", "The proxy does not exist");
+    api.post("/proxies", "create_proxy", create_proxy)
+        .summary("Creates a proxy. It is checked at once, for at most 10 s; one that fails the check is stored as `unavailable`.")
+        .body::<ProxyInput>()
+        .created::<ProxyBody>()
+        .refuses([
+            ("400", "A field breaks a rule, or this installation has no proxies of that type"),
+            ARCHIVED,
+            LIMIT_REACHED,
+        ]);
+    api.get("/proxies", "list_proxies", list_proxies)
+        .summary("Lists proxies, newest first.")
+        .query::<ProxyListParams>()
+        .returns_page::<ProxyBody>();
+    api.get("/proxies/{id}", "get_proxy", get_proxy)
+        .summary("Returns a proxy.")
+        .returns::<ProxyBody>()
+        .refuses([("400", "The header `X-Kernel-Project-Id` is no identifier"), OTHER_PROJECT]);
+    api.patch("/proxies/{id}", "update_proxy", update_proxy)
+        .summary("Renames a proxy.")
+        .body::<ProxyChanges>()
+        .returns::<ProxyBody>()
+        .refuses([ARCHIVED]);
+    api.delete("/proxies/{id}", "delete_proxy", delete_proxy)
+        .summary("Deletes a proxy. Sessions that use it keep it.")
+        .no_content("Deleted")
+        .refuses([("409", "A browser pool uses the proxy")]);
+    api.post("/proxies/{id}/check", "check_proxy", check_proxy)
+        .summary("Checks a proxy, for at most 10 s.")
+        .body::<CheckProxy>()
+        .returns::<ProxyBody>()
+        .refuses([("400", "The URL is not permitted")]);
+}
+
+async fn create_proxy(mut request: Request<ProjectKey>) -> Answer {
+    let wish = request.json::<ProxyInput>().await?.into();
+    let kept = request.finish(|services, scope| async move { services.proxies.create(&scope, wish).await }).await?;
     let body = ProxyBody::from(kept);
     Ok(answer::created(&format!("/proxies/{}", body.id), &body))
 }
 
-/// Lists proxies, newest first.
-#[utoipa::path(
-    get, path = "/proxies", tag = "Proxies",
-    params(
-        ("limit" = Option<u32>, Query, description = "1 to 100; default: 20"),
-        ("offset" = Option<u64>, Query, description = "How many come before; default: 0"),
-        ("name" = Option<String>, Query, description = "The whole name, whatever the case and the accents"),
-        ("query" = Option<String>, Query, description = "Part of name, host or exit address"),
-    ),
-    responses(
-        (status = 200, body = [ProxyBody], headers(
-            ("X-Has-More" = bool, description = "Whether there is a further page"),
-            ("X-Next-Offset" = u64, description = "Where it begins; 0 on the last page"),
-        )),
-        (status = 400, description = "A parameter breaks a rule", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn list_proxies(caller: Authorized) -> Answer {
-    let query = caller.query()?;
-    let given = |name| Ok::<_, ApiError>(query.text(name)?.filter(|text| !text.is_empty()).map(str::to_owned));
-    let filter = ProxyFilter { name: given("name")?, query: given("query")? };
-    let page = caller.services().proxies.list(caller.scope(), &filter, query.page()?).await?;
+/// Which proxies are listed.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct ProxyListParams {
+    /// The whole name; case and accents are ignored.
+    name: Option<String>,
+    /// Part of the name, the host or the exit address.
+    query: Option<String>,
+}
+
+async fn list_proxies(request: Request<ProjectKey>) -> Answer {
+    let ProxyListParams { name, query } = request.query()?;
+    let filter = ProxyFilter { name: non_empty(name), query: non_empty(query) };
+    let page = request.services().proxies.list(request.scope(), &filter, request.page()?).await?;
     Ok(answer::list(&page.map(ProxyBody::from)))
 }
 
-/// Reads one proxy.
-#[utoipa::path(
-    get, path = "/proxies/{id}", tag = "Proxies", params(("id" = String, Path)),
-    responses(
-        (status = 200, body = ProxyBody),
-        (status = 400, description = "The project's header holds no id", body = ErrorBody),
-        (status = 403, description = "The key is of another project", body = ErrorBody),
-        (status = 404, description = "There is no such proxy", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn get_proxy(caller: Authorized) -> Answer {
-    let proxy = caller.services().proxies.get(caller.scope(), &caller.path("id")?).await?;
+async fn get_proxy(request: Request<ProjectKey>) -> Answer {
+    let proxy = request.services().proxies.get(request.scope(), &request.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &ProxyBody::from(proxy)))
 }
 
-/// Gives a proxy another name.
-#[utoipa::path(
-    patch, path = "/proxies/{id}", tag = "Proxies", params(("id" = String, Path)), request_body = ProxyChanges,
-    responses(
-        (status = 200, body = ProxyBody),
-        (status = 400, description = "The name breaks a rule", body = ErrorBody),
-        (status = 403, description = "The project is archived", body = ErrorBody),
-        (status = 404, description = "There is no such proxy", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn update_proxy(mut caller: Authorized) -> Answer {
-    let which = caller.path("id")?;
-    let ProxyChanges { name } = caller.json().await?;
-    let proxy = caller.services().proxies.rename(caller.scope(), &which, name.as_deref()).await?;
+async fn update_proxy(mut request: Request<ProjectKey>) -> Answer {
+    let which = request.path("id")?;
+    let ProxyChanges { name } = request.json().await?;
+    let proxy = request.services().proxies.rename(request.scope(), &which, name.as_deref()).await?;
     Ok(answer::record(StatusCode::OK, &ProxyBody::from(proxy)))
 }
 
-/// Deletes a proxy. Sessions that have it keep it.
-#[utoipa::path(
-    delete, path = "/proxies/{id}", tag = "Proxies", params(("id" = String, Path)),
-    responses(
-        (status = 204, description = "It is gone"),
-        (status = 404, description = "There is no such proxy", body = ErrorBody),
-        (status = 409, description = "A browser pool uses it", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn delete_proxy(caller: Authorized) -> Answer {
-    caller.services().proxies.delete(caller.scope(), &caller.path("id")?).await?;
+async fn delete_proxy(request: Request<ProjectKey>) -> Answer {
+    request.services().proxies.delete(request.scope(), &request.path("id")?).await?;
     Ok(answer::nothing())
 }
 
-/// Checks a proxy, for 10 s at most.
-#[utoipa::path(
-    post, path = "/proxies/{id}/check", tag = "Proxies", params(("id" = String, Path)), request_body = CheckProxy,
-    responses(
-        (status = 200, body = ProxyBody),
-        (status = 400, description = "The address may not be read", body = ErrorBody),
-        (status = 404, description = "There is no such proxy", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn check_proxy(mut caller: Authorized) -> Answer {
-    let which = caller.path("id")?;
-    let url = caller.json::<CheckProxy>().await?.url;
+async fn check_proxy(mut request: Request<ProjectKey>) -> Answer {
+    let which = request.path("id")?;
+    let url = request.json::<CheckProxy>().await?.url;
     let checked =
-        caller.finish(|services, scope| async move { services.proxies.check(&scope, &which, url.as_deref()).await });
+        request.finish(|services, scope| async move { services.proxies.check(&scope, &which, url.as_deref()).await });
     Ok(answer::record(StatusCode::OK, &ProxyBody::from(checked.await?)))
 }

@@ -8,9 +8,10 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::Answer,
-    caller::SessionAccess,
     client_timeout::client_timeout,
-    error::{ApiError, ErrorBody},
+    error::ApiError,
+    operation::Operations,
+    request::{ActiveSession, Request},
 };
 
 /// The script to run.
@@ -52,21 +53,21 @@ impl EndBody {
     }
 }
 
-/// Runs a script in a fresh context, with the session's browser at hand. Scripts of one session run one after the other.
-#[utoipa::path(
-    post, path = "/browsers/{id}/playwright/execute", tag = "Scripts", request_body = Execute,
-    params(("id" = String, Path)),
-    responses(
-        (status = 200, description = "The script has ended; `success` says how", body = EndBody),
-        (status = 400, description = "A field breaks a rule, or no script runner is installed", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 429, description = "Too many scripts of the session wait", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn execute_script(mut inside: SessionAccess) -> Answer {
-    let Execute { code, timeout_sec } = inside.json().await?;
-    let script = NewScript::parse(code, timeout_sec, client_timeout(inside.headers()))?;
-    let end = inside.while_served(inside.services().scripts.execute(&inside.session, script)).await?;
+pub(crate) fn operations(api: &mut Operations) {
+    api.resource("Scripts", "The session does not exist");
+    api.post("/browsers/{id}/playwright/execute", "execute_script", execute_script)
+        .summary("Runs a script in a new context with access to the session's browser. Scripts of one session run one after the other.")
+        .body::<Execute>()
+        .responds::<EndBody>("200", "The script has ended; `success` says how")
+        .refuses([
+            ("400", "A field breaks a rule, or no script runner is installed"),
+            ("429", "Too many scripts of the session wait"),
+        ]);
+}
+
+async fn execute_script(mut request: Request<ActiveSession>) -> Answer {
+    let Execute { code, timeout_sec } = request.json().await?;
+    let script = NewScript::parse(code, timeout_sec, client_timeout(request.headers()))?;
+    let end = request.while_served(request.services().scripts.execute(request.session(), script)).await?;
     Ok(HttpResponse::Ok().json(EndBody::new(end)?))
 }

@@ -2,13 +2,13 @@
 
 use casement_domain::session_log::{FollowLog, LogLine};
 use futures_util::StreamExt as _;
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{Answer, Moment},
-    caller::SessionAccess,
-    error::ErrorBody,
+    operation::Operations,
+    request::{ActiveSession, Request},
     sse,
 };
 
@@ -30,30 +30,36 @@ impl From<LogLine> for LogEvent {
     }
 }
 
-/// Streams a log of a session, line by line: a file from its beginning on, or what is kept of what its programs complain of.
-#[utoipa::path(
-    get, path = "/browsers/{id}/logs/stream", tag = "Logs",
-    params(
-        ("id" = String, Path),
-        ("source" = String, Query, description = "`path` or `supervisor`"),
-        ("path" = Option<String>, Query, description = "With `path`: a regular file, by its absolute path"),
-        ("supervisor_process" = Option<String>, Query, description = "With `supervisor`: `chromium`, `display` or `agent`"),
-        ("follow" = Option<bool>, Query, description = "Go on with what is added; default: true"),
-    ),
-    responses(
-        (status = 200, body = LogEvent, content_type = "text/event-stream"),
-        (status = 400, description = "A parameter breaks a rule, or the path is no regular file", body = ErrorBody),
-        (status = 403, description = "The session's user may not read it", body = ErrorBody),
-        (status = 404, description = "There is no such session or file", body = ErrorBody),
-        (status = 429, description = "16 read logs of the session", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn stream_logs(inside: SessionAccess) -> Answer {
-    let query = inside.query()?;
-    let (source, path) = (query.text("source")?, query.text("path")?.map(str::to_owned));
-    let supervisor_process = query.text("supervisor_process")?;
-    let log = FollowLog::parse(source, path, supervisor_process, query.boolean("follow")?.unwrap_or(true))?;
-    let lines = inside.services().session_logs.follow(&inside.session, log).await?;
-    Ok(sse::answer(inside, lines.map(|line| line.map(LogEvent::from))))
+pub(crate) fn operations(api: &mut Operations) {
+    api.resource("Logs", "The session or the file does not exist");
+    api.get("/browsers/{id}/logs/stream", "stream_logs", stream_logs)
+        .summary("Streams a log of a session line by line: a file from its beginning, or the stored error output of its programs.")
+        .query::<LogParams>()
+        .streams::<LogEvent>()
+        .refuses([
+            ("400", "A parameter breaks a rule, or the path is not a regular file"),
+            ("403", "The session's user may not read it"),
+            ("429", "16 callers read logs of the session"),
+        ]);
+}
+
+/// Which log is streamed.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct LogParams {
+    /// `path` or `supervisor`.
+    #[param(required, value_type = String)]
+    source: Option<String>,
+    /// With `path`: the absolute path of a regular file.
+    path: Option<String>,
+    /// With `supervisor`: `chromium`, `display` or `agent`.
+    supervisor_process: Option<String>,
+    /// Whether to continue with lines that are added. Default: true.
+    follow: Option<bool>,
+}
+
+async fn stream_logs(request: Request<ActiveSession>) -> Answer {
+    let LogParams { source, path, supervisor_process, follow } = request.query()?;
+    let log = FollowLog::parse(source.as_deref(), path, supervisor_process.as_deref(), follow.unwrap_or(true))?;
+    let lines = request.services().session_logs.follow(request.session(), log).await?;
+    Ok(sse::answer(request, lines.map(|line| line.map(LogEvent::from))))
 }

@@ -7,7 +7,7 @@ use casement_domain::session_operation::OperationError;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 
-use crate::caller::SessionAccess;
+use crate::request::{Request, SessionCredential};
 
 /// The time without an event after which a keep-alive comment is sent.
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -15,11 +15,11 @@ pub(crate) const KEEP_ALIVE_COMMENT: Bytes = Bytes::from_static(b": keep-alive\n
 
 /// Streams the events as the body of a response. The stream ends with the events, with the first error, which a comment states, or with
 /// the session.
-pub(crate) fn answer<T: Serialize + 'static>(
-    inside: SessionAccess,
+pub(crate) fn answer<C: SessionCredential, T: Serialize + 'static>(
+    request: Request<C>,
     events: impl Stream<Item = Result<T, OperationError>> + 'static,
 ) -> HttpResponse {
-    let (end, open) = inside.into_open();
+    let (end, open) = request.into_open();
     let ended = Box::pin(async move { end.ended().await });
     let frames = until_error(events).map(move |event| {
         // The connection counts as open while the stream exists.

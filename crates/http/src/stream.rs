@@ -4,16 +4,19 @@ use actix_web::{HttpResponse, HttpResponseBuilder, web::Bytes};
 use casement_domain::session_operation::OperationError;
 use futures_util::{Stream, StreamExt as _, stream};
 
-use crate::{caller::SessionAccess, error::ApiError};
+use crate::{
+    error::ApiError,
+    request::{Request, SessionCredential},
+};
 
 /// Streams `content` as the body of a response. Backpressure applies: content is read only as fast as the client reads. A failure or the
 /// end of the session aborts the connection, so that a client never takes a part for the whole.
-pub(crate) fn answer(
+pub(crate) fn answer<C: SessionCredential>(
     mut response: HttpResponseBuilder,
-    inside: SessionAccess,
+    request: Request<C>,
     content: impl Stream<Item = Result<Bytes, OperationError>> + 'static,
 ) -> HttpResponse {
-    let (end, open) = inside.into_open();
+    let (end, open) = request.into_open();
     let ended = Box::pin(async move { end.ended().await });
     let parts = stream::unfold(Some((Box::pin(content), ended, open)), |state| async move {
         let (mut content, mut ended, open) = state?;

@@ -1,4 +1,4 @@
-//! `/vm/{session_id}` and `/live/{session_id}`: into a session, with its token.
+//! `/vm/{session_id}` and `/live/{session_id}`: connections to a session and its live view.
 
 use std::any::Any;
 
@@ -13,26 +13,26 @@ use url::Url;
 use crate::{
     answer::Answer,
     body,
-    caller::{Driver, Operator, SessionHolder, Viewer, WebDriverUser, no_session},
     connections::Registration,
     error::{ApiError, Code},
     fs::{MAX_UPLOAD, upload_response},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
     relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver},
     replay,
+    request::{ActiveSession, LiveOperator, LiveViewer, Request, SessionCredential, WebDriverClient},
     session::Urls,
     telemetry::{Connection, Kind},
     token::Permission,
     webdriver::{BidiRelay, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, WebDriverSessionId, forward},
 };
 
-/// What an open connection holds until it ends.
+/// What an open connection owns until it ends.
 struct Open {
     _activity: ActivityGuard,
     _registered: Registration,
 }
 
-/// Everything that a connection into a session needs.
+/// What a connection to a session needs.
 struct ConnectionContext {
     connector: std::sync::Arc<dyn BrowserConnector>,
     webdriver_url: Url,
@@ -46,27 +46,30 @@ struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    /// `kind`: of a connection that tells of itself.
-    fn into(holder: SessionHolder, kind: Option<Kind>) -> Result<Self, ApiError> {
-        let browser =
-            holder.session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
-        let activity = holder.services().sessions.activity();
-        let view = matches!(kind, Some(Kind::LiveView { .. }));
-        let begun = if view { activity.begin_view(holder.session.id) } else { activity.begin(holder.session.id) };
-        let activity = begun.ok_or_else(|| no_session(&holder.session.id.to_string()))?;
-        let urls = Urls::new(&holder.api().public_url, &holder.services().tokens, &holder.session);
-        let connection = kind.map(|kind| Connection::new(holder.services(), holder.session.id, kind));
+    /// Begins the use of the session. A connection with a `kind` records its own telemetry events.
+    fn new<C: SessionCredential>(request: Request<C>, kind: Option<Kind>) -> Result<Self, ApiError> {
+        let session = request.session();
+        let browser = session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
+        let activity = request.services().sessions.activity();
+        let is_view = matches!(kind, Some(Kind::LiveView { .. }));
+        let activity = if is_view { activity.begin_view(session.id) } else { activity.begin(session.id) };
+        let activity = activity.ok_or_else(|| UseSessionError::NotFound(session.id.to_string()))?;
+        let urls = Urls::new(&request.api().public_url, &request.services().tokens, session);
+        let connection = kind.map(|kind| Connection::new(request.services(), session.id, kind));
         let observer = connection.map(|connection| Box::new(connection) as Box<dyn RelayObserver>);
+        let connector = request.services().session_connector.connector(browser);
+        let (webdriver_url, view_url) = (urls.webdriver().parse().map_err(ApiError::internal)?, urls.watching());
+        let (http, payload, access) = request.into_parts();
         Ok(Self {
-            connector: holder.services().session_connector.connector(browser),
-            webdriver_url: urls.webdriver().parse().map_err(ApiError::internal)?,
-            view_url: urls.watching(),
-            permission: holder.permission,
-            request: holder.request,
-            payload: holder.payload,
-            end: holder.end,
+            connector,
+            webdriver_url,
+            view_url,
+            permission: access.permission,
+            request: http,
+            payload,
+            end: access.end,
             observer,
-            guard: Box::new(Open { _activity: activity, _registered: holder.registered }),
+            guard: Box::new(Open { _activity: activity, _registered: access.registered }),
         })
     }
 
@@ -79,17 +82,17 @@ impl ConnectionContext {
 }
 
 /// `GET /vm/{session_id}/cdp`
-pub(crate) async fn cdp(Driver(holder): Driver) -> Answer {
-    let client = ClientHandshake::read(&holder.request)?;
-    let way = ConnectionContext::into(holder, Some(Kind::Cdp))?;
+pub(crate) async fn cdp(request: Request<ActiveSession>) -> Answer {
+    let client = ClientHandshake::read(request.http())?;
+    let way = ConnectionContext::new(request, Some(Kind::Cdp))?;
     let path = way.connector.cdp_path().await?;
     way.relay(Channel::Cdp, path, &client).await
 }
 
 /// `GET /vm/{session_id}/webdriver`
-pub(crate) async fn bidi(Driver(holder): Driver) -> Answer {
-    let client = ClientHandshake::read(&holder.request)?;
-    let way = ConnectionContext::into(holder, Some(Kind::WebDriver))?;
+pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
+    let client = ClientHandshake::read(request.http())?;
+    let way = ConnectionContext::new(request, Some(Kind::WebDriver))?;
     let upstream = way.connector.dial(Channel::WebDriver).await?;
     let relay = BidiRelay {
         webdriver_url: way.webdriver_url,
@@ -102,34 +105,34 @@ pub(crate) async fn bidi(Driver(holder): Driver) -> Answer {
 }
 
 /// `GET /vm/{session_id}/webdriver/session/{webdriver_id}`: the BiDi socket of a classic session.
-pub(crate) async fn bidi_of_session(Driver(holder): Driver) -> Answer {
-    let client = ClientHandshake::read(&holder.request)?;
-    let id = WebDriverSessionId::parse(holder.request.match_info().get("webdriver_id").unwrap_or_default())
+pub(crate) async fn bidi_of_session(request: Request<ActiveSession>) -> Answer {
+    let client = ClientHandshake::read(request.http())?;
+    let id = WebDriverSessionId::parse(request.http().match_info().get("webdriver_id").unwrap_or_default())
         .map_err(|error| ApiError::new(Code::NotFound, error.to_string()))?;
-    ConnectionContext::into(holder, Some(Kind::WebDriver))?.relay(Channel::WebDriver, id.upstream_path(), &client).await
+    ConnectionContext::new(request, Some(Kind::WebDriver))?.relay(Channel::WebDriver, id.upstream_path(), &client).await
 }
 
 /// `/vm/{session_id}/wd/{tail}`
-pub(crate) async fn classic(user: Result<WebDriverUser, ApiError>) -> Answer {
-    command(user).await.map_err(ApiError::for_webdriver)
+pub(crate) async fn classic(request: Result<Request<WebDriverClient>, ApiError>) -> Answer {
+    command(request).await.map_err(ApiError::for_webdriver)
 }
 
-async fn command(user: Result<WebDriverUser, ApiError>) -> Answer {
-    let WebDriverUser(mut holder) = user?;
-    let body = body::read(&mut holder.payload, MAX_BODY_BYTES).await?;
-    let path = holder.request.uri().path();
-    // As it came: what is encoded stays encoded.
+async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer {
+    let mut request = request?;
+    let body = body::read(&mut request.take_payload()?, MAX_BODY_BYTES).await?;
+    let path = request.http().uri().path();
+    // The path as it was sent: what is encoded stays encoded.
     let tail = path.splitn(5, '/').nth(4).unwrap_or_default();
-    let command = ClassicRequest::check(holder.request.method(), tail, body)?;
+    let command = ClassicRequest::check(request.http().method(), tail, body)?;
     let kind = command.kind().clone();
-    let (api, session) = (holder.shared_api(), holder.session.id);
-    let way = ConnectionContext::into(holder, None)?;
+    let (api, session) = (request.shared_api(), request.session().id);
+    let way = ConnectionContext::new(request, None)?;
     let upstream = way.connector.dial(Channel::WebDriver).await?;
     let ClassicResponse { response, created } = forward(command, upstream, &way.webdriver_url).await?;
     let (sessions, services) = (&api.classic_sessions, &api.services);
     if let Some(id) = &created {
         let connection = Connection::new(services, session, Kind::WebDriver);
-        // The end of the browser that it was made in: another one may have taken its place by now.
+        // The signal of the browser that made it: another browser may have replaced that one by now.
         let open = (way.end.clone(), services.connections.register(session).1);
         sessions.created(session, id.clone(), connection, open, &services.runtime);
     }
@@ -145,44 +148,43 @@ async fn command(user: Result<WebDriverUser, ApiError>) -> Answer {
 }
 
 /// `GET /live/{session_id}`
-pub(crate) async fn live_page(_: Viewer) -> HttpResponse {
+pub(crate) async fn live_page(_: Request<LiveViewer>) -> HttpResponse {
     live_view::page()
 }
 
-/// `GET /live/assets/{name}`: the same for everybody.
+/// `GET /live/assets/{name}`: scripts and styles, which are the same for all.
 pub(crate) async fn live_asset(name: web::Path<String>) -> Answer {
     live_view::asset(&name)
         .or_else(|| replay::asset(&name))
         .ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such route"))
 }
 
-/// `PUT /live/{session_id}/uploads/{name}`: a file that a person lets fall onto the picture. It takes the place of one of that name.
-pub(crate) async fn live_upload(Operator(holder): Operator) -> Answer {
-    let path = live_view::upload_path(&holder.path("name")?)?;
-    let services = holder.shared_api();
-    let SessionHolder { session, request, payload, .. } = holder;
-    if !services.services.sessions.activity().people_may_act(&session) {
+/// `PUT /live/{session_id}/uploads/{name}`: stores a file that a person drops onto the live view. An existing file of that name is replaced.
+pub(crate) async fn live_upload(mut request: Request<LiveOperator>) -> Answer {
+    let path = live_view::upload_path(&request.path("name")?)?;
+    let session = request.session();
+    if !request.services().sessions.activity().people_may_act(session) {
         session.admits(false)?;
     }
-    let (content, rest) = body::stream(&request, payload, MAX_UPLOAD)?;
+    let (content, rest) = request.body(MAX_UPLOAD)?;
     let file = stream::iter([Ok(Upload::File(path))]).chain(content.map_ok(Upload::Data)).boxed();
-    upload_response(services.services.files.upload(&session, file).await, Some(rest)).await
+    upload_response(request.services().files.upload(request.session(), file).await, Some(rest)).await
 }
 
 /// `GET /live/{session_id}/socket`
-pub(crate) async fn live_socket(Viewer(holder): Viewer) -> Answer {
-    let display = (!holder.session.shape.headless).then(|| WholeDisplay {
-        frames: holder.services().displays.clone(),
-        computers: holder.services().computers.clone(),
-        session: holder.session.clone(),
+pub(crate) async fn live_socket(request: Request<LiveViewer>) -> Answer {
+    let display = (!request.session().shape.headless).then(|| WholeDisplay {
+        frames: request.services().displays.clone(),
+        computers: request.services().computers.clone(),
+        session: request.session().clone(),
     });
-    let pages = holder.services().displays.clone();
-    let browser = holder.session.browser.filter(|_| holder.session.shape.headless);
+    let pages = request.services().displays.clone();
+    let browser = request.session().browser.filter(|_| request.session().shape.headless);
     let dialogs = browser.map(|browser| PageDialogs { pages, browser });
-    let (activity, session) = (holder.services().sessions.activity().clone(), holder.session.clone());
+    let (activity, session) = (request.services().sessions.activity().clone(), request.session().clone());
     let may_act = Box::new(move || activity.people_may_act(&session));
-    let viewer = holder.services().ids.next().to_string().to_ascii_lowercase();
-    let way = ConnectionContext::into(holder, Some(Kind::LiveView { id: viewer }))?;
+    let viewer = request.services().ids.next().to_string().to_ascii_lowercase();
+    let way = ConnectionContext::new(request, Some(Kind::LiveView { id: viewer }))?;
     let (access, view_url) = match way.permission {
         Permission::Drive | Permission::Interact => (Access::Interact, Some(way.view_url)),
         Permission::View => (Access::View, None),

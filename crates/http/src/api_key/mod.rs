@@ -3,7 +3,36 @@
 mod handlers;
 mod record;
 
-pub(crate) use self::handlers::{
-    __path_create_api_key, __path_delete_api_key, __path_get_api_key, __path_list_api_keys, __path_rotate_api_key,
-    __path_update_api_key, create_api_key, delete_api_key, get_api_key, list_api_keys, rotate_api_key, update_api_key,
+use self::{
+    handlers::{CreateApiKey, KeyListParams, RenameApiKey, RotateApiKey},
+    record::{ApiKeyBody, CreatedApiKeyBody},
 };
+use crate::{operation::Operations, query::DeletedParams};
+
+pub(crate) fn operations(api: &mut Operations) {
+    api.resource("API keys", "The API key does not exist");
+    api.post("/org/api_keys", "create_api_key", handlers::create_api_key)
+        .summary("Creates an API key. Its text is in this response only.")
+        .body::<CreateApiKey>()
+        .created::<CreatedApiKeyBody>();
+    api.get("/org/api_keys", "list_api_keys", handlers::list_api_keys)
+        .summary("Lists API keys, masked.")
+        .query::<KeyListParams>()
+        .returns_page::<ApiKeyBody>();
+    api.get("/org/api_keys/{id}", "get_api_key", handlers::get_api_key)
+        .summary("Returns an API key, masked.")
+        .query::<DeletedParams>()
+        .returns::<ApiKeyBody>();
+    api.patch("/org/api_keys/{id}", "update_api_key", handlers::update_api_key)
+        .summary("Renames an API key.")
+        .body::<RenameApiKey>()
+        .returns::<ApiKeyBody>();
+    api.delete("/org/api_keys/{id}", "delete_api_key", handlers::delete_api_key)
+        .summary("Revokes an API key: it is refused from now on.")
+        .no_content("Revoked")
+        .refuses([("409", "The key is the credential of this request")]);
+    api.post("/org/api_keys/{id}/rotate", "rotate_api_key", handlers::rotate_api_key)
+        .summary("Creates a key that opens the same. The old key stays valid for a while.")
+        .body::<RotateApiKey>()
+        .created::<CreatedApiKeyBody>();
+}

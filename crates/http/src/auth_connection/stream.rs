@@ -14,8 +14,8 @@ use utoipa::ToSchema;
 use super::record::FlowFacts;
 use crate::{
     answer::{Answer, Moment},
-    caller::Authorized,
     error::{ApiError, ErrorBody},
+    request::{ProjectKey, Request},
     sse,
     state::Api,
 };
@@ -51,21 +51,12 @@ struct Failure {
     error: ErrorBody,
 }
 
-/// Follows a login: what it is at now, then every change. Without one, the first is waited for, at most an hour. Ends after the login has.
-#[utoipa::path(
-    get, path = "/auth/connections/{id}/events", tag = "Auth connections", params(("id" = String, Path)),
-    responses(
-        (status = 200, body = StateEvent, content_type = "text/event-stream"),
-        (status = 404, description = "There is no such connection", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn follow_auth_connection(caller: Authorized) -> Answer {
+pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answer {
     // Before it is looked at, so that nothing falls in between.
-    let found = caller.services().auth_connections.get(caller.scope(), &caller.path("id")?).await?;
-    let news = caller.services().auth_connections.follow(found.id);
+    let found = request.services().auth_connections.get(request.scope(), &request.path("id")?).await?;
+    let news = request.services().auth_connections.follow(found.id);
     let state = Following {
-        api: caller.into_api(),
+        api: request.shared_api(),
         connection: found.id,
         news,
         look: true,

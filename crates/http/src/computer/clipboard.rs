@@ -6,8 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::SessionAccess,
-    error::ErrorBody,
+    request::{ActiveSession, Request},
 };
 
 /// Text for the clipboard.
@@ -25,35 +24,13 @@ pub(crate) struct Clipboard {
     text: String,
 }
 
-/// Puts text on the clipboard of a session.
-#[utoipa::path(
-    post, path = "/browsers/{id}/computer/clipboard/write", tag = "Computer", request_body = WriteClipboard,
-    params(("id" = String, Path)),
-    responses(
-        (status = 204, description = "Written"),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = "5XX", description = "The browser does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn write_clipboard(mut inside: SessionAccess) -> Answer {
-    let WriteClipboard { text } = inside.json().await?;
-    inside.services().computers.write_clipboard(&inside.session, text).await?;
+pub(crate) async fn write_clipboard(mut request: Request<ActiveSession>) -> Answer {
+    let WriteClipboard { text } = request.json().await?;
+    request.services().computers.write_clipboard(request.session(), text).await?;
     Ok(answer::nothing())
 }
 
-/// Reads the text on the clipboard of a session.
-#[utoipa::path(
-    post, path = "/browsers/{id}/computer/clipboard/read", tag = "Computer",
-    params(("id" = String, Path)),
-    responses(
-        (status = 200, body = Clipboard),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 413, description = "A page put more than 8 MiB there", body = ErrorBody),
-        (status = "5XX", description = "The browser does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn read_clipboard(inside: SessionAccess) -> Answer {
-    let text = inside.services().computers.read_clipboard(&inside.session).await?;
+pub(crate) async fn read_clipboard(request: Request<ActiveSession>) -> Answer {
+    let text = request.services().computers.read_clipboard(request.session()).await?;
     Ok(HttpResponse::Ok().json(Clipboard { text }))
 }

@@ -4,7 +4,11 @@ use casement_domain::browser::Region;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::{answer::Answer, caller::SessionAccess, error::ErrorBody, image_response};
+use crate::{
+    answer::Answer,
+    image_response,
+    request::{ActiveSession, Request},
+};
 
 /// What to show.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -30,25 +34,13 @@ struct RegionInput {
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
 #[expect(dead_code, reason = "it stands in the description only; the picture is sent as it is")]
-struct Png(Vec<u8>);
+pub(super) struct Png(Vec<u8>);
 
-/// Takes a picture of a session's display.
-#[utoipa::path(
-    post, path = "/browsers/{id}/computer/screenshot", tag = "Computer",
-    request_body = Screenshot,
-    params(("id" = String, Path)),
-    responses(
-        (status = 200, description = "Exactly of the region's size", body = inline(Png), content_type = "image/png"),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = "5XX", description = "The browser does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn capture_screenshot(mut inside: SessionAccess) -> Answer {
-    let wanted = inside.json::<Screenshot>().await?;
+pub(crate) async fn capture_screenshot(mut request: Request<ActiveSession>) -> Answer {
+    let wanted = request.json::<Screenshot>().await?;
     let region =
         |display| wanted.region.map(|part| Region::parse(display, part.x, part.y, part.width, part.height)).transpose();
-    let place = image_response::acquire_slot(&inside.session).await?;
-    let png = inside.services().sessions.screenshot(&inside.session, region).await?;
+    let place = image_response::acquire_slot(request.session()).await?;
+    let png = request.services().sessions.screenshot(request.session(), region).await?;
     Ok(place.answer("image/png", png))
 }

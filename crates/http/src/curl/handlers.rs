@@ -20,15 +20,15 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::Answer,
-    caller::SessionAccess,
     client_timeout::client_timeout,
-    error::{ApiError, ErrorBody},
+    error::ApiError,
     image_response,
+    request::{ActiveSession, Request},
 };
 
 /// The longest body that is answered.
 const MAX_BYTES: usize = 10 * 1024 * 1024;
-/// A longer body than this needs one of a few places while it comes, and while it is read by the caller.
+/// A longer body than this needs one of a few places while it comes, and while it is read by the request.
 const SMALL: usize = 1024 * 1024;
 
 /// The request to send.
@@ -60,20 +60,8 @@ pub(crate) struct CurlBody {
     duration_ms: u64,
 }
 
-/// Sends one HTTP request through a session's browser: with its cookies, its proxy and its TLS.
-#[utoipa::path(
-    post, path = "/browsers/{id}/curl", tag = "Curl", request_body = CurlBrowser,
-    params(("id" = String, Path)),
-    responses(
-        (status = 200, description = "The target answered; `status` says how", body = CurlBody),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 429, description = "8 requests of the session are under way", body = ErrorBody),
-        (status = "5XX", description = "The target did not answer, its time is over, or the session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn curl(mut inside: SessionAccess) -> Answer {
-    let CurlBrowser { url, method, headers, body, response_encoding, timeout_ms } = inside.json().await?;
+pub(crate) async fn curl(mut request: Request<ActiveSession>) -> Answer {
+    let CurlBrowser { url, method, headers, body, response_encoding, timeout_ms } = request.json().await?;
     let base64 = match response_encoding.as_deref() {
         None | Some("utf8") => false,
         Some("base64") => true,
@@ -82,17 +70,18 @@ pub(crate) async fn curl(mut inside: SessionAccess) -> Answer {
             return Err(InvalidInput::of("response_encoding", bad).into());
         }
     };
-    let client_timeout = client_timeout(inside.headers());
-    let request = CurlRequest::parse(url.as_deref(), method, headers, body, timeout_ms, client_timeout)?;
-    let limit = request.within;
+    let client_timeout = client_timeout(request.headers());
+    let curl_request = CurlRequest::parse(url.as_deref(), method, headers, body, timeout_ms, client_timeout)?;
+    let limit = curl_request.within;
     let began = Instant::now();
     let asked = async {
-        let CurlAnswer { status, headers, body } = inside.services().curl.send(&inside.session, request).await?;
+        let CurlAnswer { status, headers, body } =
+            request.services().curl.send(request.session(), curl_request).await?;
         let rest = limit.saturating_sub(began.elapsed());
-        let body = tokio::time::timeout(rest, whole(body, &inside.session)).await.map_err(|_| late(limit))??;
+        let body = tokio::time::timeout(rest, whole(body, request.session())).await.map_err(|_| late(limit))??;
         Ok::<_, ApiError>((status, headers, body))
     };
-    let (status, headers, body) = inside.while_served(asked).await?;
+    let (status, headers, body) = request.while_served(asked).await?;
     let body = match base64 {
         true => STANDARD.encode(body),
         false => String::from_utf8(body).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()),
@@ -107,7 +96,7 @@ pub(crate) async fn curl(mut inside: SessionAccess) -> Answer {
     Ok(match answer.len() {
         0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
         // The request was made: that there is no place is not to be taken for nothing done.
-        _ => image_response::acquire_slot(&inside.session)
+        _ => image_response::acquire_slot(request.session())
             .await
             .map_err(|_| late(limit))?
             .answer("application/json", answer),

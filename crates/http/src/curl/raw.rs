@@ -12,9 +12,9 @@ use casement_domain::curl::{CurlAnswer, CurlRequest};
 use crate::{
     answer::Answer,
     body,
-    caller::SessionAccess,
     client_timeout::client_timeout,
     error::{ApiError, Code},
+    request::{ActiveSession, Request},
     stream, ui,
 };
 
@@ -53,30 +53,30 @@ const BODILESS: [StatusCode; 2] = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIF
 const THEIRS: &str = "x-target-";
 
 /// Any method of `/vm/{session_id}/curl/raw?url=…`: sends the request through the session's browser.
-pub(crate) async fn raw(mut inside: SessionAccess) -> Answer {
-    not_from_a_page(&inside.request)?;
-    let method = inside.request.method().clone();
+pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
+    not_from_a_page(request.http())?;
+    let method = request.http().method().clone();
     if method == Method::CONNECT {
         // No request, but a tunnel, and what follows it no body.
         return Err(ApiError::new(Code::MethodNotAllowed, "CONNECT is not possible here"));
     }
-    let query = inside.query()?;
+    let query = request.raw_query()?;
     let url = query.raw("url")?.map(str::to_owned);
     let others = query.all().filter(|(name, _)| !matches!(*name, "url" | "jwt"));
     let query: Vec<_> = others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let text = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
-    let headers = inside.headers().iter().filter_map(text).collect();
-    let client_timeout = client_timeout(inside.headers());
-    let body = body::read(&mut inside.take_payload()?, MAX_BYTES).await?;
-    let request = CurlRequest::pass_on(url.as_deref(), &query, method.to_string(), headers, body, client_timeout)?;
+    let headers = request.headers().iter().filter_map(text).collect();
+    let client_timeout = client_timeout(request.headers());
+    let body = body::read(&mut request.take_payload()?, MAX_BYTES).await?;
+    let curl_request = CurlRequest::pass_on(url.as_deref(), &query, method.to_string(), headers, body, client_timeout)?;
     let CurlAnswer { status, headers, body } =
-        inside.while_served(inside.services().curl.send(&inside.session, request)).await?;
+        request.while_served(request.services().curl.send(request.session(), curl_request)).await?;
     let bad = |_| ApiError::new(Code::UpstreamError, "the answer has a status that is none");
     let status = StatusCode::from_u16(status).map_err(bad)?;
     let mut response = HttpResponse::build(status);
     let mut response = match method == Method::HEAD || BODILESS.contains(&status) {
         true => response.finish(),
-        false => stream::answer(response, inside, body),
+        false => stream::answer(response, request, body),
     };
     give_back(response.headers_mut(), headers);
     if status.is_client_error() || status.is_server_error() {

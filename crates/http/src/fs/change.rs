@@ -6,8 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::SessionAccess,
-    error::ErrorBody,
+    request::{ActiveSession, Request},
 };
 
 /// Permissions to set; a link is followed.
@@ -26,22 +25,10 @@ pub(crate) struct SetPermissions {
     group: Option<String>,
 }
 
-/// Sets permissions of a file or a directory.
-#[utoipa::path(
-    put, path = "/browsers/{id}/fs/set_file_permissions", tag = "Files",
-    params(("id" = String, Path)), request_body = SetPermissions,
-    responses(
-        (status = 204, description = "Set"),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 403, description = "The session's user may not do that", body = ErrorBody),
-        (status = 404, description = "There is no such session or path", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn set_file_permissions(mut inside: SessionAccess) -> Answer {
-    let SetPermissions { path, mode, owner, group } = inside.json().await?;
+pub(crate) async fn set_file_permissions(mut request: Request<ActiveSession>) -> Answer {
+    let SetPermissions { path, mode, owner, group } = request.json().await?;
     let permissions = NewPermissions::parse(path, mode, owner, group)?;
-    inside.services().files.set_permissions(&inside.session, permissions).await?;
+    request.services().files.set_permissions(request.session(), permissions).await?;
     Ok(answer::nothing())
 }
 
@@ -55,23 +42,9 @@ pub(crate) struct CreateDirectory {
     mode: Option<String>,
 }
 
-/// Makes a directory, with those above it. One that is there is fine.
-#[utoipa::path(
-    put, path = "/browsers/{id}/fs/create_directory", tag = "Files",
-    params(("id" = String, Path)), request_body = CreateDirectory,
-    responses(
-        (status = 204, description = "Made"),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 403, description = "The session's user may not do that", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 409, description = "There is something else already", body = ErrorBody),
-        (status = 429, description = "The session's disk is full", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn create_directory(mut inside: SessionAccess) -> Answer {
-    let CreateDirectory { path, mode } = inside.json().await?;
-    inside.services().files.make_directory(&inside.session, NewDirectory::parse(path, mode)?).await?;
+pub(crate) async fn create_directory(mut request: Request<ActiveSession>) -> Answer {
+    let CreateDirectory { path, mode } = request.json().await?;
+    request.services().files.make_directory(request.session(), NewDirectory::parse(path, mode)?).await?;
     Ok(answer::nothing())
 }
 
@@ -84,39 +57,15 @@ pub(crate) struct OnePath {
     path: Option<String>,
 }
 
-/// Deletes a directory with everything in it.
-#[utoipa::path(
-    put, path = "/browsers/{id}/fs/delete_directory", tag = "Files",
-    params(("id" = String, Path)), request_body = OnePath,
-    responses(
-        (status = 204, description = "Deleted"),
-        (status = 400, description = "The path breaks a rule, or is not a directory", body = ErrorBody),
-        (status = 403, description = "The session's user may not do that", body = ErrorBody),
-        (status = 404, description = "There is no such session or path", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn delete_directory(mut inside: SessionAccess) -> Answer {
-    let OnePath { path } = inside.json().await?;
-    inside.services().files.delete_directory(&inside.session, path).await?;
+pub(crate) async fn delete_directory(mut request: Request<ActiveSession>) -> Answer {
+    let OnePath { path } = request.json().await?;
+    request.services().files.delete_directory(request.session(), path).await?;
     Ok(answer::nothing())
 }
 
-/// Deletes a file. A link is deleted itself.
-#[utoipa::path(
-    put, path = "/browsers/{id}/fs/delete_file", tag = "Files",
-    params(("id" = String, Path)), request_body = OnePath,
-    responses(
-        (status = 204, description = "Deleted"),
-        (status = 400, description = "The path breaks a rule, or is a directory", body = ErrorBody),
-        (status = 403, description = "The session's user may not do that", body = ErrorBody),
-        (status = 404, description = "There is no such session or path", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn delete_file(mut inside: SessionAccess) -> Answer {
-    let OnePath { path } = inside.json().await?;
-    inside.services().files.delete_file(&inside.session, path).await?;
+pub(crate) async fn delete_file(mut request: Request<ActiveSession>) -> Answer {
+    let OnePath { path } = request.json().await?;
+    request.services().files.delete_file(request.session(), path).await?;
     Ok(answer::nothing())
 }
 
@@ -131,22 +80,8 @@ pub(crate) struct MovePath {
     dest_path: Option<String>,
 }
 
-/// Moves or renames a file or a directory.
-#[utoipa::path(
-    put, path = "/browsers/{id}/fs/move", tag = "Files",
-    params(("id" = String, Path)), request_body = MovePath,
-    responses(
-        (status = 204, description = "Moved"),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 403, description = "The session's user may not do that", body = ErrorBody),
-        (status = 404, description = "There is no such session or path", body = ErrorBody),
-        (status = 409, description = "There is something already", body = ErrorBody),
-        (status = 429, description = "The session's disk is full", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn move_path(mut inside: SessionAccess) -> Answer {
-    let MovePath { src_path, dest_path } = inside.json().await?;
-    inside.services().files.relocate(&inside.session, NewMove::parse(src_path, dest_path)?).await?;
+pub(crate) async fn move_path(mut request: Request<ActiveSession>) -> Answer {
+    let MovePath { src_path, dest_path } = request.json().await?;
+    request.services().files.relocate(request.session(), NewMove::parse(src_path, dest_path)?).await?;
     Ok(answer::nothing())
 }

@@ -10,17 +10,18 @@ use casement_domain::{
     session_operation::OperationError,
 };
 use futures_util::{Stream, StreamExt as _, stream};
+use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-use super::record::{AnyBytes, FileInfo};
+use super::record::FileInfo;
 use crate::{
     answer::{self, Answer},
     body::BodyEnd,
-    caller::SessionAccess,
-    error::ErrorBody,
     multipart::Form,
+    query::Verbatim,
+    request::{ActiveSession, Request},
     stream as streamed,
 };
 
@@ -31,26 +32,39 @@ const MAX_QUEUED_CHUNKS: usize = 4;
 const DEST_PATHS: &str = "files[][dest_path]";
 const FILES: &str = "files[][file]";
 
-/// Lists what stands in a directory, sorted by the bytes of the names.
-#[utoipa::path(
-    get, path = "/browsers/{id}/fs/list_files", tag = "Files",
-    params(("id" = String, Path), ("path" = String, Query, description = "Absolute")),
-    responses(
-        (status = 200, body = [FileInfo]),
-        (status = 400, description = "The path breaks a rule, or is not a directory", body = ErrorBody),
-        (status = 403, description = "The session's user may not read it", body = ErrorBody),
-        (status = 404, description = "There is no such session or path", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn list_files(inside: SessionAccess) -> Answer {
-    let path = inside.query()?.raw("path")?.map(str::to_owned);
-    let listed = inside.services().files.list(&inside.session, path).await?;
+/// A file or directory of the session.
+#[derive(Deserialize, IntoParams)]
+pub(super) struct PathParams {
+    /// An absolute path.
+    #[param(required, value_type = String)]
+    path: Option<Verbatim>,
+}
+
+impl PathParams {
+    fn path(self) -> Option<String> {
+        self.path.map(|Verbatim(path)| path)
+    }
+}
+
+/// The file to write.
+#[derive(Deserialize, IntoParams)]
+pub(super) struct WriteFileParams {
+    /// An absolute path, whose directory exists.
+    #[param(required, value_type = String)]
+    path: Option<Verbatim>,
+    /// Octal digits. Default: 644.
+    #[param(value_type = Option<String>)]
+    mode: Option<Verbatim>,
+}
+
+pub(crate) async fn list_files(request: Request<ActiveSession>) -> Answer {
+    let path = request.query::<PathParams>()?.path();
+    let listed = request.services().files.list(request.session(), path).await?;
     let guard = listed.guard;
     let body = array(listed.path, listed.entries.map(move |batch| holding(&guard, batch)).boxed());
     let mut response = HttpResponse::Ok();
     response.content_type("application/json");
-    Ok(streamed::answer(response, inside, body))
+    Ok(streamed::answer(response, request, body))
 }
 
 /// Renders batches of entries as one JSON array.
@@ -80,70 +94,34 @@ fn array(
     })
 }
 
-/// Tells what is at a path.
-#[utoipa::path(
-    get, path = "/browsers/{id}/fs/file_info", tag = "Files",
-    params(("id" = String, Path), ("path" = String, Query, description = "Absolute")),
-    responses(
-        (status = 200, body = FileInfo),
-        (status = 400, description = "The path breaks a rule", body = ErrorBody),
-        (status = 403, description = "The session's user may not see it", body = ErrorBody),
-        (status = 404, description = "There is no such session or path", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn file_info(inside: SessionAccess) -> Answer {
-    let path = inside.query()?.raw("path")?.map(str::to_owned);
-    let (path, entry) = inside.services().files.info(&inside.session, path).await?;
+pub(crate) async fn file_info(request: Request<ActiveSession>) -> Answer {
+    let path = request.query::<PathParams>()?.path();
+    let (path, entry) = request.services().files.info(request.session(), path).await?;
     Ok(HttpResponse::Ok().json(FileInfo::new(entry, path.to_string())))
 }
 
-/// Reads a file.
-#[utoipa::path(
-    get, path = "/browsers/{id}/fs/read_file", tag = "Files",
-    params(("id" = String, Path), ("path" = String, Query, description = "Absolute")),
-    responses(
-        (status = 200, body = inline(AnyBytes), content_type = "application/octet-stream"),
-        (status = 400, description = "The path breaks a rule, or is a directory", body = ErrorBody),
-        (status = 403, description = "The session's user may not read it, or it is no regular file", body = ErrorBody),
-        (status = 404, description = "There is no such session or path", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn read_file(inside: SessionAccess) -> Answer {
-    let path = inside.query()?.raw("path")?.map(str::to_owned);
-    let file = inside.services().files.read(&inside.session, path).await?;
+pub(crate) async fn read_file(request: Request<ActiveSession>) -> Answer {
+    let path = request.query::<PathParams>()?.path();
+    let file = request.services().files.read(request.session(), path).await?;
     let name = file.path.name().unwrap_or("file").to_owned();
-    Ok(download(inside, "application/octet-stream", &name, file))
+    Ok(download(request, "application/octet-stream", &name, file))
 }
 
-/// Downloads a directory as a ZIP archive, which is made while it is sent.
-#[utoipa::path(
-    get, path = "/browsers/{id}/fs/download_dir_zip", tag = "Files",
-    params(("id" = String, Path), ("path" = String, Query, description = "Absolute")),
-    responses(
-        (status = 200, body = inline(AnyBytes), content_type = "application/zip"),
-        (status = 400, description = "The path breaks a rule, or is not a directory", body = ErrorBody),
-        (status = 403, description = "The session's user may not read it", body = ErrorBody),
-        (status = 404, description = "There is no such session or path", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn download_dir_zip(inside: SessionAccess) -> Answer {
-    let path = inside.query()?.raw("path")?.map(str::to_owned);
-    let archive = inside.services().files.archive(&inside.session, path).await?;
+pub(crate) async fn download_dir_zip(request: Request<ActiveSession>) -> Answer {
+    let path = request.query::<PathParams>()?.path();
+    let archive = request.services().files.archive(request.session(), path).await?;
     let name = format!("{}.zip", archive.path.name().unwrap_or("root"));
-    Ok(download(inside, "application/zip", &name, archive))
+    Ok(download(request, "application/zip", &name, archive))
 }
 
-fn download(inside: SessionAccess, media_type: &'static str, name: &str, content: Archive) -> HttpResponse {
+fn download(request: Request<ActiveSession>, media_type: &'static str, name: &str, content: Archive) -> HttpResponse {
     let Archive { length, bytes, guard, .. } = content;
     let mut response = HttpResponse::Ok();
     if let Some(length) = length {
         response.no_chunking(length);
     }
     response.content_type(media_type).insert_header((header::CONTENT_DISPOSITION, attachment(name)));
-    streamed::answer(response, inside, bytes.map(move |piece| holding(&guard, piece)))
+    streamed::answer(response, request, bytes.map(move |piece| holding(&guard, piece)))
 }
 
 /// Returns `value`. A closure that calls this captures the guard and so keeps it alive.
@@ -173,29 +151,11 @@ fn attachment(name: &str) -> HeaderValue {
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("attachment"))
 }
 
-/// Writes a file, in place of one that is there.
-#[utoipa::path(
-    put, path = "/browsers/{id}/fs/write_file", tag = "Files",
-    params(
-        ("id" = String, Path), ("path" = String, Query, description = "Absolute; its directory must be there"),
-        ("mode" = Option<String>, Query, description = "Octal digits; default: 644"),
-    ),
-    request_body(content = inline(AnyBytes), content_type = "application/octet-stream"),
-    responses(
-        (status = 204, description = "Written"),
-        (status = 400, description = "A field breaks a rule, or the path is a directory", body = ErrorBody),
-        (status = 403, description = "The session's user may not write there", body = ErrorBody),
-        (status = 404, description = "There is no such session or directory", body = ErrorBody),
-        (status = 413, description = "More than 4 GiB", body = ErrorBody),
-        (status = 429, description = "The session's disk is full", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn write_file(mut inside: SessionAccess) -> Answer {
-    let query = inside.query()?;
-    let (path, mode) = (query.raw("path")?.map(str::to_owned), query.raw("mode")?.map(str::to_owned));
-    let (content, body_end) = inside.body(MAX_UPLOAD)?;
-    let written = inside.services().files.write(&inside.session, path, mode, content).await;
+pub(crate) async fn write_file(mut request: Request<ActiveSession>) -> Answer {
+    let WriteFileParams { path, mode } = request.query()?;
+    let (path, mode) = (path.map(|Verbatim(path)| path), mode.map(|Verbatim(mode)| mode));
+    let (content, body_end) = request.body(MAX_UPLOAD)?;
+    let written = request.services().files.write(request.session(), path, mode, content).await;
     upload_response(written, Some(body_end)).await
 }
 
@@ -226,26 +186,11 @@ struct FileForm {
     file: Vec<u8>,
 }
 
-/// Uploads several files: all of them or none.
-#[utoipa::path(
-    post, path = "/browsers/{id}/fs/upload", tag = "Files", params(("id" = String, Path)),
-    request_body(content = FilesForm, content_type = "multipart/form-data"),
-    responses(
-        (status = 204, description = "Uploaded"),
-        (status = 400, description = "A field breaks a rule, or the form cannot be read", body = ErrorBody),
-        (status = 403, description = "The session's user may not write there", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 413, description = "More than 4 GiB", body = ErrorBody),
-        (status = 429, description = "The session's disk is full", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn upload_files(mut inside: SessionAccess) -> Answer {
-    let payload = inside.take_payload()?;
-    let mut form = Form::read(&inside.request, payload, MAX_UPLOAD, &[FILES]).await?;
+pub(crate) async fn upload_files(mut request: Request<ActiveSession>) -> Answer {
+    let mut form = request.form(MAX_UPLOAD, &[FILES]).await?;
     let body_end = form.take_body_end();
     let uploaded = match Files::upload_paths(form.texts(DEST_PATHS)) {
-        Ok(paths) => inside.services().files.upload(&inside.session, uploads(form, paths)).await,
+        Ok(paths) => request.services().files.upload(request.session(), uploads(form, paths)).await,
         Err(error) => {
             drop(form);
             Err(error)
@@ -294,28 +239,13 @@ pub(crate) struct ZipForm {
     zip_file: Vec<u8>,
 }
 
-/// Uploads a ZIP archive and unpacks it: all of it or nothing. What is there already is replaced.
-#[utoipa::path(
-    post, path = "/browsers/{id}/fs/upload_zip", tag = "Files", params(("id" = String, Path)),
-    request_body(content = ZipForm, content_type = "multipart/form-data"),
-    responses(
-        (status = 204, description = "Unpacked"),
-        (status = 400, description = "A field breaks a rule, or the archive holds what is not safe", body = ErrorBody),
-        (status = 403, description = "The session's user may not write there", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 413, description = "More than 4 GiB", body = ErrorBody),
-        (status = 429, description = "The session's disk has no room for it", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn upload_zip(mut inside: SessionAccess) -> Answer {
-    let payload = inside.take_payload()?;
-    let mut form = Form::read(&inside.request, payload, MAX_UPLOAD, &["zip_file"]).await?;
+pub(crate) async fn upload_zip(mut request: Request<ActiveSession>) -> Answer {
+    let mut form = request.form(MAX_UPLOAD, &["zip_file"]).await?;
     let body_end = form.take_body_end();
-    upload_response(unpack(&inside, form).await, body_end).await
+    upload_response(unpack(&request, form).await, body_end).await
 }
 
-async fn unpack(inside: &SessionAccess, mut form: Form) -> Result<(), OperationError> {
+async fn unpack(request: &Request<ActiveSession>, mut form: Form) -> Result<(), OperationError> {
     let path = form.text("dest_path")?.map(str::to_owned);
     let path = Files::unpack_path(path, form.has_file())?;
     let Some(archive) = form.next_file().await? else {
@@ -330,7 +260,7 @@ async fn unpack(inside: &SessionAccess, mut form: Form) -> Result<(), OperationE
         }
     });
     let archive = archive.chain(end).filter(|piece| std::future::ready(!matches!(piece, Ok(p) if p.is_empty())));
-    inside.services().files.unpack(&inside.session, path, archive.boxed()).await
+    request.services().files.unpack(request.session(), path, archive.boxed()).await
 }
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::DeferredAudit,
     client_timeout::client_timeout,
     error::ApiError,
     json::in_order,
-    session::{SessionBody, Telemetry, checked, config_request},
+    request::{DeferredAudit, Request},
+    session::{Telemetry, checked, config_request},
     state::Services,
     undelivered::UndeliveredSession,
 };
@@ -52,44 +52,37 @@ impl AcquireBrowser {
     }
 }
 
-/// Takes a browser from a pool: a ready one at once, else in order of arrival.
-#[utoipa::path(
-    post, path = "/browser_pools/{id_or_name}/acquire", tag = "Browser pools",
-    request_body = AcquireBrowser,
-    params(("id_or_name" = String, Path)),
-    responses((status = 200, body = SessionBody), (status = 204, description = "The wait is over without a browser"))
-)]
-pub(crate) async fn acquire_browser(DeferredAudit(mut caller): DeferredAudit) -> Answer {
-    let which = caller.path("id_or_name")?;
-    let asked = caller.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
-    let client_timeout = client_timeout(caller.headers()).and_then(|client_timeout| client_timeout.try_into().ok());
+pub(crate) async fn acquire_browser(mut request: Request<DeferredAudit>) -> Answer {
+    let which = request.path("id_or_name")?;
+    let asked = request.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
+    let client_timeout = client_timeout(request.headers()).and_then(|client_timeout| client_timeout.try_into().ok());
     let input = AcquireRequest { client_timeout, ..asked };
     // Dropped with this handler, when the caller hangs up.
     let gone = CancellationToken::new();
     let _hang_up = gone.clone().drop_guard();
-    let record = caller.early_record(StatusCode::OK);
+    let record = request.prepared_record(StatusCode::OK);
     let pool = which.clone();
     let work = |services, scope| acquire(services, scope, pool, input, record, gone);
     // Whoever will stand in line gets there on other threads: what is soon over would leave holes among the buffers of the worker's
     // connections, which others could only fill in part.
-    let acquired = match caller.services().leases.has_cached_candidate(caller.scope(), &which) {
-        true => caller.finish_here(work).await?,
-        false => caller.finish(work).await?,
+    let acquired = match request.services().leases.has_cached_candidate(request.scope(), &which) {
+        true => request.finish_here(work).await?,
+        false => request.finish(work).await?,
     };
     let Some(Taken { fresh, at_once }) = acquired else { return Ok(answer::nothing()) };
-    let body = caller.api().session(fresh.session().clone()).await?;
+    let body = request.api().session(fresh.session().clone()).await?;
     let answer = answer::record(StatusCode::OK, &body);
     if !at_once {
-        return Ok(fresh.deliver(caller.receipt(), answer));
+        return Ok(fresh.deliver(request.receipt(), answer));
     }
     // It takes the processor from whoever waits for this answer, so it comes behind it.
-    let (leases, runtime) = (caller.services().leases.clone(), caller.services().runtime.clone());
-    let scope = caller.scope().clone();
+    let (leases, runtime) = (request.services().leases.clone(), request.services().runtime.clone());
+    let scope = request.scope().clone();
     let look_ahead = Box::pin(async move { leases.look_ahead(&scope, &which).await });
-    Ok(fresh.deliver_then(caller.receipt(), answer, move || drop(runtime.spawn(look_ahead))))
+    Ok(fresh.deliver_then(request.receipt(), answer, move || drop(runtime.spawn(look_ahead))))
 }
 
-/// A browser for this caller.
+/// A browser for this request.
 struct Taken {
     fresh: UndeliveredSession,
     /// Nobody had to wait for it.
@@ -109,7 +102,7 @@ async fn acquire(
     drop(record);
     let at_once = matches!(acquired, Acquired::Leased(_));
     let acquired = match acquired {
-        // Told of the end of its caller, it goes on to its own end: what it gets then is given back with the answer that nobody takes.
+        // Told of the end of its request, it goes on to its own end: what it gets then is given back with the answer that nobody takes.
         Acquired::Waiting(mut waiting) => services.leases.wait_for(&mut waiting, gone.cancelled()).await?,
         over => over,
     };

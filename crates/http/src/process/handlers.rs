@@ -16,9 +16,8 @@ use utoipa::ToSchema;
 use super::executed;
 use crate::{
     answer::{self, Answer, Moment},
-    caller::SessionAccess,
     client_timeout::client_timeout,
-    error::ErrorBody,
+    request::{ActiveSession, Request},
     sse, stream,
 };
 
@@ -56,27 +55,14 @@ pub(crate) struct ExecutedProcess {
     stderr_dropped_bytes: Option<u64>,
 }
 
-/// Runs a program inside a session and waits for its end. When its time is over, or when the caller hangs up, it is killed with all it
-/// has started.
-#[utoipa::path(
-    post, path = "/browsers/{id}/process/exec", tag = "Processes", request_body = ExecuteProcess,
-    params(("id" = String, Path)),
-    responses(
-        (status = 200, body = ExecutedProcess),
-        (status = 400, description = "A field breaks a rule, or asks for another user", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 429, description = "16 programs of the session are waited for", body = ErrorBody),
-        (status = "5XX", description = "Its time is over, or the session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn execute_process(mut inside: SessionAccess) -> Answer {
-    let ExecuteProcess { command, args, cwd, env, as_root, as_user, timeout_sec } = inside.json().await?;
+pub(crate) async fn execute_process(mut request: Request<ActiveSession>) -> Answer {
+    let ExecuteProcess { command, args, cwd, env, as_root, as_user, timeout_sec } = request.json().await?;
     let program = ProgramRequest { command, args, cwd, env, as_root, as_user };
-    let exec = Exec::parse(program, timeout_sec, client_timeout(inside.headers()))?;
-    let executed = inside.while_served(inside.services().processes.exec(&inside.session, exec)).await?;
+    let exec = Exec::parse(program, timeout_sec, client_timeout(request.headers()))?;
+    let executed = request.while_served(request.services().processes.exec(request.session(), exec)).await?;
     let mut response = HttpResponse::Ok();
     response.content_type("application/json");
-    Ok(stream::answer(response, inside, executed::json(executed)))
+    Ok(stream::answer(response, request, executed::json(executed)))
 }
 
 /// The program to start.
@@ -115,25 +101,13 @@ pub(crate) struct SpawnedProcess {
     started_at: Moment,
 }
 
-/// Starts a program inside a session. The last MiB of its output is kept, and ten minutes after its end, too.
-#[utoipa::path(
-    post, path = "/browsers/{id}/process/spawn", tag = "Processes", request_body = SpawnProcess,
-    params(("id" = String, Path)),
-    responses(
-        (status = 201, body = SpawnedProcess),
-        (status = 400, description = "A field breaks a rule, or asks for another user", body = ErrorBody),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 429, description = "64 processes of the session run", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn spawn_process(mut inside: SessionAccess) -> Answer {
+pub(crate) async fn spawn_process(mut request: Request<ActiveSession>) -> Answer {
     let SpawnProcess { command, args, cwd, env, as_root, as_user, timeout_sec, allocate_tty, cols, rows } =
-        inside.json().await?;
+        request.json().await?;
     let program = ProgramRequest { command, args, cwd, env, as_root, as_user };
-    let (processes, with_terminal) = (&inside.services().processes, allocate_tty == Some(true));
-    let spawned = processes.spawn(&inside.session, program, timeout_sec, with_terminal, cols, rows).await?;
-    let location = format!("/browsers/{}/process/{}/status", inside.session.id, spawned.id);
+    let (processes, with_terminal) = (&request.services().processes, allocate_tty == Some(true));
+    let spawned = processes.spawn(request.session(), program, timeout_sec, with_terminal, cols, rows).await?;
+    let location = format!("/browsers/{}/process/{}/status", request.session().id, spawned.id);
     let body =
         SpawnedProcess { process_id: spawned.id.to_string(), pid: spawned.pid, started_at: Moment(spawned.started_at) };
     Ok(answer::created(&location, &body))
@@ -161,20 +135,10 @@ pub(crate) struct StatusBody {
     mem_bytes: u64,
 }
 
-/// Tells how a program is.
-#[utoipa::path(
-    get, path = "/browsers/{id}/process/{process_id}/status", tag = "Processes",
-    params(("id" = String, Path), ("process_id" = String, Path)),
-    responses(
-        (status = 200, body = StatusBody),
-        (status = 404, description = "There is no such session or process", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn get_process_status(inside: SessionAccess) -> Answer {
-    let which = inside.path("process_id")?;
+pub(crate) async fn get_process_status(request: Request<ActiveSession>) -> Answer {
+    let which = request.path("process_id")?;
     let ProcessStatus { state, cpu_pct, mem_bytes } =
-        inside.services().processes.status(&inside.session, &which).await?;
+        request.services().processes.status(request.session(), &which).await?;
     let (state, exit_code) = match state {
         ProcessState::Running => (State::Running, None),
         ProcessState::Exited(code) => (State::Exited, Some(code)),
@@ -206,23 +170,11 @@ pub(crate) struct WrittenProcessStdin {
     written_bytes: u64,
 }
 
-/// Writes to the standard input of a program.
-#[utoipa::path(
-    post, path = "/browsers/{id}/process/{process_id}/stdin", tag = "Processes", request_body = WriteProcessStdin,
-    params(("id" = String, Path), ("process_id" = String, Path)),
-    responses(
-        (status = 200, body = WrittenProcessStdin),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 404, description = "There is no such session or process", body = ErrorBody),
-        (status = 409, description = "It has ended, or reads nothing more", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn write_process_stdin(mut inside: SessionAccess) -> Answer {
-    let which = inside.path("process_id")?;
-    let body = inside.json::<WriteProcessStdin>().await?;
+pub(crate) async fn write_process_stdin(mut request: Request<ActiveSession>) -> Answer {
+    let which = request.path("process_id")?;
+    let body = request.json::<WriteProcessStdin>().await?;
     let id = Processes::id(&which)?;
-    let written_bytes = inside.services().processes.write(&inside.session, id, body.data()?).await?;
+    let written_bytes = request.services().processes.write(request.session(), id, body.data()?).await?;
     Ok(answer::record(StatusCode::OK, &WrittenProcessStdin { written_bytes }))
 }
 
@@ -252,41 +204,17 @@ pub(crate) struct Done {
     ok: bool,
 }
 
-/// Sends a signal to a program and its group.
-#[utoipa::path(
-    post, path = "/browsers/{id}/process/{process_id}/kill", tag = "Processes", request_body = KillProcess,
-    params(("id" = String, Path), ("process_id" = String, Path)),
-    responses(
-        (status = 200, body = Done),
-        (status = 400, description = "There is no such signal", body = ErrorBody),
-        (status = 404, description = "There is no such session or process", body = ErrorBody),
-        (status = 409, description = "It has ended", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn kill_process(mut inside: SessionAccess) -> Answer {
-    let which = inside.path("process_id")?;
-    let KillProcess { signal } = inside.json().await?;
-    inside.services().processes.kill(&inside.session, &which, signal.as_deref()).await?;
+pub(crate) async fn kill_process(mut request: Request<ActiveSession>) -> Answer {
+    let which = request.path("process_id")?;
+    let KillProcess { signal } = request.json().await?;
+    request.services().processes.kill(request.session(), &which, signal.as_deref()).await?;
     Ok(answer::record(StatusCode::OK, &Done { ok: true }))
 }
 
-/// Changes the size of a program's terminal.
-#[utoipa::path(
-    post, path = "/browsers/{id}/process/{process_id}/resize", tag = "Processes", request_body = ResizeProcess,
-    params(("id" = String, Path), ("process_id" = String, Path)),
-    responses(
-        (status = 200, body = Done),
-        (status = 400, description = "A field breaks a rule", body = ErrorBody),
-        (status = 404, description = "There is no such session or process", body = ErrorBody),
-        (status = 409, description = "It has ended, or has no terminal", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn resize_process(mut inside: SessionAccess) -> Answer {
-    let which = inside.path("process_id")?;
-    let ResizeProcess { cols, rows } = inside.json().await?;
-    inside.services().processes.resize(&inside.session, &which, cols, rows).await?;
+pub(crate) async fn resize_process(mut request: Request<ActiveSession>) -> Answer {
+    let which = request.path("process_id")?;
+    let ResizeProcess { cols, rows } = request.json().await?;
+    request.services().processes.resize(request.session(), &which, cols, rows).await?;
     Ok(answer::record(StatusCode::OK, &Done { ok: true }))
 }
 
@@ -327,21 +255,10 @@ impl From<Output> for ProcessEvent {
     }
 }
 
-/// Streams what a program does: first the output that is kept, then as it comes, then its end.
-#[utoipa::path(
-    get, path = "/browsers/{id}/process/{process_id}/stdout/stream", tag = "Processes",
-    params(("id" = String, Path), ("process_id" = String, Path)),
-    responses(
-        (status = 200, body = ProcessEvent, content_type = "text/event-stream"),
-        (status = 404, description = "There is no such session or process", body = ErrorBody),
-        (status = 429, description = "64 read the output of the session's processes", body = ErrorBody),
-        (status = "5XX", description = "The session does not answer", body = ErrorBody),
-    )
-)]
-pub(crate) async fn stream_process_output(inside: SessionAccess) -> Answer {
-    let which = inside.path("process_id")?;
-    let events = inside.services().processes.output(&inside.session, &which).await?;
-    Ok(sse::answer(inside, events.map(|event| event.map(ProcessEvent::from))))
+pub(crate) async fn stream_process_output(request: Request<ActiveSession>) -> Answer {
+    let which = request.path("process_id")?;
+    let events = request.services().processes.output(request.session(), &which).await?;
+    Ok(sse::answer(request, events.map(|event| event.map(ProcessEvent::from))))
 }
 
 #[cfg(test)]

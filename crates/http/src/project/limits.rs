@@ -7,9 +7,8 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::{Member, OrganizationCaller},
-    error::ErrorBody,
     json::nullable,
+    request::{AnyKey, OrganizationKey, Request},
 };
 
 /// What a project may have at once; null: only the organization's own limit counts.
@@ -83,67 +82,29 @@ pub(crate) struct OrganizationLimitsChanges {
     default_project_max_concurrent_sessions: Option<Option<i64>>,
 }
 
-/// The limits of a project.
-#[utoipa::path(
-    get, path = "/org/projects/{id}/limits", tag = "Projects", params(("id" = String, Path)),
-    responses(
-        (status = 200, body = ProjectLimitsBody),
-        (status = 403, description = "The key is of another project", body = ErrorBody),
-        (status = 404, description = "There is no such project", body = ErrorBody),
-        (status = "5XX", description = "They cannot be read now", body = ErrorBody),
-    )
-)]
-pub(crate) async fn get_project_limits(caller: Member) -> Answer {
-    let project = caller.project(&caller.path("id")?).await?;
+pub(crate) async fn get_project_limits(request: Request<AnyKey>) -> Answer {
+    let project = request.project(&request.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &ProjectLimitsBody::from(project.caps)))
 }
 
-/// Sets the limits of a project. They count from the next request, and end nothing.
-#[utoipa::path(
-    patch, path = "/org/projects/{id}/limits", tag = "Projects", params(("id" = String, Path)),
-    request_body = ProjectLimitsChanges,
-    responses(
-        (status = 200, body = ProjectLimitsBody),
-        (status = 400, description = "A limit is above the organization's", body = ErrorBody),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-        (status = 404, description = "There is no such project", body = ErrorBody),
-    )
-)]
-pub(crate) async fn update_project_limits(mut caller: OrganizationCaller) -> Answer {
-    let id = caller.path("id")?;
+pub(crate) async fn update_project_limits(mut request: Request<OrganizationKey>) -> Answer {
+    let id = request.path("id")?;
     let ProjectLimitsChanges { max_concurrent_sessions, max_concurrent_invocations, max_pooled_sessions } =
-        caller.json().await?;
+        request.json().await?;
     let (sessions, invocations, pooled) = (max_concurrent_sessions, max_concurrent_invocations, max_pooled_sessions);
-    let projects = &caller.services().projects;
-    let limits = projects.set_limits(caller.organization(), &id, sessions, invocations, pooled).await?;
+    let projects = &request.services().projects;
+    let limits = projects.set_limits(request.organization(), &id, sessions, invocations, pooled).await?;
     Ok(answer::record(StatusCode::OK, &ProjectLimitsBody::from(limits)))
 }
 
-/// The limits of the organization.
-#[utoipa::path(
-    get, path = "/org/limits", tag = "Projects",
-    responses(
-        (status = 200, body = OrganizationLimitsBody),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-    )
-)]
-pub(crate) async fn get_organization_limits(caller: OrganizationCaller) -> Answer {
-    let organization = caller.services().projects.organization(caller.organization()).await?;
+pub(crate) async fn get_organization_limits(request: Request<OrganizationKey>) -> Answer {
+    let organization = request.services().projects.organization(request.organization()).await?;
     Ok(answer::record(StatusCode::OK, &OrganizationLimitsBody::from(organization)))
 }
 
-/// Sets what holds for projects without limits of their own.
-#[utoipa::path(
-    patch, path = "/org/limits", tag = "Projects", request_body = OrganizationLimitsChanges,
-    responses(
-        (status = 200, body = OrganizationLimitsBody),
-        (status = 400, description = "The limit is above the organization's own", body = ErrorBody),
-        (status = 403, description = "The key is not the organization's own", body = ErrorBody),
-    )
-)]
-pub(crate) async fn update_organization_limits(mut caller: OrganizationCaller) -> Answer {
-    let wish = caller.json::<OrganizationLimitsChanges>().await?;
+pub(crate) async fn update_organization_limits(mut request: Request<OrganizationKey>) -> Answer {
+    let wish = request.json::<OrganizationLimitsChanges>().await?;
     let value = wish.default_project_max_concurrent_sessions;
-    let organization = caller.services().projects.set_default_sessions(caller.organization(), value).await?;
+    let organization = request.services().projects.set_default_sessions(request.organization(), value).await?;
     Ok(answer::record(StatusCode::OK, &OrganizationLimitsBody::from(organization)))
 }

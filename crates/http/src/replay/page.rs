@@ -2,14 +2,17 @@
 
 use actix_web::HttpResponse;
 
-use crate::{caller::EndedSessionViewer, live_view::embedded};
+use crate::{
+    live_view::embedded,
+    request::{RecordingViewer, Request},
+};
 
 const PAGE: &str = include_str!("assets/replay.html");
 const SCRIPT: &str = include_str!("assets/replay.js");
 const STYLE: &str = include_str!("assets/replay.css");
 
 /// `GET /live/{session_id}/replays/{replay_id}`: the same bytes for every recording; the page finds the film from its own address.
-pub(crate) async fn replay_page(_: EndedSessionViewer) -> HttpResponse {
+pub(crate) async fn replay_page(_: Request<RecordingViewer>) -> HttpResponse {
     embedded("text/html; charset=utf-8", "no-store", PAGE)
 }
 

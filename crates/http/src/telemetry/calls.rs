@@ -62,7 +62,7 @@ impl Call {
 /// Returns the operation's name in the API description. `None` for connections, which have events of their own, and
 /// for reads of the web interface.
 fn operation(method: &Method, route: &str) -> Option<&'static str> {
-    static NAMES: LazyLock<HashMap<(String, String), String>> = LazyLock::new(openapi::operation_names);
+    static NAMES: LazyLock<HashMap<(String, String), &'static str>> = LazyLock::new(openapi::operation_names);
     let route = match route.strip_prefix("/ui/api") {
         Some(_) if method == Method::GET => return None,
         Some(route) => route,
@@ -72,7 +72,7 @@ fn operation(method: &Method, route: &str) -> Option<&'static str> {
     match route.as_str() {
         "/browsers/{id}/wd/{tail:.*}" => Some("webdriver_command"),
         "/browsers/{id}/curl/raw" => Some("curl_raw"),
-        _ => NAMES.get(&(method.as_str().to_owned(), route)).map(String::as_str),
+        _ => NAMES.get(&(method.as_str().to_owned(), route)).copied(),
     }
 }
 

@@ -1,21 +1,22 @@
 //! Telemetry events, page by page.
 
 use std::fmt::Write as _;
+use time::OffsetDateTime;
 
 use actix_web::HttpResponse;
 use casement_domain::{
     page::Listed,
     telemetry::{EventsQuery, NumberedEvent},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer},
-    caller::{Authorized, session_id},
-    error::{ApiError, ErrorBody},
-    query::Query,
+    error::ApiError,
+    query::date_time_or_age,
+    request::{ProjectKey, Request, session_id},
 };
 
 /// An event with its number.
@@ -50,46 +51,45 @@ pub(super) fn write(output: &mut String, event: &NumberedEvent) {
     let _ = write!(output, r#"{{"seq":{},"event":{}}}"#, event.seq, event.event.body);
 }
 
-/// Reads what happened in a session, which may have ended.
-#[utoipa::path(
-    get, path = "/browsers/{id}/telemetry/events", tag = "Telemetry",
-    params(
-        ("id" = String, Path),
-        ("limit" = Option<u32>, Query, description = "1 to 100; default: 20"),
-        ("offset" = Option<u64>, Query, description = "X-Next-Offset of the page before; then since is ignored"),
-        ("since" = Option<String>, Query, description = "From when on, inclusive: a date-time, or how long ago as 5m; default: 5m"),
-        ("until" = Option<String>, Query, description = "Until when, exclusive, in the same forms"),
-        ("order" = Option<String>, Query, description = "asc (default), or desc: newest first"),
-        ("category" = Option<Vec<String>>, Query, description = "Only these categories"),
-    ),
-    responses(
-        (status = 200, body = [TelemetryEvent], headers(
-            ("X-Has-More" = bool, description = "Whether there is a further page"),
-            ("X-Next-Offset" = u64, description = "Leads to it; 0 on the last page"),
-        )),
-        (status = 400, description = "A parameter breaks a rule, or the offset is of another question", body = ErrorBody),
-        (status = 404, description = "There never was such a session", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn list_telemetry_events(caller: Authorized) -> Answer {
-    let id = session_id(&caller.path("id")?)?;
-    let query = events_query(&caller.query()?, &caller)?;
-    let session = caller.services().sessions.get(caller.scope(), &id.to_string(), true).await?;
-    session.admits(caller.scope().organization_wide)?;
-    Ok(page(&caller.services().telemetry.page(&session, query).await?))
+/// Which events are listed.
+#[derive(Deserialize, IntoParams)]
+pub(super) struct EventParams {
+    /// 1 to 100. Default: 20.
+    #[param(value_type = Option<u32>)]
+    limit: Option<i64>,
+    /// `X-Next-Offset` of the page before; then `since` is ignored.
+    #[param(value_type = Option<u64>)]
+    offset: Option<i64>,
+    /// The inclusive begin: a date-time, or an age such as `5m`. Default: `5m`.
+    since: Option<String>,
+    /// The exclusive end, in the same forms.
+    until: Option<String>,
+    /// `asc` (default), or `desc`: newest first.
+    order: Option<String>,
+    /// Only these categories.
+    #[param(required = false)]
+    category: Vec<String>,
 }
 
-fn events_query(query: &Query, caller: &Authorized) -> Result<EventsQuery, ApiError> {
-    let now = caller.services().clock.now();
-    Ok(EventsQuery {
-        limit: query.integer("limit")?,
-        offset: query.integer("offset")?,
-        since: query.moment_or_age("since", now)?,
-        until: query.moment_or_age("until", now)?,
-        order: query.text("order")?.map(str::to_owned),
-        categories: query.list("category")?,
-    })
+impl EventParams {
+    fn query(self, now: OffsetDateTime) -> Result<EventsQuery, ApiError> {
+        Ok(EventsQuery {
+            limit: self.limit,
+            offset: self.offset,
+            since: date_time_or_age("since", self.since, now)?,
+            until: date_time_or_age("until", self.until, now)?,
+            order: self.order,
+            categories: self.category,
+        })
+    }
+}
+
+pub(crate) async fn list_telemetry_events(request: Request<ProjectKey>) -> Answer {
+    let id = session_id(&request.path("id")?)?;
+    let query = request.query::<EventParams>()?.query(request.services().clock.now())?;
+    let session = request.services().sessions.get(request.scope(), &id.to_string(), true).await?;
+    session.admits(request.scope().organization_wide)?;
+    Ok(page(&request.services().telemetry.page(&session, query).await?))
 }
 
 fn page(page: &Listed<NumberedEvent>) -> HttpResponse {

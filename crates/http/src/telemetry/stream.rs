@@ -6,42 +6,53 @@ use actix_web::web::Bytes;
 use casement_domain::telemetry::{Followed, FollowedEvents, NumberedEvent, Start};
 use futures_util::{Stream, StreamExt as _};
 
-use super::events::{self, TelemetryEvent};
-use crate::{answer::Answer, caller::SessionAccess, error::ErrorBody, relay::CloseReason, sse};
+use super::events;
+use crate::{
+    answer::Answer,
+    query::Verbatim,
+    relay::CloseReason,
+    request::{ActiveSession, Request},
+    sse,
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 /// The time that the last events of a session may take after its end.
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The comment for a client that reads too slowly.
 const SLOW_READER_COMMENT: Bytes = Bytes::from_static(b": slow_reader\n\n");
 
-/// Follows what happens in a session. The stream ends with the session.
-#[utoipa::path(
-    get, path = "/browsers/{id}/telemetry/stream", tag = "Telemetry",
-    params(
-        ("id" = String, Path),
-        ("replay" = Option<String>, Query, description = "all: from the oldest event that is kept on; default: from now on"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The number of the last event that the caller has"),
-    ),
-    responses(
-        (status = 200, body = TelemetryEvent, content_type = "text/event-stream"),
-        (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = "5XX", description = "The database is away", body = ErrorBody),
-    )
-)]
-pub(crate) async fn stream_telemetry(inside: SessionAccess) -> Answer {
-    let last = inside.headers().get("last-event-id").and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let start = match (last, inside.query()?.raw("replay")?) {
-        (Some(seq), _) => Start::After(seq),
-        (None, Some("all")) => Start::Oldest,
-        (None, _) => Start::Now,
-    };
-    let events = inside.services().telemetry.follow(&inside.session, start).await?;
-    Ok(sse::response(frames(inside, events)))
+/// Where the stream begins.
+#[derive(Deserialize, IntoParams)]
+pub(super) struct StreamParams {
+    /// `all`: with the oldest stored event. Default: with the next event.
+    #[param(value_type = Option<String>)]
+    replay: Option<Verbatim>,
 }
 
-fn frames(inside: SessionAccess, events: FollowedEvents) -> impl Stream<Item = Bytes> {
-    let (registry, session) = (inside.services().connections.clone(), inside.session.id);
-    let (mut end, mut open) = inside.into_open();
+/// The header with which a client resumes a stream.
+#[derive(IntoParams)]
+#[expect(dead_code, reason = "it is in the OpenAPI document only")]
+pub(super) struct LastEventHeader {
+    /// The number of the last event that the caller has.
+    #[param(rename = "Last-Event-ID")]
+    last_event_id: Option<String>,
+}
+
+pub(crate) async fn stream_telemetry(request: Request<ActiveSession>) -> Answer {
+    let last = request.headers().get("last-event-id").and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let start = match (last, request.query::<StreamParams>()?.replay) {
+        (Some(seq), _) => Start::After(seq),
+        (None, Some(Verbatim(text))) if text == "all" => Start::Oldest,
+        (None, _) => Start::Now,
+    };
+    let events = request.services().telemetry.follow(request.session(), start).await?;
+    Ok(sse::response(frames(request, events)))
+}
+
+fn frames(request: Request<ActiveSession>, events: FollowedEvents) -> impl Stream<Item = Bytes> {
+    let (registry, session) = (request.services().connections.clone(), request.session().id);
+    let (mut end, mut open) = request.into_open();
     let ended = Box::pin(async move {
         let mut reason = end.ended().await;
         // A restarted browser still belongs to the same session.

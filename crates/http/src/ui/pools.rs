@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::{
     answer::{self, Answer},
-    caller::Authorized,
     pool::PoolBody,
+    request::{ProjectKey, Request},
 };
 
 /// The status of a pool, as far as this node knows.
@@ -41,11 +41,11 @@ struct PoolWithStatus {
 }
 
 /// `GET /ui/api/browser_pools`: lists pools with their status.
-pub(crate) async fn list_pools(caller: Authorized) -> Answer {
-    let page = caller.query()?.page()?;
-    let found = caller.services().pools.list(caller.scope(), &PoolFilter::default(), page).await?;
+pub(crate) async fn list_pools(request: Request<ProjectKey>) -> Answer {
+    let page = request.page()?;
+    let found = request.services().pools.list(request.scope(), &PoolFilter::default(), page).await?;
     let with_status = |(pool, counts): (Pool, PoolCounts)| PoolWithStatus {
-        pool_status: caller.services().pool_status.status(pool.id),
+        pool_status: request.services().pool_status.status(pool.id),
         pool: (pool, counts).into(),
     };
     Ok(answer::list(&found.map(with_status)))

@@ -6,9 +6,9 @@ use png::{Decoder, Limits, Transformations};
 
 use crate::{
     answer::Answer,
-    caller::Authorized,
     error::{ApiError, Code},
     image_response,
+    request::{ProjectKey, Request},
 };
 
 /// The maximum width, in pixels.
@@ -19,11 +19,11 @@ const MAX_DECODED_BYTES: usize = 128 * 1024 * 1024;
 
 /// `GET /ui/api/browsers/{id}/thumbnail`: returns a thumbnail. It does not count as activity, so the session may
 /// become idle.
-pub(crate) async fn thumbnail(caller: Authorized) -> Answer {
-    let session = caller.services().sessions.get(caller.scope(), &caller.path("id")?, false).await?;
-    session.admits(caller.scope().organization_wide)?;
+pub(crate) async fn thumbnail(request: Request<ProjectKey>) -> Answer {
+    let session = request.services().sessions.get(request.scope(), &request.path("id")?, false).await?;
+    session.admits(request.scope().organization_wide)?;
     let slot = image_response::acquire_slot(&session).await?;
-    let screenshot = caller.services().sessions.glance(&session).await?;
+    let screenshot = request.services().sessions.glance(&session).await?;
     let thumbnail = tokio::task::spawn_blocking(move || scale_down(&screenshot)).await.map_err(ApiError::internal)?;
     let thumbnail =
         thumbnail.map_err(|error| ApiError::new(Code::BrowserUnavailable, "the picture is broken").caused_by(error))?;

@@ -39,6 +39,11 @@ fn the_committed_openapi_document_matches_the_handlers() {
     assert_committed("docs/openapi.json", &casement_http::openapi());
 }
 
+#[test]
+fn the_committed_table_of_operations_is_what_is_declared() {
+    assert_committed("docs/operations.md", &casement_http::operations_page());
+}
+
 fn assert_committed(file: &str, made: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
     if std::env::var_os("UPDATE_DOCS").is_some() {

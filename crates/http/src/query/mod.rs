@@ -1,24 +1,80 @@
 //! The query of a request.
+//!
+//! An operation declares its parameters as a struct with `#[derive(Deserialize, IntoParams)]`, which is what [`Query::read`] reads
+//! and what the OpenAPI document shows.
+
+mod deserializer;
 
 use std::collections::BTreeMap;
 
-use casement_domain::{
-    field::{FieldCode, InvalidInput},
-    page::Page,
-};
+use casement_domain::field::{FieldCode, InvalidInput};
+use serde::{Deserialize, de::DeserializeOwned};
 use time::OffsetDateTime;
+use utoipa::IntoParams;
 
+use self::deserializer::QueryDeserializer;
 use crate::{
     date_time,
     error::{ApiError, Code},
 };
 
-/// The parameters of a query, decoded; unknown ones mean nothing.
+/// Which page of a list.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct PageParams {
+    /// 1 to 100. Default: 20.
+    #[param(value_type = Option<u32>)]
+    pub(crate) limit: Option<i64>,
+    /// How many items come before the page. Default: 0.
+    #[param(value_type = Option<u64>)]
+    pub(crate) offset: Option<i64>,
+}
+
+/// Whether ended or deleted items are found as well.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct DeletedParams {
+    /// Whether to find it also after its end. Default: false.
+    pub(crate) include_deleted: Option<bool>,
+}
+
+/// A text that is read as it was sent. Other texts may not contain a NUL, which PostgreSQL refuses.
+#[derive(Deserialize)]
+pub(crate) struct Verbatim(pub(crate) String);
+
+/// Returns the text to filter by. An empty one filters nothing.
+pub(crate) fn non_empty(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// Parses a date-time.
+///
+/// # Errors
+/// `invalid_input`.
+pub(crate) fn date_time(name: &str, text: Option<String>) -> Result<Option<OffsetDateTime>, ApiError> {
+    let parsed = text.as_deref().map(date_time::parse).transpose();
+    parsed.map_err(|invalid| InvalidInput::of(name, invalid).into())
+}
+
+/// Parses a date-time, or how long before `now`.
+///
+/// # Errors
+/// `invalid_input`.
+pub(crate) fn date_time_or_age(
+    name: &str,
+    text: Option<String>,
+    now: OffsetDateTime,
+) -> Result<Option<OffsetDateTime>, ApiError> {
+    let parsed = text.as_deref().map(|text| date_time::parse_or_age(text, now)).transpose();
+    parsed.map_err(|invalid| InvalidInput::of(name, invalid).into())
+}
+
+/// The decoded parameters of a query, in order.
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
+    /// Decodes a query.
+    ///
     /// # Errors
-    /// `bad_request` for percent-encoding that is none, or no UTF-8.
+    /// `bad_request` for malformed percent-encoding, or text that is not UTF-8.
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -27,10 +83,19 @@ impl Query {
         Ok(Self(pairs.collect::<Result<_, ApiError>>()?))
     }
 
-    /// The value as it was sent.
+    /// Reads the parameters that `T`, a struct, declares: `String`, `i64`, `bool`, an enum of unit variants, [`Verbatim`] and
+    /// options of them, `Vec<String>` and `BTreeMap<String, String>`. Unknown parameters are ignored.
     ///
     /// # Errors
-    /// `bad_request` if it stands there twice.
+    /// `bad_request` for a parameter that is given twice; `invalid_input` for a value of another type.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        T::deserialize(QueryDeserializer(self)).map_err(|error| error.0)
+    }
+
+    /// Returns the value of a parameter as it was sent.
+    ///
+    /// # Errors
+    /// `bad_request` if it is given twice.
     pub(crate) fn raw(&self, name: &str) -> Result<Option<&str>, ApiError> {
         let mut found = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
         match (found.next(), found.next()) {
@@ -39,35 +104,27 @@ impl Query {
         }
     }
 
-    /// All of them, in order.
+    /// Returns all parameters in order.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// A text that may be looked for in the database.
-    ///
-    /// # Errors
-    /// `bad_request` if it stands there twice; `invalid_input` if it holds a NUL, which nothing stored does.
-    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
-        self.raw(name)?.map(|text| storable(name, text)).transpose()
+    fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        self.raw(name)?.map(|text| without_nul(name, text)).transpose()
     }
 
-    /// # Errors
-    /// `invalid_input` unless it is a decimal integer.
-    pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
+    fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.raw(name)? else { return Ok(None) };
         let digits = text.strip_prefix('-').unwrap_or(text);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(ApiError::field(name, FieldCode::InvalidType, "must be an integer"));
         }
-        // What does not fit is out of every range.
+        // A number that does not fit is out of every range.
         let overflow = if text.starts_with('-') { i64::MIN } else { i64::MAX };
         Ok(Some(text.parse().unwrap_or(overflow)))
     }
 
-    /// # Errors
-    /// `invalid_input` unless it is `true`, `false`, `1` or `0`.
-    pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
+    fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.raw(name)? {
             None => Ok(None),
             Some("true" | "1") => Ok(Some(true)),
@@ -76,17 +133,14 @@ impl Query {
         }
     }
 
-    /// The pairs written as `name[key]=value`.
-    ///
-    /// # Errors
-    /// `bad_request` if a key stands there twice with different values; `invalid_input` as [`text`](Self::text).
-    pub(crate) fn map(&self, name: &str) -> Result<BTreeMap<String, String>, ApiError> {
+    /// Returns the pairs that are written as `name[key]=value`.
+    fn map(&self, name: &str) -> Result<BTreeMap<String, String>, ApiError> {
         let mut map = BTreeMap::new();
         for (key, value) in &self.0 {
             let inner = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('[')?.strip_suffix(']'));
             let Some(inner) = inner else { continue };
-            storable(name, inner)?;
-            storable(name, value)?;
+            without_nul(name, inner)?;
+            without_nul(name, value)?;
             if map.insert(inner.to_owned(), value.clone()).is_some_and(|before| before != *value) {
                 return Err(ApiError::new(Code::BadRequest, format!("the query parameter {name} has a key twice")));
             }
@@ -94,51 +148,22 @@ impl Query {
         Ok(map)
     }
 
-    /// A date-time.
-    ///
-    /// # Errors
-    /// `invalid_input` unless it is one.
-    pub(crate) fn moment(&self, name: &str) -> Result<Option<OffsetDateTime>, ApiError> {
-        let parsed = self.raw(name)?.map(date_time::parse).transpose();
-        parsed.map_err(|bad| InvalidInput::of(name, bad).into())
-    }
-
-    /// A date-time, or how long ago.
-    ///
-    /// # Errors
-    /// `invalid_input` unless it is either.
-    pub(crate) fn moment_or_age(&self, name: &str, now: OffsetDateTime) -> Result<Option<OffsetDateTime>, ApiError> {
-        let parsed = self.raw(name)?.map(|text| date_time::parse_or_age(text, now)).transpose();
-        parsed.map_err(|bad| InvalidInput::of(name, bad).into())
-    }
-
-    /// The items of a list, written with commas, as `name=` several times or as `name[]=`.
-    ///
-    /// # Errors
-    /// `invalid_input` as [`text`](Self::text).
-    pub(crate) fn list(&self, name: &str) -> Result<Vec<String>, ApiError> {
-        let given = self.0.iter().filter(|(key, _)| key.strip_suffix("[]").unwrap_or(key) == name);
-        let items = given.flat_map(|(_, value)| value.split(',')).filter(|item| !item.is_empty());
-        items.map(|item| storable(name, item).map(str::to_owned)).collect()
-    }
-
-    /// `limit` and `offset`.
-    ///
-    /// # Errors
-    /// `invalid_input`.
-    pub(crate) fn page(&self) -> Result<Page, ApiError> {
-        Ok(Page::parse(self.integer("limit")?, self.integer("offset")?)?)
+    /// Returns the items of a list that is written with commas, as `name=` several times or as `name[]=`.
+    fn list(&self, name: &str) -> Result<Vec<String>, ApiError> {
+        let values = self.0.iter().filter(|(key, _)| key.strip_suffix("[]").unwrap_or(key) == name);
+        let items = values.flat_map(|(_, value)| value.split(',')).filter(|item| !item.is_empty());
+        items.map(|item| without_nul(name, item).map(str::to_owned)).collect()
     }
 }
 
-fn storable<'a>(name: &str, text: &'a str) -> Result<&'a str, ApiError> {
+fn without_nul<'a>(name: &str, text: &'a str) -> Result<&'a str, ApiError> {
     if text.contains('\0') {
         return Err(ApiError::field(name, FieldCode::InvalidFormat, "may not hold a NUL"));
     }
     Ok(text)
 }
 
-/// Percent-decoding that takes nothing half-right.
+/// Decodes percent-encoding, strictly.
 ///
 /// # Errors
 /// `bad_request`.

@@ -1,0 +1,241 @@
+//! API keys as credentials.
+
+use std::sync::Arc;
+
+use actix_web::{
+    HttpRequest,
+    http::{
+        StatusCode,
+        header::{self, HeaderMap},
+    },
+};
+use casement_domain::{
+    OrganizationId, UserId,
+    access::{AccessError, Scope},
+    api_key::{AuthenticateError, Caller},
+    audit::PreparedRecord,
+    session::Session,
+};
+use tracing::Instrument as _;
+
+use super::{Credential, Request};
+use crate::{
+    audit::{self, Identity, prepared_record},
+    error::{ApiError, Code},
+    operation::Requirement,
+    relay::DeliveryReceipt,
+    state::{Api, Services},
+    telemetry, ui,
+};
+
+const PROJECT: &str = "x-kernel-project-id";
+
+/// An API key that opens a project: its own, or the one that the request names.
+pub(crate) struct ProjectKey;
+
+/// As [`ProjectKey`], for a handler that stores by itself that its call begins.
+pub(crate) struct DeferredAudit;
+
+/// An API key of the whole organization.
+pub(crate) struct OrganizationKey;
+
+/// Any valid API key: of the organization or of one project.
+pub(crate) struct AnyKey;
+
+/// What a key of a project gives access to.
+pub(crate) struct ProjectAccess {
+    scope: Scope,
+    user: UserId,
+}
+
+impl ProjectAccess {
+    /// Checks the key and finds the project.
+    ///
+    /// # Errors
+    /// `unauthorized`, `forbidden`, `rate_limited`, `invalid_input` for a malformed project identifier.
+    pub(super) async fn admit(api: &Api, request: &HttpRequest) -> Result<Self, ApiError> {
+        let caller = authenticate(api, request).await?;
+        let scope = counted(api, &caller, project_scope(api, request, &caller).await)?;
+        Ok(Self { scope, user: caller.user })
+    }
+
+    pub(super) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+}
+
+impl Credential for ProjectKey {
+    type Access = ProjectAccess;
+
+    const REQUIREMENT: Requirement = Requirement::ProjectKey;
+
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<ProjectAccess, ApiError> {
+        let access = ProjectAccess::admit(api, request).await?;
+        audit::begin(request).await?;
+        Ok(access)
+    }
+}
+
+impl Credential for DeferredAudit {
+    type Access = ProjectAccess;
+
+    const REQUIREMENT: Requirement = Requirement::ProjectKey;
+
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<ProjectAccess, ApiError> {
+        ProjectAccess::admit(api, request).await
+    }
+}
+
+impl Credential for OrganizationKey {
+    type Access = Caller;
+
+    const REQUIREMENT: Requirement = Requirement::OrganizationKey;
+
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
+        let caller = authenticate(api, request).await?;
+        let is_organization_wide = match caller.project {
+            Some(_) => Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization")),
+            None => Ok(()),
+        };
+        counted(api, &caller, is_organization_wide)?;
+        audit::begin(request).await?;
+        Ok(caller)
+    }
+}
+
+impl Credential for AnyKey {
+    type Access = Caller;
+
+    const REQUIREMENT: Requirement = Requirement::AnyKey;
+
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
+        let caller = authenticate(api, request).await?;
+        counted(api, &caller, Ok(()))?;
+        audit::begin(request).await?;
+        Ok(caller)
+    }
+}
+
+/// Returns the text of the key.
+///
+/// # Errors
+/// `unauthorized`, with one response for everything that is no bearer credential.
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+    let mut values = headers.get_all(header::AUTHORIZATION);
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
+    };
+    let refused = || ApiError::unauthorized(true);
+    let (scheme, key) = value.to_str().map_err(|_| refused())?.split_once(' ').ok_or_else(refused)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(key.trim()) } else { Err(refused()) }
+}
+
+async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
+    if ui::is_ui(request) {
+        let caller = ui::authenticate(api, request).await?;
+        Identity::key(request, caller.key, caller.project);
+        return Ok(caller);
+    }
+    let text = bearer(request.headers())?;
+    match api.services.api_keys.authenticate(text).await {
+        Ok(caller) => {
+            Identity::key(request, caller.key, caller.project);
+            if caller.deployed {
+                Identity::mark_app(request);
+            }
+            Ok(caller)
+        }
+        Err(error) => {
+            // A key that could not be looked up was not refused.
+            if matches!(error, AuthenticateError::Refused) {
+                Identity::refused(request, text);
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// Counts the call against the rate of its key. A refusal by `reached` is reported before one by the rate; the call counts in both cases.
+fn counted<T>(api: &Api, caller: &Caller, reached: Result<T, ApiError>) -> Result<T, ApiError> {
+    let admitted = api.rate.admit(caller.key);
+    let reached = reached?;
+    admitted.map(|()| reached)
+}
+
+async fn project_scope(api: &Api, request: &HttpRequest, caller: &Caller) -> Result<Scope, ApiError> {
+    let mut values = request.headers().get_all(PROJECT);
+    let project = match (values.next().map(|value| value.to_str()), values.next()) {
+        (None, _) => None,
+        (Some(Ok(text)), None) => Some(text),
+        _ => return Err(AccessError::BadProject.into()),
+    };
+    let scope = api.services.access.resolve(caller, project).await?;
+    Identity::key(request, caller.key, Some(scope.project_id()));
+    Ok(scope)
+}
+
+impl<C: Credential<Access = Caller>> Request<C> {
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.access
+    }
+
+    pub(crate) fn organization(&self) -> OrganizationId {
+        self.access.organization
+    }
+}
+
+impl<C: Credential<Access = ProjectAccess>> Request<C> {
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.access.scope
+    }
+
+    /// The user who created the caller's key.
+    pub(crate) fn user(&self) -> UserId {
+        self.access.user
+    }
+
+    /// Notes which session the call is about.
+    pub(crate) fn about(&self, session: &Session) {
+        telemetry::about(&self.http, session.id);
+    }
+
+    /// Reports whether the response has been delivered.
+    pub(crate) fn receipt(&self) -> DeliveryReceipt {
+        self.http.conn_data::<DeliveryReceipt>().cloned().unwrap_or_default()
+    }
+
+    /// Returns the audit record of the call for a response with `status` right now, see [`prepared_record`].
+    pub(crate) fn prepared_record(&self, status: StatusCode) -> Option<Arc<PreparedRecord>> {
+        prepared_record(&self.http, status)
+    }
+
+    /// Runs `work` to its end, whether or not the caller still waits: a change that is dropped midway leaves something for cleanup.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) async fn finish<F, W, T, E>(&self, work: F) -> Result<T, ApiError>
+    where
+        F: FnOnce(Arc<Services>, Scope) -> W,
+        W: Future<Output = Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: Into<ApiError> + Send + 'static,
+    {
+        let work = work(self.shared_services(), self.scope().clone()).in_current_span();
+        self.services().runtime.spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
+    }
+
+    /// Runs `work` to its end on the thread of the connection, which wakes no other thread: for work that does little but wait.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) async fn finish_here<F, W, T, E>(&self, work: F) -> Result<T, ApiError>
+    where
+        F: FnOnce(Arc<Services>, Scope) -> W,
+        W: Future<Output = Result<T, E>> + 'static,
+        T: 'static,
+        E: Into<ApiError> + 'static,
+    {
+        let work = work(self.shared_services(), self.scope().clone()).in_current_span();
+        actix_web::rt::spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
+    }
+}

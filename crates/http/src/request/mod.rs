@@ -1,0 +1,203 @@
+//! A request whose caller has been checked. A handler reaches the use cases only through [`Request`], and its type names the
+//! [`Credential`] that the caller must show, so no handler can be written that does not check it.
+
+mod key;
+mod session;
+
+use std::sync::Arc;
+
+use actix_web::{
+    FromRequest, HttpRequest, dev,
+    http::header::HeaderMap,
+    web::{Data, Payload},
+};
+use casement_domain::{page::Page, session_operation::ByteStream};
+use futures_util::{FutureExt as _, future::LocalBoxFuture};
+use serde::de::DeserializeOwned;
+
+pub(crate) use self::{
+    key::{AnyKey, DeferredAudit, OrganizationKey, ProjectKey},
+    session::{
+        ActiveSession, LiveOperator, LiveViewer, RecordingViewer, SessionCredential, StoredSession, WebDriverClient,
+        session_id,
+    },
+};
+use crate::{
+    audit, body,
+    error::ApiError,
+    multipart::Form,
+    operation::Requirement,
+    query::{PageParams, Query, decoded},
+    state::{Api, Services},
+};
+
+/// What a caller must show.
+pub(crate) trait Credential: 'static {
+    /// What a good credential gives access to.
+    type Access: 'static;
+
+    /// How the documentation names it.
+    const REQUIREMENT: Requirement;
+
+    /// Checks the credential, counts the call and, unless the handler does it later, stores that the call begins.
+    ///
+    /// # Errors
+    /// `unauthorized`, `forbidden`, `rate_limited`, and what finding the project or the session fails with.
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<Self::Access, ApiError>;
+}
+
+/// No credential: anybody may call.
+pub(crate) struct Public;
+
+impl Credential for Public {
+    type Access = ();
+
+    const REQUIREMENT: Requirement = Requirement::None;
+
+    async fn admit(_: &Api, _: &HttpRequest) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+/// A request of a caller who has shown the credential `C`. Its body is not read yet.
+pub(crate) struct Request<C: Credential> {
+    api: Data<Api>,
+    http: HttpRequest,
+    payload: Payload,
+    access: C::Access,
+}
+
+impl<C: Credential> FromRequest for Request<C> {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let http = request.clone();
+        let payload = extracted(request, payload);
+        Box::pin(async move {
+            let api = http.app_data::<Data<Api>>().cloned();
+            let api = api.ok_or_else(|| ApiError::internal("the server was assembled without its state"))?;
+            let payload = payload?;
+            let access = C::admit(&api, &http).await?;
+            Ok(Self { api, http, payload, access })
+        })
+    }
+}
+
+/// The body, which nothing has read yet.
+fn extracted(request: &HttpRequest, payload: &mut dev::Payload) -> Result<Payload, ApiError> {
+    let payload = Payload::from_request(request, payload).now_or_never().and_then(Result::ok);
+    payload.ok_or_else(|| ApiError::internal("the body was taken before"))
+}
+
+impl<C: Credential> Request<C> {
+    pub(crate) fn services(&self) -> &Services {
+        &self.api.services
+    }
+
+    pub(crate) fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// The state of the server, for work that outlives the request.
+    pub(crate) fn shared_api(&self) -> Data<Api> {
+        self.api.clone()
+    }
+
+    /// The request as it came.
+    pub(crate) fn http(&self) -> &HttpRequest {
+        &self.http
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.http.headers()
+    }
+
+    /// The identifier of the request in the log.
+    pub(crate) fn request_id(&self) -> String {
+        audit::request_id(&self.http)
+    }
+
+    /// Returns a segment of the path, decoded.
+    ///
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn path(&self, name: &str) -> Result<String, ApiError> {
+        segment(&self.http, name)
+    }
+
+    /// Reads the query parameters that `T` declares. Unknown ones are ignored.
+    ///
+    /// # Errors
+    /// See [`Query::read`].
+    pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        self.raw_query()?.read()
+    }
+
+    /// Returns all query parameters as they were sent.
+    ///
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn raw_query(&self) -> Result<Query, ApiError> {
+        Query::parse(self.http.query_string())
+    }
+
+    /// Reads which page of a list is wanted.
+    ///
+    /// # Errors
+    /// `invalid_input`.
+    pub(crate) fn page(&self) -> Result<Page, ApiError> {
+        let PageParams { limit, offset } = self.query()?;
+        Ok(Page::parse(limit, offset)?)
+    }
+
+    /// Reads the JSON body.
+    ///
+    /// # Errors
+    /// See [`body::object`].
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+        body::object(&self.http, &mut self.payload).await
+    }
+
+    /// Reads the texts of a form; its files are read as they come.
+    ///
+    /// # Errors
+    /// See [`Form::read`].
+    pub(crate) async fn form(&mut self, max_bytes: u64, files: &[&str]) -> Result<Form, ApiError> {
+        let payload = self.take_payload()?;
+        Form::read(&self.http, payload, max_bytes, files).await
+    }
+
+    /// Returns the body as a stream.
+    ///
+    /// # Errors
+    /// `payload_too_large`, if the announced length is over `max_bytes`.
+    pub(crate) fn body(&mut self, max_bytes: u64) -> Result<(ByteStream, body::BodyEnd), ApiError> {
+        let payload = self.take_payload()?;
+        body::stream(&self.http, payload, max_bytes)
+    }
+
+    /// Takes the body out of the request; an empty one stays.
+    ///
+    /// # Errors
+    /// `internal`: never.
+    pub(crate) fn take_payload(&mut self) -> Result<Payload, ApiError> {
+        let empty = extracted(&self.http, &mut dev::Payload::None)?;
+        Ok(std::mem::replace(&mut self.payload, empty))
+    }
+
+    /// Returns a shared reference to the use cases, for work that outlives the request.
+    fn shared_services(&self) -> Arc<Services> {
+        Arc::clone(&self.api.services)
+    }
+}
+
+/// Returns a segment of the path, decoded.
+fn segment(request: &HttpRequest, name: &str) -> Result<String, ApiError> {
+    // The router has decoded most of the path already, and has replaced what is not UTF-8.
+    decoded(request.uri().path())?;
+    let text = decoded(request.match_info().get(name).unwrap_or_default())?;
+    // PostgreSQL refuses NUL. No name and no identifier contains the substitute character, so the lookup finds nothing, as for
+    // any unknown name.
+    Ok(text.replace('\0', "\u{1a}"))
+}

@@ -1,0 +1,294 @@
+//! Credentials for one session: its token, or an API key of its project.
+
+use std::time::Duration;
+
+use actix_web::{
+    HttpRequest,
+    http::header::{self, HeaderMap},
+    web::Payload,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use casement_domain::{SessionId, session::Session};
+
+use super::{Credential, Request, key::ProjectAccess, segment};
+use crate::{
+    audit::{self, Identity},
+    connections::Registration,
+    error::{ApiError, Code},
+    operation::Requirement,
+    query::Query,
+    relay::{CloseReason, EndSignal},
+    state::Api,
+    telemetry,
+    token::Permission,
+};
+
+/// How long work inside a session may continue when the server stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Which sessions a credential opens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionScope {
+    Active,
+    /// Also sessions that have ended, for a key or for a token that only permits watching. All other tokens expire with their session.
+    ActiveOrEnded,
+}
+
+/// Which credentials a direct route accepts besides the token in its query.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AcceptedCredentials {
+    TokenOnly,
+    Key,
+    KeyOrPassword,
+}
+
+/// A credential that opens a session: under `/browsers/{id}` an API key, under `/vm/{session_id}` and `/live/{session_id}` what
+/// [`ACCEPTED`](Self::ACCEPTED) says.
+pub(crate) trait SessionCredential: 'static {
+    const ACCEPTED: AcceptedCredentials = AcceptedCredentials::Key;
+    const SCOPE: SessionScope = SessionScope::Active;
+    /// The least permission of a token.
+    const PERMISSION: Permission = Permission::Drive;
+}
+
+/// For operations in and connections to an active session.
+pub(crate) struct ActiveSession;
+
+impl SessionCredential for ActiveSession {}
+
+/// For what a session stores. The session may have ended.
+pub(crate) struct StoredSession;
+
+impl SessionCredential for StoredSession {
+    const SCOPE: SessionScope = SessionScope::ActiveOrEnded;
+}
+
+/// For classic WebDriver, whose clients may send the token as a password.
+pub(crate) struct WebDriverClient;
+
+impl SessionCredential for WebDriverClient {
+    const ACCEPTED: AcceptedCredentials = AcceptedCredentials::KeyOrPassword;
+}
+
+/// For the live view: any token.
+pub(crate) struct LiveViewer;
+
+impl SessionCredential for LiveViewer {
+    const ACCEPTED: AcceptedCredentials = AcceptedCredentials::TokenOnly;
+    const PERMISSION: Permission = Permission::View;
+}
+
+/// For what a person does in the live view: a token that permits more than watching.
+pub(crate) struct LiveOperator;
+
+impl SessionCredential for LiveOperator {
+    const ACCEPTED: AcceptedCredentials = AcceptedCredentials::TokenOnly;
+    const PERMISSION: Permission = Permission::Interact;
+}
+
+/// For the recordings of a session, which may have ended: any token.
+pub(crate) struct RecordingViewer;
+
+impl SessionCredential for RecordingViewer {
+    const ACCEPTED: AcceptedCredentials = AcceptedCredentials::TokenOnly;
+    const SCOPE: SessionScope = SessionScope::ActiveOrEnded;
+    const PERMISSION: Permission = Permission::View;
+}
+
+impl<C: SessionCredential> Credential for C {
+    type Access = SessionAccess;
+
+    const REQUIREMENT: Requirement = Requirement::Session;
+
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<SessionAccess, ApiError> {
+        let access = match request.match_info().get("session_id") {
+            Some(_) => SessionAccess::direct(api, request, C::ACCEPTED, C::SCOPE).await?,
+            None => SessionAccess::by_key(api, request, C::SCOPE).await?,
+        };
+        access.require(C::PERMISSION)?;
+        Ok(access)
+    }
+}
+
+/// One session that the caller may use.
+pub(crate) struct SessionAccess {
+    pub(crate) session: Session,
+    pub(crate) permission: Permission,
+    /// Signals the end of the session.
+    pub(crate) end: EndSignal,
+    /// Counts as an open connection of the session until it is dropped.
+    pub(crate) registered: Registration,
+    /// Whether the caller has shown a key of the whole organization.
+    organization_wide: bool,
+}
+
+/// What opened a session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PresentedCredential {
+    Token(Permission),
+    ProjectKey,
+    OrganizationKey,
+}
+
+impl SessionAccess {
+    /// Admits a request whose path names the session under `/vm` or `/live`.
+    async fn direct(
+        api: &Api,
+        request: &HttpRequest,
+        accepted: AcceptedCredentials,
+        scope: SessionScope,
+    ) -> Result<Self, ApiError> {
+        let text = segment(request, "session_id")?;
+        let (id, presented) = presented(api, request, &text, accepted, scope).await?;
+        // Registration before the lookup, so that the signal reports an end in between.
+        let (end, registered) = api.services.connections.register(id);
+        let by_token = matches!(presented, PresentedCredential::Token(_));
+        let permission = match presented {
+            PresentedCredential::Token(permission) => permission,
+            _ => Permission::Drive,
+        };
+        let session = match scope {
+            SessionScope::ActiveOrEnded if !by_token || permission == Permission::View => {
+                api.services.sessions.lasting(id).await?
+            }
+            SessionScope::ActiveOrEnded | SessionScope::Active => api.services.sessions.active(id).await?,
+        };
+        note_session(request, id);
+        if by_token {
+            Identity::token(request, session.project);
+        }
+        audit::begin(request).await?;
+        let organization_wide = presented == PresentedCredential::OrganizationKey;
+        Ok(Self { session, permission, end, registered, organization_wide })
+    }
+
+    /// Admits a request with an API key whose path names the session under `/browsers`.
+    async fn by_key(api: &Api, request: &HttpRequest, scope: SessionScope) -> Result<Self, ApiError> {
+        let project = ProjectAccess::admit(api, request).await?;
+        let id = session_id(&segment(request, "id")?)?;
+        let (end, registered) = api.services.connections.register(id);
+        let ended_too = scope == SessionScope::ActiveOrEnded;
+        let session = api.services.sessions.get(project.scope(), &id.to_string(), ended_too).await?;
+        note_session(request, id);
+        audit::begin(request).await?;
+        let organization_wide = project.scope().organization_wide;
+        Ok(Self { session, permission: Permission::Drive, end, registered, organization_wide })
+    }
+
+    /// # Errors
+    /// `forbidden` for a token without the permission; `invalid_state` for one that drives the browser while a login runs in it.
+    fn require(&self, permission: Permission) -> Result<(), ApiError> {
+        match (permission, self.permission) {
+            (Permission::View, _) | (Permission::Interact, Permission::Drive | Permission::Interact) => Ok(()),
+            (Permission::Drive, Permission::Drive) => Ok(self.session.admits(self.organization_wide)?),
+            (Permission::Drive, Permission::Interact) => {
+                Err(ApiError::new(Code::Forbidden, "the token opens the live view alone"))
+            }
+            (_, Permission::View) => Err(ApiError::new(Code::Forbidden, "the token only lets watch the live view")),
+        }
+    }
+}
+
+/// Notes which session the request is about, in the log and for telemetry.
+fn note_session(request: &HttpRequest, id: SessionId) {
+    tracing::Span::current().record("session", tracing::field::display(id));
+    telemetry::about(request, id);
+}
+
+/// Finds the session that the presented credential opens.
+async fn presented(
+    api: &Api,
+    request: &HttpRequest,
+    text: &str,
+    accepted: AcceptedCredentials,
+    scope: SessionScope,
+) -> Result<(SessionId, PresentedCredential), ApiError> {
+    let services = &api.services;
+    let query = Query::parse(request.query_string())?;
+    let headers = request.headers();
+    let token = match query.raw("jwt")? {
+        Some(token) => Some(token.to_owned()),
+        None if accepted == AcceptedCredentials::KeyOrPassword => password(headers),
+        None => None,
+    };
+    if let Some(token) = token {
+        let (session, permission) = services.tokens.verify(&token).map_err(|_| ApiError::unauthorized(true))?;
+        // The token of another session is refused like a bad one: it must not reveal whether this session exists.
+        return match text.parse::<SessionId>() {
+            Ok(id) if id == session => Ok((session, PresentedCredential::Token(permission))),
+            _ => Err(ApiError::unauthorized(true)),
+        };
+    }
+    if accepted == AcceptedCredentials::TokenOnly {
+        return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
+    }
+    let no_credential = accepted == AcceptedCredentials::KeyOrPassword && !headers.contains_key(header::AUTHORIZATION);
+    let project = ProjectAccess::admit(api, request).await.map_err(|error| match error.code() {
+        Code::Unauthorized if no_credential => ApiError::without_token(),
+        _ => error,
+    })?;
+    let ended_too = scope == SessionScope::ActiveOrEnded;
+    let session = services.sessions.get(project.scope(), &session_id(text)?.to_string(), ended_too).await?;
+    let presented = match project.scope().organization_wide {
+        true => PresentedCredential::OrganizationKey,
+        false => PresentedCredential::ProjectKey,
+    };
+    Ok((session.id, presented))
+}
+
+/// Returns the password of basic credentials. The user's name is ignored.
+fn password(headers: &HeaderMap) -> Option<String> {
+    let (scheme, encoded) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    pair.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+/// Parses the identifier of a session in a path.
+///
+/// # Errors
+/// `not_found`: a text that is no identifier names no session.
+pub(crate) fn session_id(text: &str) -> Result<SessionId, ApiError> {
+    text.parse().map_err(|_| ApiError::new(Code::NotFound, format!("browser session {text} not found")))
+}
+
+impl<C: Credential<Access = SessionAccess>> Request<C> {
+    pub(crate) fn session(&self) -> &Session {
+        &self.access.session
+    }
+
+    /// Runs `work` for as long as its caller waits. A server that stops drops the work soon after, as if its caller had hung up.
+    ///
+    /// # Errors
+    /// Those of `work`; `internal` if it was dropped, because it may have had effects.
+    pub(crate) async fn while_served<T, E: Into<ApiError>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ApiError> {
+        let end = self.access.end.clone();
+        let stopped = async {
+            if end.ended().await != CloseReason::Drain {
+                // The work itself observes the end of the session and reports it more precisely.
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(DRAIN_TIMEOUT).await;
+        };
+        tokio::select! {
+            biased;
+            done = work => done.map_err(Into::into),
+            () = stopped => Err(ApiError::new(Code::Internal, "the server stops: this was broken off, and what it had done stays done")),
+        }
+    }
+
+    /// Returns the signal of the session's end, and what counts as an open connection until it is dropped.
+    pub(crate) fn into_open(self) -> (EndSignal, Registration) {
+        (self.access.end, self.access.registered)
+    }
+
+    /// Returns the request, its body and the session, for a connection that outlives the handler.
+    pub(crate) fn into_parts(self) -> (HttpRequest, Payload, SessionAccess) {
+        (self.http, self.payload, self.access)
+    }
+}
