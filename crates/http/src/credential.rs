@@ -13,7 +13,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
     from_fields::secrets,
     json::nullable,
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},

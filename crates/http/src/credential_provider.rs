@@ -11,7 +11,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
     from_fields::{from_fields, option},
     operation::{LIMIT_REACHED, NAME_TAKEN, Operations},
     query::non_empty,

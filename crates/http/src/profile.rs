@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
+    error::ApiError,
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, OTHER_PROJECT, Operations},
     query::non_empty,
     request::{ProjectKey, Request},

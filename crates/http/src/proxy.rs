@@ -7,7 +7,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
     from_fields::{from_fields, option},
     operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations},
     query::non_empty,

@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
     query::non_empty,
     request::{ProjectKey, Request},
 };

@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{AppBody, DeploymentBody, form};
 use crate::{
     answer::{self, Answer},
-    error::{ApiError, Code},
+    error::ApiError,
     follow::{self, FollowParams},
     multipart::Form,
     query::non_empty,

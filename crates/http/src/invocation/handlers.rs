@@ -14,7 +14,7 @@ use super::record::{InvocationBody, InvokedBody};
 use crate::{
     answer::{self, Answer},
     client_timeout::client_timeout,
-    error::{ApiError, Code},
+    error::ApiError,
     follow::{self, FollowParams},
     query::{date_time_or_age, non_empty},
     request::{ProjectKey, Request},

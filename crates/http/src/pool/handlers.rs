@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     answer::{self, Answer},
-    error::{ApiError, Code},
+    error::ApiError,
     json::in_order,
     query::non_empty,
     request::{ProjectKey, Request},
