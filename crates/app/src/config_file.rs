@@ -143,7 +143,7 @@ mod tests {
     use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 
     use super::*;
-    use crate::settings::{Arguments, Command as Asked, KeysCommand, ServeSettings};
+    use crate::settings::{Arguments, Command as CliCommand, KeysCommand, ServeSettings};
 
     const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/casement.toml");
 
@@ -171,13 +171,13 @@ mod tests {
         commands.try_get_matches_from([&["casement"], words].concat()).expect("good words")
     }
 
-    fn command(text: &str, words: &[&str]) -> Asked {
+    fn command(text: &str, words: &[&str]) -> CliCommand {
         Arguments::from_arg_matches(&matches(text, words)).expect("settings").command
     }
 
     fn serve(text: &str, words: &[&str]) -> ServeSettings {
         match command(text, &[&["serve"], words].concat()) {
-            Asked::Serve(settings) => *settings,
+            CliCommand::Serve(settings) => *settings,
             other => panic!("{other:?}"),
         }
     }
@@ -235,12 +235,12 @@ mod tests {
     #[test]
     fn commands_with_the_same_flag_share_its_value() {
         let text = "data_dir = \"/somewhere\"\ndatabase_url = \"postgres://u:p@h/d\"\nspares = 3\n";
-        let Asked::Keys(KeysCommand::List { store }) = command(text, &["keys", "list"]) else {
+        let CliCommand::Keys(KeysCommand::List { store }) = command(text, &["keys", "list"]) else {
             panic!("another command")
         };
         assert_eq!(store.database_url.as_deref(), Some("postgres://u:p@h/d"));
         assert_eq!(store.data_dir.path().expect("a path"), Path::new("/somewhere"));
-        let Asked::Stop(stop) = command(text, &["stop"]) else { panic!("another command") };
+        let CliCommand::Stop(stop) = command(text, &["stop"]) else { panic!("another command") };
         assert_eq!(stop.data_dir.path().expect("a path"), Path::new("/somewhere"));
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn of_sessions(
     pools: Arc<dyn PoolWake>,
 ) -> SessionProfiles {
     let (machine, reports) = (Arc::new(engine.clone()), Arc::new(Reports { trail, recorder }));
-    SessionProfiles::new(ProfileDeps { kept: versions, machine, reports, pools, ids: Arc::new(System) })
+    SessionProfiles::new(ProfileDeps { stored: versions, machine, reports, pools, ids: Arc::new(System) })
 }
 
 /// Reports saved and failed profiles in logs and metrics; an overwritten version also in the audit log and the

@@ -37,14 +37,14 @@ pub(crate) fn archive(
     disk: DiskWatch,
 ) -> ReplayArchive {
     let retention = time::Duration::days(settings.replay_days.into());
-    let limits = ReplayLimits { most_bytes: settings.replay_storage << 20, kept_for: retention };
+    let limits = ReplayLimits { most_bytes: settings.replay_storage << 20, retention: retention };
     ReplayArchive::new(rows, blobs, Arc::new(System), limits, Arc::new(disk))
 }
 
 /// Returns the replays' part of ending sessions.
 pub(crate) fn of_sessions(archive: ReplayArchive, engine: &Engine, pending_cleanup: CleanupSignal) -> SessionReplays {
     SessionReplays::new(ReplayDeps {
-        kept: archive,
+        stored: archive,
         machine: Arc::new(engine.clone()),
         pending_cleanup: Arc::new(pending_cleanup),
     })

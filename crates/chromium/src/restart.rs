@@ -109,10 +109,10 @@ impl Engine {
             return Ok(Vec::new());
         }
         let gone = || failed(EngineFault::AgentError, "this engine has no place to get extensions from");
-        let kept = self.0.extensions.get().ok_or_else(gone)?;
+        let stored = self.0.extensions.get().ok_or_else(gone)?;
         let mut names = Vec::new();
         for id in wanted {
-            let content = kept.archive(*id).await.map_err(|error| {
+            let content = stored.archive(*id).await.map_err(|error| {
                 tracing::error!(browser = %launch.id, extension = %id, %error, "cannot read an extension");
                 failed(EngineFault::AgentError, "an extension cannot be read; the server's log says why")
             })?;

@@ -257,8 +257,8 @@ fn stages(sandbox: Duration, whole: Duration, status: &Status) -> Vec<(String, u
         stages.push((printable(&stage.name), (stage.ms - last).max(0.0).round() as u32));
         last = stage.ms;
     }
-    let told = Duration::try_from_secs_f64(last / 1000.0).unwrap_or_default();
-    stages.push(("answer".to_owned(), ms(whole.saturating_sub(sandbox + told))));
+    let reported = Duration::try_from_secs_f64(last / 1000.0).unwrap_or_default();
+    stages.push(("answer".to_owned(), ms(whole.saturating_sub(sandbox + reported))));
     stages
 }
 

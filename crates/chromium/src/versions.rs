@@ -17,13 +17,13 @@ type Versioned = Result<(String, u32), String>;
 pub async fn check() -> Vec<Check> {
     let chromium = versioned(chromium()).await;
     let mut driver = versioned(chromedriver()).await;
-    if let (Ok((_, browsers)), Ok((said, drivers))) = (&chromium, &driver)
+    if let (Ok((_, browsers)), Ok((given, drivers))) = (&chromium, &driver)
         && browsers != drivers
     {
-        driver = Err(format!("{said}: it drives Chromium {drivers}, and there is {browsers}"));
+        driver = Err(format!("{given}: it drives Chromium {drivers}, and there is {browsers}"));
     }
     let found = |name, found: Versioned, package| {
-        Check::new(name, found.map(|(said, _)| said), &format!("install the package {package} of a current version"))
+        Check::new(name, found.map(|(given, _)| given), &format!("install the package {package} of a current version"))
     };
     vec![found("Chromium", chromium, "chromium"), found("chromedriver", driver, "chromium-driver")]
 }
@@ -31,12 +31,12 @@ pub async fn check() -> Vec<Check> {
 async fn versioned(program: Result<PathBuf, EngineSetupError>) -> Versioned {
     let path = program.map_err(|error| error.to_string())?;
     let place = path.display();
-    let said = version(&path).await.map_err(|error| format!("{place}: {error}"))?;
-    let mut numbers = said.split(|letter: char| !letter.is_ascii_digit());
+    let given = version(&path).await.map_err(|error| format!("{place}: {error}"))?;
+    let mut numbers = given.split(|letter: char| !letter.is_ascii_digit());
     let major = numbers.find(|part| !part.is_empty()).and_then(|part| part.parse().ok());
     match major {
-        Some(major) if major >= MIN_VERSION => Ok((format!("{said} in {place}"), major)),
-        Some(_) => Err(format!("{said} in {place}, which is older than {MIN_VERSION}")),
+        Some(major) if major >= MIN_VERSION => Ok((format!("{given} in {place}"), major)),
+        Some(_) => Err(format!("{given} in {place}, which is older than {MIN_VERSION}")),
         None => Err(format!("{place} does not say its version")),
     }
 }

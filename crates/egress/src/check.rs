@@ -60,9 +60,9 @@ impl Egress {
 }
 
 async fn ask(upstream: &Upstream, proxy: &Arc<Proxy>) -> Result<ProxyCheck, ConnectError> {
-    let nobody = Target { host: Host::Domain(UNKNOWN_NAME.to_owned()), port: 443 };
+    let unknown_target = Target { host: Host::Domain(UNKNOWN_NAME.to_owned()), port: 443 };
     let stream = upstream.connect_to_proxy(proxy).await?;
-    match upstream.with_proxy_timeout(proxy.tunnel(stream, &nobody)).await {
+    match upstream.with_proxy_timeout(proxy.tunnel(stream, &unknown_target)).await {
         Ok(_) | Err(Refused::Target) => Ok(ProxyCheck::Available(None)),
         Err(refused @ Refused::Proxy(_)) => Err(refused.into()),
     }

@@ -75,7 +75,7 @@ pub(crate) async fn serve(session: Arc<Session>, stream: UnixStream) {
 
 struct Connection {
     session: Arc<Session>,
-    kept_connection: Mutex<Option<OriginConnection>>,
+    reusable_connection: Mutex<Option<OriginConnection>>,
     tunnel: Mutex<Option<Tunnel>>,
 }
 
@@ -98,7 +98,7 @@ struct Tunnel {
 
 impl Connection {
     fn new(session: Arc<Session>) -> Self {
-        Self { session, kept_connection: Mutex::new(None), tunnel: Mutex::new(None) }
+        Self { session, reusable_connection: Mutex::new(None), tunnel: Mutex::new(None) }
     }
 
     /// Answers one request. Every request is checked, whatever passed on this connection before.
@@ -128,7 +128,7 @@ impl Connection {
     async fn connect(&self, request: Request<Incoming>) -> Result<Response<Body>, RequestError> {
         let authority = request.uri().authority().ok_or(RequestError::Malformed)?;
         let target = Target::parse(authority.as_str(), None).map_err(|_| ConnectError::Refused)?;
-        drop(lock(&self.kept_connection).take());
+        drop(lock(&self.reusable_connection).take());
         let (outside, replaced) = self.open_tunnel(&target).await?;
         *lock(&self.tunnel) = Some(Tunnel { inside: hyper::upgrade::on(request), outside, replaced });
         Ok(responses::connected())
@@ -155,29 +155,31 @@ impl Connection {
         let (head, body) = origin_request(request, &target, &upstream_path)?;
         // A kept connection may close while a request is on its way, so only repeatable requests use it.
         let repeatable = head.method.is_safe() && body.is_end_stream();
-        if let Some(kept_connection) = self.take_kept_connection(&target, &upstream_path).filter(|_| repeatable) {
+        if let Some(reusable_connection) = self.take_reusable_connection(&target, &upstream_path).filter(|_| repeatable)
+        {
             let retry = Request::from_parts(head.clone(), Either::Right(Empty::new()));
-            if let Ok(response) = self.send(kept_connection, retry).await {
+            if let Ok(response) = self.send(reusable_connection, retry).await {
                 return Ok(response);
             }
         }
-        let kept_connection = self.dial(target, &upstream_path).await?;
+        let reusable_connection = self.dial(target, &upstream_path).await?;
         let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
-        self.send(kept_connection, Request::from_parts(head, body)).await
+        self.send(reusable_connection, Request::from_parts(head, body)).await
     }
 
     /// Takes the kept connection if this request may use it; otherwise closes it.
-    fn take_kept_connection(&self, target: &Target, upstream_path: &UpstreamPath) -> Option<OriginConnection> {
-        let kept_connection = lock(&self.kept_connection).take();
-        let same_way = |kept_connection: &OriginConnection| match (&kept_connection.proxy, upstream_path.proxy()) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        };
-        let kept_connection =
-            kept_connection.filter(|kept_connection| kept_connection.target == *target && same_way(kept_connection));
-        kept_connection.filter(|kept_connection| {
-            upstream_path.candidates().contains(&kept_connection.address) && !kept_connection.sender.is_closed()
+    fn take_reusable_connection(&self, target: &Target, upstream_path: &UpstreamPath) -> Option<OriginConnection> {
+        let reusable_connection = lock(&self.reusable_connection).take();
+        let same_way =
+            |reusable_connection: &OriginConnection| match (&reusable_connection.proxy, upstream_path.proxy()) {
+                (None, None) => true,
+                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+                _ => false,
+            };
+        let reusable_connection = reusable_connection
+            .filter(|reusable_connection| reusable_connection.target == *target && same_way(reusable_connection));
+        reusable_connection.filter(|reusable_connection| {
+            upstream_path.candidates().contains(&reusable_connection.address) && !reusable_connection.sender.is_closed()
         })
     }
 
@@ -205,20 +207,20 @@ impl Connection {
 
     async fn send(
         &self,
-        mut kept_connection: OriginConnection,
+        mut reusable_connection: OriginConnection,
         request: Request<RequestBody>,
     ) -> Result<Response<Body>, RequestError> {
         let sent = async {
-            kept_connection.sender.ready().await?;
-            kept_connection.sender.send_request(request).await
+            reusable_connection.sender.ready().await?;
+            reusable_connection.sender.send_request(request).await
         };
-        let by_proxy = kept_connection.proxy.as_ref().is_some_and(|proxy| proxy.is_http());
+        let by_proxy = reusable_connection.proxy.as_ref().is_some_and(|proxy| proxy.is_http());
         let response = sent.await.map_err(|error| {
             tracing::debug!(%error, by_proxy, "the origin or proxy sent no response");
             // An HTTP proxy that does not answer is a proxy fault; otherwise the origin is unreachable.
             if by_proxy { ConnectError::ProxyDown(ProxyFault::from_http(&error)) } else { ConnectError::Unreachable }
         })?;
-        *lock(&self.kept_connection) = Some(kept_connection);
+        *lock(&self.reusable_connection) = Some(reusable_connection);
         if by_proxy && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             return Err(ConnectError::ProxyDown(ProxyFault::Authentication).into());
         }

@@ -24,15 +24,15 @@ pub(crate) fn for_session(headers: &HeaderMap) -> HeaderMap {
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     // With both headers the length is wrong (request smuggling).
     let chunked = headers.contains_key(TRANSFER_ENCODING);
-    let mut kept = HeaderMap::with_capacity(headers.len());
+    let mut stored = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         let dropped =
             is_hop_by_hop(name) || (chunked && name == CONTENT_LENGTH) || is_named_by_connection(headers, name);
         if !dropped {
-            kept.append(name, value.clone());
+            stored.append(name, value.clone());
         }
     }
-    kept
+    stored
 }
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {

@@ -177,8 +177,8 @@ async fn create_credential(mut request: Request<ProjectKey>) -> Answer {
     let body = request.json::<CredentialInput>().await?;
     request.scope().writable()?;
     let new = body.parse()?;
-    let kept = request.finish(|services, scope| async move { services.credentials.create(&scope, new).await });
-    let (credential, code) = kept.await?;
+    let stored = request.finish(|services, scope| async move { services.credentials.create(&scope, new).await });
+    let (credential, code) = stored.await?;
     let body = CredentialBody::alone(credential, code);
     Ok(answer::created(&format!("/credentials/{}", body.id), &body))
 }

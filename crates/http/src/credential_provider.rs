@@ -217,8 +217,8 @@ pub(crate) fn operations(api: &mut Operations) {
 }
 
 async fn create_credential_provider(mut request: Request<OrganizationKey>) -> Answer {
-    let wish = request.json::<ProviderInput>().await?.into();
-    let provider = request.services().credential_providers.create(request.organization(), wish).await?;
+    let input = request.json::<ProviderInput>().await?.into();
+    let provider = request.services().credential_providers.create(request.organization(), input).await?;
     let body = ProviderBody::from(provider);
     Ok(answer::created(&format!("/org/credential_providers/{}", body.id), &body))
 }
@@ -244,8 +244,8 @@ async fn get_credential_provider(request: Request<OrganizationKey>) -> Answer {
 
 async fn update_credential_provider(mut request: Request<OrganizationKey>) -> Answer {
     let which = request.path("id")?;
-    let wish = request.json::<ProviderChanges>().await?.into();
-    let provider = request.services().credential_providers.update(request.organization(), &which, wish).await?;
+    let input = request.json::<ProviderChanges>().await?.into();
+    let provider = request.services().credential_providers.update(request.organization(), &which, input).await?;
     Ok(answer::record(StatusCode::OK, &ProviderBody::from(provider)))
 }
 

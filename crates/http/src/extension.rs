@@ -142,9 +142,9 @@ async fn upload_extension(mut request: Request<ProjectKey>) -> Answer {
     });
     let content: ByteStream = content.chain(rest.filter_map(std::future::ready)).boxed();
     let upload = Upload { name, content };
-    let kept =
+    let stored =
         request.finish(|services, scope| async move { services.extensions.upload(&scope, upload).await }).await?;
-    let body = ExtensionBody::from(kept);
+    let body = ExtensionBody::from(stored);
     Ok(answer::created(&format!("/extensions/{}", body.id), &body))
 }
 

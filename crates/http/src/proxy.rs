@@ -218,9 +218,9 @@ pub(crate) fn operations(api: &mut Operations) {
 }
 
 async fn create_proxy(mut request: Request<ProjectKey>) -> Answer {
-    let wish = request.json::<ProxyInput>().await?.into();
-    let kept = request.finish(|services, scope| async move { services.proxies.create(&scope, wish).await }).await?;
-    let body = ProxyBody::from(kept);
+    let input = request.json::<ProxyInput>().await?.into();
+    let stored = request.finish(|services, scope| async move { services.proxies.create(&scope, input).await }).await?;
+    let body = ProxyBody::from(stored);
     Ok(answer::created(&format!("/proxies/{}", body.id), &body))
 }
 

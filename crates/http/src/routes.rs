@@ -240,7 +240,7 @@ fn direct(routes: &mut Routes) {
         .done(routes);
     path("/live/assets/{name}").on(Method::GET, vm::live_asset).done(routes);
     path("/live/{session_id}/replays/{replay_id}").on(Method::GET, replay::replay_page).done(routes);
-    path("/live/{session_id}/replays/{replay_id}/film").on(Method::GET, replay::watched_film).done(routes);
+    path("/live/{session_id}/replays/{replay_id}/film").on(Method::GET, replay::watched_video).done(routes);
     path("/live/{session_id}").on(Method::GET, vm::live_page).done(routes);
     path("/live/{session_id}/socket").only_get(vm::live_socket).done(routes);
     path("/live/{session_id}/uploads/{name}").on(Method::PUT, vm::live_upload).done(routes);

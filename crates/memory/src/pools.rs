@@ -37,7 +37,7 @@ impl PoolRepository for Memory {
         }
         let used = u32::try_from(state.pools.len()).unwrap_or(u32::MAX);
         if used >= max_pools {
-            let limit = LimitExceeded { limit: Limit::ProjectPools, value: max_pools, used, asked: 1 };
+            let limit = LimitExceeded { limit: Limit::ProjectPools, value: max_pools, used, requested: 1 };
             return Ok(PoolStored::LimitExceeded(limit));
         }
         state.pools.insert(pool.id, pool.clone());

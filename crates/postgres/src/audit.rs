@@ -26,7 +26,7 @@ use uuid::Uuid;
 use crate::convert::{ulid, uuid};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
-use crate::node::is_heard;
+use crate::node::is_received;
 use crate::partitions::{Partitioned, Span};
 use crate::schema::{api_keys, audit_records_marks, audit_records_pending, nodes, projects, users};
 pub(crate) use append::AuditRow;
@@ -100,7 +100,7 @@ impl PgAudit {
         stretch: AuditRange,
         limit: u32,
     ) -> Result<String, StoreError> {
-        let query = asked(format!("EXPLAIN {PAGE}"), organization, filter, stretch, i64::from(limit));
+        let query = requested(format!("EXPLAIN {PAGE}"), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let lines: Vec<Plan> = query.load(connection).await?;
             Ok(lines.into_iter().map(|line| line.line + "\n").collect())
@@ -319,8 +319,8 @@ async fn learn(
         let found =
             projects::table.filter(projects::id.eq_any(projects)).select((projects::id, projects::organization_id));
         for (project, organization) in found.load::<(Uuid, Uuid)>(&mut connection).await? {
-            let nobody = Owner { organization, user: String::new(), email: String::new() };
-            known.insert(Credential::Project(project), nobody);
+            let unknown_target = Owner { organization, user: String::new(), email: String::new() };
+            known.insert(Credential::Project(project), unknown_target);
         }
     }
     Ok(())
@@ -341,7 +341,7 @@ struct MeasuredRow {
     first_id: Uuid,
 }
 
-type Asked = BoxedSqlQuery<'static, Pg, SqlQuery>;
+type CliCommand = BoxedSqlQuery<'static, Pg, SqlQuery>;
 
 #[derive(Debug, QueryableByName)]
 #[diesel(check_for_backend(Pg))]
@@ -359,7 +359,13 @@ impl QueueEntry {
 }
 
 /// `sql` with what `matching` is about, and the limit as `$15`.
-fn asked(sql: String, organization: OrganizationId, filter: &AuditFilter, stretch: AuditRange, limit: i64) -> Asked {
+fn requested(
+    sql: String,
+    organization: OrganizationId,
+    filter: &AuditFilter,
+    stretch: AuditRange,
+    limit: i64,
+) -> CliCommand {
     let AuditRange { after, through } = stretch;
     let literally = |text: &String| format!("%{}%", text.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_"));
     diesel::sql_query(sql)
@@ -440,7 +446,7 @@ impl AuditRepository for PgAudit {
 
         let work = async |connection: &mut AsyncPgConnection| {
             let others = marks::table.inner_join(nodes::table.on(nodes::id.eq(marks::node_id)));
-            let others = others.filter(marks::node_id.ne(uuid(node.ulid()))).filter(is_heard());
+            let others = others.filter(marks::node_id.ne(uuid(node.ulid()))).filter(is_received());
             Ok(others.select(diesel::dsl::min(marks::whole_until)).get_result(connection).await?)
         };
         self.database.fetch("audit.whole_elsewhere", work).await
@@ -453,7 +459,7 @@ impl AuditRepository for PgAudit {
         stretch: AuditRange,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
-        let query = asked(PAGE.to_owned(), organization, filter, stretch, i64::from(limit));
+        let query = requested(PAGE.to_owned(), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let rows: Vec<Row> = query.load(connection).await?;
             Ok(rows.into_iter().map(|row| row.record(organization)).collect::<Result<_, _>>()?)
@@ -468,7 +474,7 @@ impl AuditRepository for PgAudit {
         stretch: AuditRange,
         limit: u32,
     ) -> Result<RangeMeasurement, StoreError> {
-        let query = asked(MEASURE.to_owned(), organization, filter, stretch, i64::from(limit));
+        let query = requested(MEASURE.to_owned(), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let found: Option<MeasuredRow> = query.get_result(connection).await.optional()?;
             let Some(row) = found else { return Ok(RangeMeasurement::default()) };

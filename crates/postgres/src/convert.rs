@@ -103,8 +103,8 @@ pub(crate) fn caps(sessions: Option<i32>, pooled: Option<i32>, invocations: Opti
 /// own collation knows no substrings, so the expression names another one.
 pub(crate) fn contains(column: &'static str, query: &str) -> Contains {
     let text = format!("strpos(lower(coalesce({column}, '') COLLATE \"und-x-icu\"), lower(");
-    let asked = sql::<Bool>(&text).bind::<Text, _>(query.to_owned());
-    asked.sql(" COLLATE \"und-x-icu\")) > 0")
+    let requested = sql::<Bool>(&text).bind::<Text, _>(query.to_owned());
+    requested.sql(" COLLATE \"und-x-icu\")) > 0")
 }
 
 /// See [`contains`].

@@ -147,7 +147,7 @@ pub(crate) async fn insert(
     let used = credentials::table.filter(credentials::project_id.eq(project)).count();
     let used = count(used.get_result(connection).await?);
     if used >= most {
-        let limit = LimitExceeded { limit: Limit::ProjectCredentials, value: most, used, asked: 1 };
+        let limit = LimitExceeded { limit: Limit::ProjectCredentials, value: most, used, requested: 1 };
         return Ok(CredentialStored::LimitExceeded(limit));
     }
     let id = uuid(credential.id.ulid());
@@ -185,10 +185,10 @@ pub(crate) async fn set(
     let held: Option<(Uuid, String)> = held.get_result(connection).await.optional()?;
     let Some((project, before)) = held else { return Ok(CredentialUpdated::NotFound) };
     let values = credential_values::table.filter(credential_values::credential_id.eq(id));
-    let kept = values.filter(credential_values::name.ne_all(&change.remove));
-    let kept = kept.filter(credential_values::name.ne_all(change.values.keys())).count();
-    let kept: i64 = kept.get_result(connection).await?;
-    if usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(change.values.len()) > MAX_VALUES {
+    let stored = values.filter(credential_values::name.ne_all(&change.remove));
+    let stored = stored.filter(credential_values::name.ne_all(change.values.keys())).count();
+    let stored: i64 = stored.get_result(connection).await?;
+    if usize::try_from(stored).unwrap_or(usize::MAX).saturating_add(change.values.len()) > MAX_VALUES {
         return Ok(CredentialUpdated::TooManyValues);
     }
     let forgotten = values.filter(credential_values::name.eq_any(&change.remove));

@@ -186,7 +186,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
             let used = count(others.count().get_result(connection).await?);
             if used >= most {
                 let limit = Limit::OrganizationCredentialProviders;
-                return Ok(ProviderStored::LimitExceeded(LimitExceeded { limit, value: most, used, asked: 1 }));
+                return Ok(ProviderStored::LimitExceeded(LimitExceeded { limit, value: most, used, requested: 1 }));
             }
             if let Some(project) = unknown_project(connection, organization, &uuids(&provider.projects)).await? {
                 return Ok(ProviderStored::NoProject(project));

@@ -384,7 +384,7 @@ async fn in_transaction<T>(
         }
         Err(error) => {
             // The error that led here is the one to tell; a rollback that fails breaks the connection.
-            let _told = AnsiTransactionManager::rollback_transaction(connection).await;
+            let _reported = AnsiTransactionManager::rollback_transaction(connection).await;
             Err(error)
         }
     }

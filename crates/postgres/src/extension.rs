@@ -101,7 +101,7 @@ impl ExtensionRepository for PgExtensions {
             let used = extensions::table.filter(extensions::project_id.eq(project)).count();
             let used = count(used.get_result(connection).await?);
             if used >= most {
-                let limit = LimitExceeded { limit: Limit::ProjectExtensions, value: most, used, asked: 1 };
+                let limit = LimitExceeded { limit: Limit::ProjectExtensions, value: most, used, requested: 1 };
                 return Ok(ExtensionStored::LimitExceeded(limit));
             }
             let row = ExtensionRow::from(extension);

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::convert::{by_text, contains, int, label, number, ulid, uuid};
 use crate::database::{Database, window};
-use crate::deployment::{ENDED, tell};
+use crate::deployment::{ENDED, report};
 use crate::error::{BadRow, CallError};
 use crate::schema::{deployments, invocations};
 use crate::{organization, project, usage};
@@ -177,7 +177,7 @@ impl InvocationRepository for PgInvocations {
             }
             let row = InvocationRow::from(invocation);
             diesel::insert_into(invocations::table).values(row).execute(connection).await?;
-            tell(connection, Subject::Invocation(invocation.id), true).await?;
+            report(connection, Subject::Invocation(invocation.id), true).await?;
             Ok(InvocationStored::Yes)
         };
         let _turn = self.accepting.acquire().await;
@@ -266,7 +266,7 @@ impl InvocationRepository for PgInvocations {
             if diesel::update(row).set(moved).execute(connection).await? == 0 {
                 return Ok(Replaced::LostRace);
             }
-            tell(connection, Subject::Invocation(next.id), false).await?;
+            report(connection, Subject::Invocation(next.id), false).await?;
             Ok(Replaced::Yes)
         };
         self.database.transaction("invocation.replace", work).await

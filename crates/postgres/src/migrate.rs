@@ -103,16 +103,16 @@ struct Locked {
 
 async fn lock(connection: &mut AsyncPgConnection) -> Result<(), MigrateError> {
     let trying = async {
-        let mut told = false;
+        let mut reported = false;
         loop {
             let asking = diesel::sql_query("SELECT pg_try_advisory_lock($1) AS locked");
             let asking = asking.bind::<diesel::sql_types::BigInt, _>(LOCK);
             if asking.get_result::<Locked>(connection).await?.locked {
                 return Ok(());
             }
-            if !told {
+            if !reported {
                 tracing::info!("another node is migrating the database; waiting for it");
-                told = true;
+                reported = true;
             }
             tokio::time::sleep(LOCK_POLL).await;
         }

@@ -25,7 +25,7 @@ struct NodeRow<'a> {
 }
 
 /// Whether a node has said of late that it lives. Both are told by the database's clock, which all nodes share.
-pub(crate) fn is_heard() -> SqlLiteral<Bool> {
+pub(crate) fn is_received() -> SqlLiteral<Bool> {
     let seconds = Node::LOST_AFTER.whole_seconds();
     sql(&format!("nodes.heartbeat_at > now() - interval '{seconds} seconds'"))
 }
@@ -80,7 +80,7 @@ impl NodeRepository for PgNodes {
             let found = nodes::table.filter(exists(living).or(exists(running)).or(exists(waiting))).order(nodes::id);
             let rows: Vec<(Uuid, OffsetDateTime)> =
                 found.select((nodes::id, nodes::heartbeat_at)).load(connection).await?;
-            Ok(rows.into_iter().map(|(id, heard)| (NodeId::from_ulid(ulid(id)), heard)).collect())
+            Ok(rows.into_iter().map(|(id, received)| (NodeId::from_ulid(ulid(id)), received)).collect())
         };
         self.database.fetch("node.with_remains", work).await
     }

@@ -52,7 +52,7 @@ impl Notifications {
     /// The next event; waits for as long as it takes. Safe to cancel.
     pub async fn next(&mut self) -> NotificationEvent {
         match self.events.recv().await {
-            Some(heard) => heard,
+            Some(received) => received,
             // The task ends only with the runtime; nothing will be said any more.
             None => std::future::pending().await,
         }
@@ -103,11 +103,11 @@ async fn listen_once(
     let (client, mut connection) = config.connect_config().connect(NoTls).await?;
     let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
     let listening: String = channels.iter().map(|channel| format!("LISTEN {};", quote(channel))).collect();
-    let (said, mut heard) = mpsc::channel(1);
+    let (given, mut received) = mpsc::channel(1);
     // The client's own requests are answered only while its connection is read, so both run side by side.
     let requests = async {
         client.batch_execute(&listening).await?;
-        if said.send(()).await.is_err() {
+        if given.send(()).await.is_err() {
             return Ok(());
         }
         loop {
@@ -120,22 +120,22 @@ async fn listen_once(
     };
     let reading = async {
         loop {
-            let heard = tokio::select! {
+            let received = tokio::select! {
                 biased;
-                Some(()) = heard.recv() => {
+                Some(()) = received.recv() => {
                     *listened = true;
                     NotificationEvent::Listening
                 }
                 message = messages.next() => match message {
-                    Some(Ok(AsyncMessage::Notification(said))) => {
-                        NotificationEvent::Notification { channel: said.channel().to_owned(), payload: said.payload().to_owned() }
+                    Some(Ok(AsyncMessage::Notification(given))) => {
+                        NotificationEvent::Notification { channel: given.channel().to_owned(), payload: given.payload().to_owned() }
                     }
                     Some(Ok(_notice)) => continue,
                     Some(Err(error)) => return Err(Lost::Driver(error)),
                     None => return Err(Lost::Closed),
                 },
             };
-            if sender.send(heard).await.is_err() {
+            if sender.send(received).await.is_err() {
                 return Ok(());
             }
         }

@@ -195,7 +195,7 @@ impl PoolRepository for PgPools {
             }
             let used = pools_of(connection, pool.project).await?;
             if used >= max_pools {
-                let refused = LimitExceeded { limit: Limit::ProjectPools, value: max_pools, used, asked: 1 };
+                let refused = LimitExceeded { limit: Limit::ProjectPools, value: max_pools, used, requested: 1 };
                 return Ok(PoolStored::LimitExceeded(refused));
             }
             if !extension::hold(connection, &pool.config.shape.extensions).await? {

@@ -105,20 +105,20 @@ impl TryFrom<ProxyRow> for Proxy {
 }
 
 fn json(exit: &Exit) -> Value {
-    let said =
+    let given =
         ExitMember::ALL.iter().filter_map(|member| Some((member.as_str().to_owned(), exit.get(*member)?.into())));
-    Value::Object(said.collect())
+    Value::Object(given.collect())
 }
 
 fn read_exit(stored: &Value) -> Exit {
-    let said = |member: ExitMember| stored[member.as_str()].as_str().map(str::to_owned);
+    let given = |member: ExitMember| stored[member.as_str()].as_str().map(str::to_owned);
     Exit {
-        country: said(ExitMember::Country),
-        state: said(ExitMember::State),
-        city: said(ExitMember::City),
-        zip: said(ExitMember::Zip),
-        asn: said(ExitMember::Asn),
-        os: said(ExitMember::Os),
+        country: given(ExitMember::Country),
+        state: given(ExitMember::State),
+        city: given(ExitMember::City),
+        zip: given(ExitMember::Zip),
+        asn: given(ExitMember::Asn),
+        os: given(ExitMember::Os),
     }
 }
 
@@ -167,7 +167,7 @@ impl ProxyRepository for PgProxies {
             let used = proxies::table.filter(proxies::project_id.eq(project)).filter(proxies::deleted_at.is_null());
             let used = count(used.count().get_result(connection).await?);
             if used >= most {
-                let limit = LimitExceeded { limit: Limit::ProjectProxies, value: most, used, asked: 1 };
+                let limit = LimitExceeded { limit: Limit::ProjectProxies, value: most, used, requested: 1 };
                 return Ok(ProxyStored::LimitExceeded(limit));
             }
             let taken_at = proxy.last_checked.unwrap_or(proxy.created_at);

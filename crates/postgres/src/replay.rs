@@ -160,7 +160,7 @@ impl ReplayRepository for PgReplays {
         self.database.call("replay.settle_lost", work).await
     }
 
-    async fn kept_bytes(&self) -> Result<u64, StoreError> {
+    async fn stored_bytes(&self) -> Result<u64, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let total = sql::<BigInt>("coalesce(sum(size_bytes), 0)::bigint");
             let total: i64 = replays::table.select(total).get_result(connection).await?;
@@ -180,7 +180,7 @@ impl ReplayRepository for PgReplays {
         self.database.fetch("replay.outdated", work).await
     }
 
-    async fn kept(&self, ids: &[ReplayId]) -> Result<Vec<ReplayId>, StoreError> {
+    async fn stored(&self, ids: &[ReplayId]) -> Result<Vec<ReplayId>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let wanted: Vec<Uuid> = ids.iter().map(|id| uuid(id.ulid())).collect();
             let rows = replays::table.filter(replays::id.eq_any(wanted)).filter(replays::state.ne(RUNNING));

@@ -67,7 +67,7 @@ fn counted(row: &CountRow) -> Result<SequenceState, BadRow> {
         bytes: number("telemetry_counts.bytes", row.bytes)?,
         untold: number("telemetry_counts.untold", row.untold)?,
         limit: limit.transpose()?,
-        told_at: row.told_at,
+        reported_at: row.told_at,
     })
 }
 
@@ -96,9 +96,9 @@ impl TelemetryStore for PgTelemetry {
             let projects =
                 sessions::table.filter(sessions::id.eq_any(sessions)).select((sessions::id, sessions::project_id));
             let projects: HashMap<Uuid, Uuid> = projects.load(connection).await?.into_iter().collect();
-            let asked: BTreeSet<Uuid> = projects.values().copied().collect();
+            let requested: BTreeSet<Uuid> = projects.values().copied().collect();
             let mut ledger =
-                StorageLedger::open(connection, &self.bounds, Kind::Telemetry, asked.into_iter().collect()).await?;
+                StorageLedger::open(connection, &self.bounds, Kind::Telemetry, requested.into_iter().collect()).await?;
             let (mut append, mut advance, mut stored) = (Append::default(), Advance::default(), Vec::new());
             for batch in batches {
                 let id = uuid(batch.session.ulid());

@@ -270,7 +270,7 @@ fn sweep() {
         }
         let data_dir = dir.join("data");
         if let Some(found) = PidFile::read(&data_dir).filter(|found| found.is_alive(&data_dir)) {
-            let _swept = crate::cluster::stop_postmaster(found.pid, &data_dir);
+            let _swept = crate::cluster::stop_postgres_server(found.pid, &data_dir);
         }
         let _swept = fs::remove_dir_all(&dir);
     }

@@ -126,10 +126,10 @@ pub(crate) async fn resources_of(
     let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::project_id.eq(id));
     let pools =
         browser_pools::table.filter(browser_pools::deleted_at.is_null()).filter(browser_pools::project_id.eq(id));
-    let kept = extensions::table.filter(extensions::project_id.eq(id));
+    let stored = extensions::table.filter(extensions::project_id.eq(id));
     let ways = proxies::table.filter(proxies::project_id.eq(id)).filter(proxies::deleted_at.is_null());
     let logins = credentials::table.filter(credentials::project_id.eq(id));
-    let kept_in = auth_connections::table.filter(auth_connections::project_id.eq(id));
+    let stored_in = auth_connections::table.filter(auth_connections::project_id.eq(id));
     let states = profiles::table.filter(profiles::project_id.eq(id)).filter(profiles::deleted_at.is_null());
     let programs = deployments::table.filter(not(deployments::status.eq_any(["failed", "stopped"])));
     let programs = programs.filter(deployments::project_id.eq(id));
@@ -138,8 +138,8 @@ pub(crate) async fn resources_of(
     let counted = [
         ("sessions", living.count().get_result::<i64>(connection).await?),
         ("browser pools", pools.count().get_result(connection).await?),
-        ("extensions", kept.count().get_result(connection).await?),
-        ("auth connections", kept_in.count().get_result(connection).await?),
+        ("extensions", stored.count().get_result(connection).await?),
+        ("auth connections", stored_in.count().get_result(connection).await?),
         ("credentials", logins.count().get_result(connection).await?),
         ("profiles", states.count().get_result(connection).await?),
         ("proxies", ways.count().get_result(connection).await?),

@@ -149,7 +149,7 @@ pub(crate) async fn hand_over(
             return Ok(());
         }
         match (&give).get_result::<(Uuid, Uuid)>(connection).await.optional()? {
-            Some((ticket, node)) => tell(connection, node, ticket).await?,
+            Some((ticket, node)) => report(connection, node, ticket).await?,
             None => return Ok(()),
         }
     }
@@ -159,16 +159,16 @@ pub(crate) async fn hand_over(
 pub(crate) async fn dissolve(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
     let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(uuid(pool.ulid())));
     let waiting = waiting.filter(pool_waiters::outcome.is_null());
-    let told = diesel::update(waiting).set(pool_waiters::outcome.eq("pool_gone"));
-    let told = told.returning((pool_waiters::node_id, pool_waiters::id));
-    for (node, ticket) in told.get_results::<(Uuid, Uuid)>(connection).await? {
-        tell(connection, node, ticket).await?;
+    let reported = diesel::update(waiting).set(pool_waiters::outcome.eq("pool_gone"));
+    let reported = reported.returning((pool_waiters::node_id, pool_waiters::id));
+    for (node, ticket) in reported.get_results::<(Uuid, Uuid)>(connection).await? {
+        report(connection, node, ticket).await?;
     }
     Ok(())
 }
 
 /// Sends the news when the transaction commits.
-async fn tell(connection: &mut AsyncPgConnection, node: Uuid, ticket: Uuid) -> Result<(), CallError> {
+async fn report(connection: &mut AsyncPgConnection, node: Uuid, ticket: Uuid) -> Result<(), CallError> {
     let channel = node_channel(NodeId::from_ulid(ulid(node)));
     let payload = TicketId::from_ulid(ulid(ticket)).to_string();
     diesel::select(pg_notify(channel, payload)).execute(connection).await?;

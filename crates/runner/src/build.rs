@@ -343,7 +343,7 @@ impl Builder for AppBuilder {
         self.run_build(build, &build_log).await
     }
 
-    async fn kept(&self) -> Vec<(String, OffsetDateTime)> {
+    async fn stored(&self) -> Vec<(String, OffsetDateTime)> {
         self.artifacts.list_all().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot list build artifacts");
             Vec::new()

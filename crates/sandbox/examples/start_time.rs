@@ -42,7 +42,7 @@ async fn start(host: Host, place: PathBuf, id: String) -> anyhow::Result<(Durati
     Ok((returned, begun.elapsed()))
 }
 
-fn tell(what: &str, mut times: Vec<Duration>) {
+fn report(what: &str, mut times: Vec<Duration>) {
     times.sort();
     let ms = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1000.0);
     eprintln!("{what:<28} {:6.1} {:6.1}", ms(times.get(times.len() / 2)), ms(times.last()));
@@ -67,16 +67,16 @@ async fn main() -> anyhow::Result<()> {
         host.end(&format!("s{n}")).await?;
         ended.push(begun.elapsed());
     }
-    tell("start returns", returned);
-    tell("first word of the program", answered);
-    tell("end returns", ended);
+    report("start returns", returned);
+    report("first word of the program", answered);
+    report("end returns", ended);
     let begun = Instant::now();
     let mut starts = JoinSet::new();
     (0..8).for_each(|n| drop(starts.spawn(start(host.clone(), place.clone(), format!("e{n}")))));
     while let Some(started) = starts.join_next().await {
         started??;
     }
-    tell("eight at once, last word", vec![begun.elapsed()]);
+    report("eight at once, last word", vec![begun.elapsed()]);
     host.sweep(&HashSet::new()).await?;
     std::fs::remove_dir_all(&place)?;
     Ok(())

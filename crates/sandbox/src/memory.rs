@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_name_counts_once_and_though_nobody_has_mapped_it() {
+    fn an_unnamed_file_counts_once_even_if_it_is_not_mapped() {
         use std::io::Write as _;
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let mut file = fs::File::from(rustix::fs::memfd_create("hidden", flags).expect("a file"));

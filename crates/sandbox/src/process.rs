@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_its_user_and_by_an_argument_however_long_its_command_line_is() {
+    fn a_process_is_recognized_by_its_user_and_an_argument_of_any_command_line() {
         let filler = std::iter::repeat_n("x".repeat(1000), 20);
         let mut child = std::process::Command::new("sh")
             .args(["-c", "echo; read line", "sh"])

@@ -37,8 +37,8 @@ pub(crate) fn place(root: &Path, program: &Path, target: &Path) -> Result<(), St
     let placed = copy(source, &temporary).and_then(|()| {
         // Linked under its temporary name first: from then on the copy is in use, and the cleanup leaves it alone.
         let linked = fs::hard_link(&temporary, target).step("link", target);
-        let kept = fs::rename(&temporary, &cached).step("write", &cached);
-        linked.and(kept)
+        let stored = fs::rename(&temporary, &cached).step("write", &cached);
+        linked.and(stored)
     });
     if placed.is_err() {
         // A full disk must not be filled further by each failing start.
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_server_was_copying_is_removed_after_an_hour_and_what_is_being_copied_stays() {
+    fn unfinished_copies_of_a_killed_server_are_removed_after_an_hour() {
         let (root, _) = root();
         unfinished(root.path(), "killed", MAX_COPY + Duration::from_secs(60));
         unfinished(root.path(), "working", Duration::from_secs(60));

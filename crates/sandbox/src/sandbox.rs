@@ -295,7 +295,7 @@ mod tests {
 
     /// Simulates that all watches of a user are taken.
     #[tokio::test]
-    async fn full_memory_is_noticed_though_the_kernel_cannot_be_had_to_tell() -> anyhow::Result<()> {
+    async fn full_memory_is_noticed_without_reports_of_the_kernel() -> anyhow::Result<()> {
         let group = tempfile::tempdir()?;
         let control = group.path().join("memory.oom_control");
         std::fs::write(&control, "oom_kill 0\n")?;

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bubblewrap_can_tell_its_pid_also_when_nobody_listens_any_more() {
+    async fn bubblewrap_reports_its_pid_even_without_a_reader() {
         let (ours, end) = info_pipe().expect("a pipe");
         rustix::io::write(&end, br#"{"child-pid": 7}"#).expect("writable");
         drop(end);

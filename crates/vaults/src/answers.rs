@@ -50,17 +50,17 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Keeping<T, MO
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut kept = AtMost::default();
-        while kept.first.len() < MOST {
+        let mut stored = AtMost::default();
+        while stored.first.len() < MOST {
             match list.next_element()? {
-                Some(one) => kept.first.push(one),
-                None => return Ok(kept),
+                Some(one) => stored.first.push(one),
+                None => return Ok(stored),
             }
         }
         while list.next_element::<IgnoredAny>()?.is_some() {
-            kept.more = true;
+            stored.more = true;
         }
-        Ok(kept)
+        Ok(stored)
     }
 }
 

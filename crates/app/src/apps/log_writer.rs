@@ -37,7 +37,7 @@ impl LogWriter {
     }
 
     async fn stored(&self) -> StoredLines {
-        self.retry(|| self.store.kept(self.subject)).await.unwrap_or_default()
+        self.retry(|| self.store.stored(self.subject)).await.unwrap_or_default()
     }
 
     /// Retries until the store answers or the server stops. The writer blocks meanwhile.

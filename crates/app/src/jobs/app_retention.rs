@@ -35,7 +35,7 @@ impl Job for AppRetention {
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
         self.builds.clear().await?;
-        for artifact in self.builds.spent_artifacts(self.builder.kept().await).await? {
+        for artifact in self.builds.spent_artifacts(self.builder.stored().await).await? {
             self.builder.discard(&artifact).await;
         }
         while self.lines.forget(System.now() - LINES_MAX_AGE, LINES_BATCH).await? > 0 {}

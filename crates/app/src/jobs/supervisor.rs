@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_runs_at_once_and_again_when_it_is_woken() {
+    async fn a_job_runs_at_once_and_again_when_it_is_due() {
         let job = Counted::default();
         runs(job.clone(), 1).await;
         job.wake.notify_one();

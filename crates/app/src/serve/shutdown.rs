@@ -47,7 +47,7 @@ impl Running {
                 for browser in services.spares.clear() {
                     let _ = BrowserEngine::end(&infrastructure.engine, browser).await;
                 }
-                tell_what_goes_on(&infrastructure).await;
+                report_running_sessions(&infrastructure).await;
             }
             StopOrder::EndSessions => end_browsers(&infrastructure).await,
         }
@@ -59,7 +59,7 @@ impl Running {
 }
 
 /// Prints the browsers that outlive the server, because a person who pressed Ctrl-C may think that they ended.
-async fn tell_what_goes_on(infrastructure: &Infrastructure) {
+async fn report_running_sessions(infrastructure: &Infrastructure) {
     let browsers = match infrastructure.rows.browsers.of_node(infrastructure.node).await {
         Ok(browsers) => browsers,
         Err(error) => return warn!(%error, "cannot list the browsers that continue"),

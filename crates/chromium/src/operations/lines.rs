@@ -15,7 +15,7 @@ use crate::fault::failed;
 use crate::running::Running;
 
 /// How much of the beginning of a too long line is kept, in bytes.
-const MAX_KEPT_START: usize = 64;
+const MAX_BUFFERED_START: usize = 64;
 
 fn invalid(why: &dyn std::fmt::Display) -> EngineError {
     failed(EngineFault::AgentError, format!("a line of the agent is not readable: {why}"))
@@ -57,7 +57,7 @@ impl Lines {
                 if !skips_long {
                     return Err(invalid(&"too long").into());
                 }
-                beginning.get_or_insert_with(|| Bytes::copy_from_slice(&self.buffer[..MAX_KEPT_START.min(searched)]));
+                beginning.get_or_insert_with(|| Bytes::copy_from_slice(&self.buffer[..MAX_BUFFERED_START.min(searched)]));
                 self.buffer.clear();
                 searched = 0;
             }

@@ -59,8 +59,8 @@ impl Engine {
     pub(crate) async fn load_profile(&self, launch: &Launch, agent: &AgentClient) -> Result<bool, EngineError> {
         let Some(profile) = &launch.shape.profile else { return Ok(false) };
         let gone = || failed(EngineFault::AgentError, "this engine has no place to get profiles from");
-        let kept = self.0.profiles.get().ok_or_else(gone)?;
-        let archive = kept.archive(profile).await.map_err(|error| {
+        let stored = self.0.profiles.get().ok_or_else(gone)?;
+        let archive = stored.archive(profile).await.map_err(|error| {
             tracing::error!(browser = %launch.id, profile = %profile.id, %error, "cannot read a profile");
             EngineError::Profile(shorten(error.to_string()))
         })?;

@@ -19,7 +19,7 @@ const ALLOCATE_SLOWLY: &str =
 const ALLOCATE_FAST: &str = "globalThis.held = []; for (;;) held.push(new Uint8Array(16 << 20).fill(7))";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g1_a_page_that_takes_all_memory_ends_its_own_browser_alone() -> anyhow::Result<()> {
+async fn a_page_that_takes_all_memory_ends_its_own_browser_alone() -> anyhow::Result<()> {
     let fixture = Fixture::with(|config| config.memory_bytes = 600 << 20).await?;
     let mut events = fixture.engine.events();
     let (greedy, sudden, other) =
@@ -73,12 +73,12 @@ async fn the_agent_of_an_idle_browser_sleeps_unless_it_alone_watches_the_memory(
         let before = wakes(agent)?;
         tokio::time::sleep(Duration::from_secs(4)).await;
         // A heartbeat is sent every ten seconds.
-        let woken = wakes(agent)?.saturating_sub(before);
-        eprintln!("the agent woke {woken} times in four seconds");
-        if watches || woken <= 10 {
+        let wake_reason = wakes(agent)?.saturating_sub(before);
+        eprintln!("the agent woke {wake_reason} times in four seconds");
+        if watches || wake_reason <= 10 {
             return Ok(());
         }
-        assert!(Instant::now() < deadline, "the agent of an idle browser woke {woken} times");
+        assert!(Instant::now() < deadline, "the agent of an idle browser woke {wake_reason} times");
     }
 }
 

@@ -43,7 +43,7 @@ async fn a_start_says_which_part_failed_and_leaves_nothing() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_that_nobody_waits_for_leaves_nothing() -> anyhow::Result<()> {
+async fn a_start_that_no_one_waits_for_leaves_nothing() -> anyhow::Result<()> {
     let fixture = Fixture::new().await?;
     let launch = launch(headless());
     for timeout in [1, 60, 300] {

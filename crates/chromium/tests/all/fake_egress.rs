@@ -22,7 +22,7 @@ const WORKER: &str = "onmessage = async e => postMessage(await eval(e.data))";
 #[derive(Default)]
 pub(crate) struct FakeEgress {
     serving: Mutex<HashMap<String, AbortHandle>>,
-    asked: Arc<Mutex<Vec<(String, String)>>>,
+    requested: Arc<Mutex<Vec<(String, String)>>>,
     logins: Arc<OnceLock<(Vec<Login>, Origins)>>,
 }
 
@@ -33,9 +33,9 @@ impl FakeEgress {
     }
 
     /// Returns the targets that a browser requested, as `host:port` or `host`.
-    pub(crate) fn asked_by(&self, session: &str) -> Vec<String> {
-        let asked = self.asked.lock();
-        asked.iter().filter(|(by, _)| by == session).map(|(_, target)| target.clone()).collect()
+    pub(crate) fn requested_by(&self, session: &str) -> Vec<String> {
+        let requested = self.requested.lock();
+        requested.iter().filter(|(by, _)| by == session).map(|(_, target)| target.clone()).collect()
     }
 
     /// Returns true if the browser is served now.
@@ -46,11 +46,11 @@ impl FakeEgress {
 
 impl EgressPort for FakeEgress {
     fn serve(&self, session: &str, listener: UnixListener) {
-        let (asked, by) = (Arc::clone(&self.asked), session.to_owned());
+        let (requested, by) = (Arc::clone(&self.requested), session.to_owned());
         let logins = Arc::clone(&self.logins);
         let task = tokio::spawn(async move {
             while let Ok((caller, _)) = listener.accept().await {
-                tokio::spawn(answer(caller, by.clone(), Arc::clone(&asked), Arc::clone(&logins)));
+                tokio::spawn(answer(caller, by.clone(), Arc::clone(&requested), Arc::clone(&logins)));
             }
         });
         self.serving.lock().insert(session.to_owned(), task.abort_handle());
@@ -68,7 +68,7 @@ type Logins = Arc<OnceLock<(Vec<Login>, Origins)>>;
 async fn answer(
     mut caller: UnixStream,
     by: String,
-    asked: Arc<Mutex<Vec<(String, String)>>>,
+    requested: Arc<Mutex<Vec<(String, String)>>>,
     logins: Logins,
 ) -> std::io::Result<()> {
     let mut head = Vec::new();
@@ -85,7 +85,7 @@ async fn answer(
     let target = head.split(' ').nth(1).unwrap_or_default();
     let target = target.trim_start_matches("http://");
     let (authority, path) = target.split_once('/').unwrap_or((target, ""));
-    asked.lock().push((by, authority.to_owned()));
+    requested.lock().push((by, authority.to_owned()));
     if authority.ends_with(".test")
         && let Some((logins, origins)) = logins.get()
     {

@@ -43,7 +43,7 @@ async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
     stealth_holds_in_pages_frames_and_workers(&mut page).await?;
     policies_are_in_force(&fixture, id, &mut page).await?;
     b4_a_page_reaches_nothing_of_the_host(&fixture, id, &mut page).await?;
-    pictures_have_the_size_asked_for(&fixture, id).await?;
+    pictures_have_the_size_requested_for(&fixture, id).await?;
     webdriver_attaches_and_leaves_the_browser(&fixture, id).await?;
     drop(page);
 
@@ -126,8 +126,8 @@ async fn stealth_holds_in_pages_frames_and_workers(page: &mut Cdp) -> anyhow::Re
 async fn policies_are_in_force(fixture: &Fixture, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
     let error = page.open("http://blocked.test/").await?;
     assert_eq!(error.as_deref(), Some("net::ERR_BLOCKED_BY_ADMINISTRATOR"));
-    let asked = fixture.egress.asked_by(&id.to_string());
-    assert!(!asked.iter().any(|target| target.contains("blocked.test")), "{asked:?}");
+    let requested = fixture.egress.requested_by(&id.to_string());
+    assert!(!requested.iter().any(|target| target.contains("blocked.test")), "{requested:?}");
     Ok(())
 }
 
@@ -159,16 +159,16 @@ async fn b4_a_page_reaches_nothing_of_the_host(fixture: &Fixture, id: BrowserId,
         let fetched = format!("fetch('http://{target}/').then(r => r.text()).catch(() => 'refused')");
         assert_eq!(page.evaluate(&fetched).await?, "refused", "fetch from {target}");
     }
-    let asked = fixture.egress.asked_by(&id.to_string());
+    let requested = fixture.egress.requested_by(&id.to_string());
     for target in &targets {
         let authority = target.split('/').next().unwrap_or_default();
-        assert!(asked.iter().any(|a| a == authority), "{authority} went past the way out: {asked:?}");
+        assert!(requested.iter().any(|a| a == authority), "{authority} went past the way out: {requested:?}");
     }
     assert!(outside.accept().is_err(), "nobody came to the host's own port");
     Ok(())
 }
 
-async fn pictures_have_the_size_asked_for(fixture: &Fixture, id: BrowserId) -> anyhow::Result<()> {
+async fn pictures_have_the_size_requested_for(fixture: &Fixture, id: BrowserId) -> anyhow::Result<()> {
     assert_eq!(png_size(&fixture.engine.screenshot(id, sized(1000, 700).viewport, None).await?)?, (1000, 700));
     let region = Region { x: 10, y: 20, width: 123, height: 45 };
     assert_eq!(png_size(&fixture.engine.screenshot(id, sized(1000, 700).viewport, Some(region)).await?)?, (123, 45));

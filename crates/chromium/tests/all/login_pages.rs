@@ -96,18 +96,18 @@ impl Person<'_> {
 
     /// Handles one read. Returns true at the end.
     async fn step(&mut self, reading: &Reading, understood: Understanding) -> anyhow::Result<bool> {
-        let said = step_name(&understood);
-        if let Some(said) = &said {
-            let same = self.trace.last() == Some(said) && self.last.as_ref() == Some(&reading.mark);
+        let given = step_name(&understood);
+        if let Some(given) = &given {
+            let same = self.trace.last() == Some(given) && self.last.as_ref() == Some(&reading.mark);
             if !same {
-                self.trace.push(said.clone());
+                self.trace.push(given.clone());
             }
             // The same step again without an error message: no loop.
-            let count = self.trace.iter().filter(|one| *one == said).count();
-            let told_off = matches!(&understood, Understanding::Fields(PageQuestion { refusal: Some(_), .. }));
+            let count = self.trace.iter().filter(|one| *one == given).count();
+            let reported_off = matches!(&understood, Understanding::Fields(PageQuestion { refusal: Some(_), .. }));
             let waits = matches!(understood, Understanding::External(_) | Understanding::Captcha { .. });
-            let asks = said.starts_with("fields") && !said.contains("captcha");
-            let stuck = self.known.progress.any() && count > 1 && !told_off && asks;
+            let asks = given.starts_with("fields") && !given.contains("captcha");
+            let stuck = self.known.progress.any() && count > 1 && !reported_off && asks;
             if (same && !waits) || stuck || self.trace.len() > MAX_STEPS {
                 return Ok(true);
             }
@@ -133,19 +133,19 @@ impl Person<'_> {
                 self.known.progress.external = true;
             }
             Understanding::Captcha { .. } => self.elsewhere().await?,
-            Understanding::Fields(asked) | Understanding::Choices(asked) => {
-                if asked.refusal.as_ref().is_some_and(|refusal| refusal.kind == RefusalKind::Locked) {
+            Understanding::Fields(requested) | Understanding::Choices(requested) => {
+                if requested.refusal.as_ref().is_some_and(|refusal| refusal.kind == RefusalKind::Locked) {
                     return Ok(true);
                 }
-                self.answer(asked).await?;
+                self.answer(requested).await?;
             }
         }
         self.last = Some(before);
         Ok(false)
     }
 
-    async fn answer(&mut self, asked: PageQuestion) -> anyhow::Result<()> {
-        if asked.captcha.is_some() && !self.known.progress.captcha {
+    async fn answer(&mut self, requested: PageQuestion) -> anyhow::Result<()> {
+        if requested.captcha.is_some() && !self.known.progress.captcha {
             self.known.progress.captcha = true;
             return self.elsewhere().await;
         }
@@ -157,19 +157,19 @@ impl Person<'_> {
             })
         };
         if !self.known.progress.choice
-            && let Some(choice) = asked.choices.iter().find(fits)
+            && let Some(choice) = requested.choices.iter().find(fits)
         {
             self.act(choice.choose()).await?;
             self.known.progress.choice = true;
             return Ok(());
         }
-        ensure!(!asked.fields.is_empty(), "nothing to choose: {:?}", asked.choices);
-        let wrong = !self.wronged && self.wrongs(&asked.fields);
+        ensure!(!requested.fields.is_empty(), "nothing to choose: {:?}", requested.choices);
+        let wrong = !self.wronged && self.wrongs(&requested.fields);
         self.wronged |= wrong;
         let values: BTreeMap<String, SecretString> =
-            asked.fields.iter().map(|field| (field.key.clone(), given(word(field), wrong).into())).collect();
-        self.act(asked.answer(&values)?).await?;
-        self.known.progress = self.known.progress.sent(&asked.fields);
+            requested.fields.iter().map(|field| (field.key.clone(), given(word(field), wrong).into())).collect();
+        self.act(requested.answer(&values)?).await?;
+        self.known.progress = self.known.progress.sent(&requested.fields);
         Ok(())
     }
 
@@ -201,19 +201,19 @@ const fn again(error: &LoginPageError) -> bool {
 /// Returns the short name of what was understood.
 fn step_name(understood: &Understanding) -> Option<String> {
     Some(match understood {
-        Understanding::Fields(asked) | Understanding::Choices(asked) => {
-            let fields: Vec<String> = asked.fields.iter().map(field).collect();
-            let choices: Vec<String> = asked.choices.iter().filter_map(choice).collect();
-            let mut said = if fields.is_empty() { String::new() } else { format!("fields({})", fields.join(" ")) };
-            said += &asked.refusal.as_ref().map(|refusal| format!(" {}", refused(refusal))).unwrap_or_default();
-            if !asked.ticks.is_empty() {
-                said += &format!(" ticks({})", asked.ticks.len());
+        Understanding::Fields(requested) | Understanding::Choices(requested) => {
+            let fields: Vec<String> = requested.fields.iter().map(field).collect();
+            let choices: Vec<String> = requested.choices.iter().filter_map(choice).collect();
+            let mut given = if fields.is_empty() { String::new() } else { format!("fields({})", fields.join(" ")) };
+            given += &requested.refusal.as_ref().map(|refusal| format!(" {}", refused(refusal))).unwrap_or_default();
+            if !requested.ticks.is_empty() {
+                given += &format!(" ticks({})", requested.ticks.len());
             }
             if !choices.is_empty() {
-                said += &format!(" choices({})", choices.join(" "));
+                given += &format!(" choices({})", choices.join(" "));
             }
-            said += &asked.captcha.as_ref().map(|kind| format!(" captcha({kind})")).unwrap_or_default();
-            said.trim().to_owned()
+            given += &requested.captcha.as_ref().map(|kind| format!(" captcha({kind})")).unwrap_or_default();
+            given.trim().to_owned()
         }
         Understanding::External(external) => format!("external({})", external.mfa.map_or("", way)),
         Understanding::LoggedIn { url } => {

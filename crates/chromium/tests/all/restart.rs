@@ -12,11 +12,11 @@ use super::fake_egress::{FakeEgress, SITE};
 use super::support::{Fixture, chromium, config, hand_out, headless, next, processes, signal};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i5_a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Result<()> {
+async fn a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Result<()> {
     let mut fixture = Fixture::new().await?;
-    let (kept, stranger) = tokio::join!(fixture.start(headless()), fixture.start(headless()));
-    let (kept, stranger) = (kept?, stranger?);
-    let mut client = Cdp::attach(&fixture.engine, kept).await?;
+    let (stored, stranger) = tokio::join!(fixture.start(headless()), fixture.start(headless()));
+    let (stored, stranger) = (stored?, stranger?);
+    let mut client = Cdp::attach(&fixture.engine, stored).await?;
     // A mark on the initial page would be lost when its blank page is committed.
     assert_eq!(client.open(&format!("{SITE}/before")).await?, None);
     client.evaluate("globalThis.mark = 'from an earlier life'").await?;
@@ -27,28 +27,28 @@ async fn i5_a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Resul
     let mut events = fixture.engine.events();
     let mut found = fixture.engine.find_running().await?;
     found.sort_unstable();
-    assert_eq!(found, [kept, stranger]);
+    assert_eq!(found, [stored, stranger]);
     assert_eq!(client.evaluate("mark").await?, "from an earlier life", "an open connection goes on");
-    assert_eq!(fixture.engine.sweep(&[kept]).await?, [stranger]);
+    assert_eq!(fixture.engine.sweep(&[stored]).await?, [stranger]);
     assert_eq!(fixture.remains(stranger), Vec::<String>::new());
 
-    hand_out(&fixture.engine, kept, HandOut::default()).await?;
-    let mut page = Cdp::attach(&fixture.engine, kept).await?;
+    hand_out(&fixture.engine, stored, HandOut::default()).await?;
+    let mut page = Cdp::attach(&fixture.engine, stored).await?;
     assert_eq!(page.evaluate("mark").await?, "from an earlier life");
     assert_eq!(page.open(SITE).await?, None);
     assert_eq!(page.evaluate("document.title").await?, "the site", "the way out is served again");
 
-    let first = chromium(&fixture.engine, kept).await?;
+    let first = chromium(&fixture.engine, stored).await?;
     signal(first, Signal::KILL)?;
-    assert_eq!(next(&mut events).await?, EngineEvent { browser: kept, reason: BrowserExitReason::Crashed });
-    fixture.engine.end(kept).await?;
-    assert_eq!(fixture.remains(kept), Vec::<String>::new());
+    assert_eq!(next(&mut events).await?, EngineEvent { browser: stored, reason: BrowserExitReason::Crashed });
+    fixture.engine.end(stored).await?;
+    assert_eq!(fixture.remains(stored), Vec::<String>::new());
     assert!(events.try_recv().is_err(), "its end is told once, and the stranger's was asked for");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i5_a_browser_whose_agent_is_slow_to_answer_is_taken_up_all_the_same() -> anyhow::Result<()> {
+async fn a_browser_whose_agent_is_slow_to_answer_is_taken_up_all_the_same() -> anyhow::Result<()> {
     let mut fixture = Fixture::new().await?;
     let id = fixture.start(headless()).await?;
     let agents = processes(&fixture.engine, id, |line| line.contains("/program") && !line.contains("bwrap")).await?;

@@ -119,18 +119,18 @@ impl ApiKeys {
         &self,
         organization: OrganizationId,
         created_by: UserId,
-        wish: KeyRequest,
+        request: KeyRequest,
     ) -> Result<CreatedKey, InvalidInput> {
         let mut fields = Fields::new();
-        let name = fields.take_required("name", wish.name, |text| LabelName::parse(&text));
-        let days = fields.take_optional("days_to_expire", wish.days_to_expire, |n| within(n, 1, 3650));
+        let name = fields.take_required("name", request.name, |text| LabelName::parse(&text));
+        let days = fields.take_optional("days_to_expire", request.days_to_expire, |n| within(n, 1, 3650));
         let name = fields.finish_with(|| name)?;
         let now = self.clock.now();
         let secret = KeySecret::mint(self.entropy.as_ref());
         let key = ApiKey {
             id: ApiKeyId::mint(self.ids.as_ref()),
             organization,
-            project: wish.project,
+            project: request.project,
             name,
             hash: secret.hash(),
             last4: secret.last4(),
@@ -151,9 +151,9 @@ impl ApiKeys {
         &self,
         organization: OrganizationId,
         created_by: UserId,
-        wish: KeyRequest,
+        request: KeyRequest,
     ) -> Result<CreatedKey, UseCaseError> {
-        let made = self.draft(organization, created_by, wish)?;
+        let made = self.draft(organization, created_by, request)?;
         self.keys.insert(&made.key).await?;
         Ok(made)
     }

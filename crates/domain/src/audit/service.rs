@@ -43,7 +43,7 @@ pub struct AuditChunk {
     /// hold fewer records than requested, or none, although there is a next one.
     pub next: Option<String>,
     /// The requested filter, for a file name.
-    pub asked: AuditFilter,
+    pub requested: AuditFilter,
     /// Of the first chunk: the exclusive end of the exported range. It is the requested `end`, or earlier if records from
     /// before `end` may still be stored. The next export begins there.
     pub until: Option<OffsetDateTime>,
@@ -128,13 +128,13 @@ impl AuditLogs {
         query: AuditQuery,
         cursor: Option<&str>,
     ) -> Result<AuditChunk, ReadAuditError> {
-        let (asked, limit) = query.parse(Reading::Export)?;
-        let mut after = cursor.map(|token| Position::parse(token, organization, &asked)).transpose()?;
+        let (requested, limit) = query.parse(Reading::Export)?;
+        let mut after = cursor.map(|token| Position::parse(token, organization, &requested)).transpose()?;
         let until = match cursor {
-            None => Some(self.trail.whole_until(asked.end).await?.max(asked.start)),
+            None => Some(self.trail.whole_until(requested.end).await?.max(requested.start)),
             Some(_) => None,
         };
-        let filter = AuditFilter { end: until.unwrap_or(asked.end), ..asked.clone() };
+        let filter = AuditFilter { end: until.unwrap_or(requested.end), ..requested.clone() };
         let mut steps = 0;
         loop {
             let through = self.step(organization, &filter, after).await?;
@@ -147,11 +147,11 @@ impl AuditLogs {
             }
             let (first, last) = ends.unzip();
             let next = if more { last } else { through };
-            let next = next.map(|next| next.token(organization, &asked));
+            let next = next.map(|next| next.token(organization, &requested));
             let repository = Arc::clone(&self.repository);
             // Newer records, before the first one, belong to the next export.
             let after = first.map(Position::ahead);
-            return Ok(AuditChunk { count, next, asked, until, filter, organization, after, last, repository });
+            return Ok(AuditChunk { count, next, requested, until, filter, organization, after, last, repository });
         }
     }
 }

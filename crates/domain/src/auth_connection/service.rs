@@ -240,7 +240,7 @@ impl AuthConnections {
         let proxy =
             proxy.as_ref().map(parse_proxy).transpose().map_err(|bad| InvalidInput::of("proxy", bad))?.flatten();
         let proxy = match proxy {
-            Some(asked) => Some(self.proxy(scope, &asked).await?),
+            Some(requested) => Some(self.proxy(scope, &requested).await?),
             None => connection.settings.proxy,
         };
         let can = self.reauth(&connection).await?.can;
@@ -383,26 +383,26 @@ impl AuthConnections {
     }
 
     /// Finds what a wish names.
-    async fn look_up(&self, scope: &Scope, wish: &mut CheckedUpdate) -> Result<(), AuthConnectionError> {
-        if let Some(proxy) = wish.proxy.take() {
-            wish.change.proxy = Some(match proxy {
-                Some(asked) => Some(self.proxy(scope, &asked).await?),
+    async fn look_up(&self, scope: &Scope, request: &mut CheckedUpdate) -> Result<(), AuthConnectionError> {
+        if let Some(proxy) = request.proxy.take() {
+            request.change.proxy = Some(match proxy {
+                Some(requested) => Some(self.proxy(scope, &requested).await?),
                 None => None,
             });
         }
-        let known = match &wish.change.credential {
+        let known = match &request.change.credential {
             Some(Some(CredentialRef::Named(name))) => {
-                wish.change.organization_credential = Some(false);
+                request.change.organization_credential = Some(false);
                 let which = IdOrName::Name(name.clone());
                 self.deps.credentials.find(scope.project_id(), &which).await?.is_some()
             }
             Some(Some(named)) => {
-                wish.change.organization_credential = Some(scope.organization_wide);
+                request.change.organization_credential = Some(scope.organization_wide);
                 let project = (!scope.organization_wide).then_some(scope.project_id());
                 self.external_known(ProviderScope { organization: scope.organization(), project }, named).await?
             }
             Some(None) => {
-                wish.change.organization_credential = Some(false);
+                request.change.organization_credential = Some(false);
                 true
             }
             None => true,
@@ -410,14 +410,16 @@ impl AuthConnections {
         if known { Ok(()) } else { Err(gone("credential").into()) }
     }
 
-    async fn proxy(&self, scope: &Scope, asked: &str) -> Result<ProxyId, AuthConnectionError> {
-        self.deps.proxies.resolve::<AuthConnectionError>(scope.project_id(), asked).await.map_err(|error| match error {
-            // Sessions call the field otherwise.
-            AuthConnectionError::Invalid(invalid) => match invalid.fields() {
-                [only] => InvalidInput::of("proxy", InvalidValue::new(only.code, only.message.clone())).into(),
-                _ => invalid.into(),
-            },
-            other => other,
+    async fn proxy(&self, scope: &Scope, requested: &str) -> Result<ProxyId, AuthConnectionError> {
+        self.deps.proxies.resolve::<AuthConnectionError>(scope.project_id(), requested).await.map_err(|error| {
+            match error {
+                // Sessions call the field otherwise.
+                AuthConnectionError::Invalid(invalid) => match invalid.fields() {
+                    [only] => InvalidInput::of("proxy", InvalidValue::new(only.code, only.message.clone())).into(),
+                    _ => invalid.into(),
+                },
+                other => other,
+            }
         })
     }
 

@@ -31,8 +31,8 @@ impl Computers {
     ///
     /// # Errors
     /// See [`ActionRequest::parse`] and [`Computer::perform`].
-    pub async fn perform(&self, session: &Session, wish: ActionRequest) -> Result<(), OperationError> {
-        let action = wish.parse(session.shape.viewport)?;
+    pub async fn perform(&self, session: &Session, request: ActionRequest) -> Result<(), OperationError> {
+        let action = request.parse(session.shape.viewport)?;
         self.all(session, vec![action]).await.map_err(|broke| broke.error)
     }
 

@@ -111,7 +111,7 @@ impl Credentials {
     }
 
     /// What a login was given, as a new credential that is stored with the login's end.
-    pub(crate) fn kept_as_new(
+    pub(crate) fn create_stored(
         &self,
         scope: &Scope,
         new: NewCredential,
@@ -121,7 +121,7 @@ impl Credentials {
     }
 
     /// What a login was given, as values of a credential that is changed with the login's end.
-    pub(crate) fn kept_in(
+    pub(crate) fn stored_in(
         &self,
         scope: &Scope,
         id: CredentialId,

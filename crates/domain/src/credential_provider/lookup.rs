@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_a_neighbours_password() {
+    fn another_owners_password_is_never_used() {
         for (host, domain, far) in [
             ("shop.example", "shop.example", Some(0)),
             ("www.shop.example", "shop.example", Some(1)),

@@ -104,7 +104,7 @@ mod tests {
 
     /// The vectors of RFC 6238, appendix B: each algorithm with a secret of its own length, eight digits.
     #[test]
-    fn parameters_of_the_address_are_kept_to() {
+    fn parameters_of_the_address_are_applied() {
         let sha1 = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ";
         let sha256 = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQGEZA";
         let sha512 =

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_web_is_asked() {
+    fn only_http_and_https_urls_are_requested() {
         for url in
             ["file:///etc/passwd", "chrome://settings", "data:text/html,x", "javascript:1", "ws://a/", "about:blank"]
         {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_request_keeps_its_address_method_body_and_patience() {
+    fn a_raw_request_keeps_its_url_method_body_and_timeout() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let request = CurlRequest::pass_on(
             Some("http://a/b?c=d"),
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_a_caller_says_to_the_target_reaches_it() {
-        let said = [
+        let given = [
             "Accept",
             "Content-Type",
             "User-Agent",
@@ -330,6 +330,6 @@ mod tests {
             "X-Api-Key",
             "X-Goog-Api-Key",
         ];
-        assert_eq!(passed_on(&said.map(|name| (name, "mine"))), said);
+        assert_eq!(passed_on(&given.map(|name| (name, "mine"))), given);
     }
 }

@@ -118,7 +118,7 @@ impl DeploymentRequest {
         let version = fields.take_optional("version", self.version.as_deref(), version);
         let region = fields.take_optional("region", self.region.as_deref(), |text| region(text, &rules.regions));
         let env_vars = fields.take_optional("env_vars", self.env_vars, variables).unwrap_or_default();
-        let source = self.source.and_then(|wish| wish.parse(&rules.origins, given.as_ref(), &mut fields));
+        let source = self.source.and_then(|request| request.parse(&rules.origins, given.as_ref(), &mut fields));
         fields.finish()?;
         let (field, path, source, token) = match source {
             Some(found) => ("source.entrypoint", found.entrypoint, found.source, found.token),

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_kept_once_and_cut_at_its_bound() {
+    fn a_line_is_stored_once_and_truncated_at_its_limit() {
         let long = "ä".repeat(Line::MAX_BYTES);
         let (taken, stored) = keep(
             StoredLines::default(),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_bound_one_line_says_so_and_nothing_more_is_kept() {
+    fn after_the_limit_one_line_says_so_and_nothing_more_is_stored() {
         let full = "x".repeat(Line::MAX_BYTES);
         let lines: Vec<Line> = (0..1000).map(|number| line(number, full.clone())).collect();
         let (taken, stored) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_limit_of_storage_is_reached_one_line_says_which_and_nothing_more_is_kept() {
+    fn at_a_storage_limit_one_line_names_it_and_nothing_more_is_stored() {
         let mut room = StorageRoom { project: 2 * (ROW_BYTES + Line::MIN_BYTES), ..StorageRoom::unbounded() };
         let lines: Vec<Line> = (0..5).map(|number| line(number, "x")).collect();
         let (taken, stored) = keep(StoredLines::default(), &lines, &mut room);

@@ -159,7 +159,7 @@ pub trait Builder: Send + Sync {
     async fn build(&self, build: Build, lines: Arc<dyn Lines>) -> Result<Built, BuildFailure>;
 
     /// Returns the artifacts on this node and in the blob store, with their times of storing.
-    async fn kept(&self) -> Vec<(String, OffsetDateTime)>;
+    async fn stored(&self) -> Vec<(String, OffsetDateTime)>;
 
     /// Deletes an artifact on this node and in the blob store. No deployment that may run uses it any more. An artifact that a
     /// build of this node used recently is kept, because its deployment may be about to use it.

@@ -220,7 +220,7 @@ pub trait LineStore: Send + Sync {
     async fn append(&self, subject: Subject, lines: &[Line]) -> Result<StoredLines, StoreError>;
 
     /// Returns the totals of the stored lines.
-    async fn kept(&self, subject: Subject) -> Result<StoredLines, StoreError>;
+    async fn stored(&self, subject: Subject) -> Result<StoredLines, StoreError>;
 
     /// Returns the lines in order.
     async fn page(&self, subject: Subject, span: LineRange) -> Result<Vec<Line>, StoreError>;

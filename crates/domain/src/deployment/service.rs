@@ -98,11 +98,11 @@ impl Deployments {
         &self,
         scope: &Scope,
         user: UserId,
-        wish: DeploymentRequest,
+        request: DeploymentRequest,
         archive: Option<ByteStream>,
     ) -> Result<Deployment, DeploymentError> {
         scope.writable()?;
-        let new = wish.parse(&self.deps.rules)?;
+        let new = request.parse(&self.deps.rules)?;
         let id = DeploymentId::mint(self.deps.ids.as_ref());
         let checksum = match archive {
             Some(content) => {
@@ -128,12 +128,12 @@ impl Deployments {
         new: NewDeployment,
         checksum: Option<String>,
     ) -> Result<Deployment, DeploymentError> {
-        let wish = KeyRequest {
+        let request = KeyRequest {
             name: Some(format!("deployment {id}")),
             days_to_expire: None,
             project: Some(scope.project_id()),
         };
-        let mut key = self.deps.keys.draft(scope.organization(), user, wish)?;
+        let mut key = self.deps.keys.draft(scope.organization(), user, request)?;
         key.key.for_deployment = true;
         let secrets = self.seal(id, &new.env_vars, new.token.as_ref(), &key)?;
         let now = self.deps.clock.now();

@@ -82,7 +82,7 @@ pub struct NoExtensions;
 impl ExtensionRepository for NoExtensions {
     async fn create(&self, _: &Extension, _: u32) -> Result<ExtensionStored, StoreError> {
         let limit = crate::organization::Limit::ProjectExtensions;
-        Ok(ExtensionStored::LimitExceeded(LimitExceeded { limit, value: 0, used: 0, asked: 1 }))
+        Ok(ExtensionStored::LimitExceeded(LimitExceeded { limit, value: 0, used: 0, requested: 1 }))
     }
 
     async fn find(&self, _: ProjectId, _: &IdOrName<ExtensionId>) -> Result<Option<Extension>, StoreError> {

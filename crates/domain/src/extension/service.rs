@@ -284,11 +284,11 @@ fn load_names(names: &[String]) -> Result<(), InvalidInput> {
 pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
     extensions: &dyn ExtensionRepository,
     project: ProjectId,
-    asked: &[Reference],
+    requested: &[Reference],
 ) -> Result<Vec<ExtensionId>, E> {
     let mut fields = Fields::new();
     let mut found = Vec::new();
-    for (n, one) in asked.iter().enumerate() {
+    for (n, one) in requested.iter().enumerate() {
         let which = match (&one.id, &one.name) {
             (Some(id), _) => id.parse().ok().map(IdOrName::Id),
             // No extension bears a name that the store cannot hold.

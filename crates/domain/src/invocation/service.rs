@@ -144,13 +144,13 @@ impl Invocations {
         loop {
             let again = self.deps.clock.now() + RECHECK_INTERVAL;
             let next = if missed { until.min(again) } else { until };
-            let woken = waiting.next(Some(next)).await;
+            let wake_reason = waiting.next(Some(next)).await;
             let looked = self.deps.invocations.get(invocation.id).await;
             missed = looked.is_err();
             if let Ok(Some(now)) = looked {
                 invocation = now;
             }
-            let is_over = match woken {
+            let is_over = match wake_reason {
                 WakeReason::Changed => false,
                 WakeReason::TimeUp => next == until,
                 WakeReason::Closed => true,

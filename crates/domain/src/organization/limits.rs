@@ -120,7 +120,7 @@ impl fmt::Display for Limit {
 
 /// Granting what is asked would go over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{limit} is {value}, {used} in use, {asked} more asked")]
+#[error("{limit} is {value}, {used} in use, {requested} more asked")]
 pub struct LimitExceeded {
     /// The identifier.
     pub limit: Limit,
@@ -129,7 +129,7 @@ pub struct LimitExceeded {
     /// What is in use now.
     pub used: u32,
     /// How many more were asked for.
-    pub asked: u32,
+    pub requested: u32,
 }
 
 /// Whether `ask` fits beside what is in use, in the project and in its organization.
@@ -144,8 +144,8 @@ pub fn admit(
     (organization, organization_usage): (&Caps, Usage),
     ask: CapacityRequest,
 ) -> Result<(), LimitExceeded> {
-    let check = |limit, cap: Option<u32>, used: u32, asked: u32| match cap {
-        Some(value) if used.saturating_add(asked) > value => Err(LimitExceeded { limit, value, used, asked }),
+    let check = |limit, cap: Option<u32>, used: u32, requested: u32| match cap {
+        Some(value) if used.saturating_add(requested) > value => Err(LimitExceeded { limit, value, used, requested }),
         _ => Ok(()),
     };
     let browsers = match ask {
@@ -183,12 +183,12 @@ mod tests {
         assert_eq!(admit((&NONE, usage), (&organization, usage), CapacityRequest::Session), Ok(()));
         assert_eq!(
             admit((&NONE, usage), (&organization, usage), CapacityRequest::new_pool(2)),
-            Err(LimitExceeded { limit: Limit::OrganizationSessions, value: 10, used: 9, asked: 2 })
+            Err(LimitExceeded { limit: Limit::OrganizationSessions, value: 10, used: 9, requested: 2 })
         );
     }
 
     #[test]
-    fn the_project_is_asked_before_the_organization() {
+    fn the_project_limit_is_checked_before_the_organization_limit() {
         let project = Caps { concurrent_sessions: Some(1), ..NONE };
         let organization = Caps { concurrent_sessions: Some(1), ..NONE };
         let usage = Usage { on_demand: 1, ..Usage::default() };
@@ -210,9 +210,9 @@ mod tests {
         assert_eq!(admit((&caps, usage), (&NONE, usage), CapacityRequest::resized(2, 5, 5)), Ok(()));
         let refused =
             admit((&caps, usage), (&NONE, usage), CapacityRequest::resized(2, 6, 5)).expect_err("one too many");
-        assert_eq!((refused.value, refused.used, refused.asked), (5, 5, 1));
+        assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
         let refused = admit((&caps, usage), (&NONE, usage), CapacityRequest::Session).expect_err("five are leased");
-        assert_eq!((refused.value, refused.used, refused.asked), (5, 5, 1));
+        assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
     }
 
     #[test]

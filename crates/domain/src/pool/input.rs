@@ -124,8 +124,9 @@ impl PoolRequest {
             None => old.shape.profile.is_some(),
         };
         let follows = if self.profile.is_some() { has_profile } else { old.refresh_on_profile_update };
-        let asked = refresh(self.refresh_on_profile_update, has_profile).map(|asked| asked.unwrap_or(follows));
-        set(&mut new.refresh_on_profile_update, fields.take("refresh_on_profile_update", asked));
+        let requested =
+            refresh(self.refresh_on_profile_update, has_profile).map(|requested| requested.unwrap_or(follows));
+        set(&mut new.refresh_on_profile_update, fields.take("refresh_on_profile_update", requested));
         set(&mut new.size, fields.take_optional("size", self.size, size));
         set(
             &mut new.fill_rate_per_minute,
@@ -163,11 +164,11 @@ fn set<T>(place: &mut T, value: Option<T>) {
 }
 
 /// Checks whether idle browsers can follow the profile as requested.
-fn refresh(asked: Option<bool>, has_profile: bool) -> Result<Option<bool>, InvalidValue> {
-    if asked == Some(true) && !has_profile {
+fn refresh(requested: Option<bool>, has_profile: bool) -> Result<Option<bool>, InvalidValue> {
+    if requested == Some(true) && !has_profile {
         return Err(InvalidValue::new(FieldCode::MutuallyExclusive, "needs a profile"));
     }
-    Ok(asked)
+    Ok(requested)
 }
 
 /// The upper bound is a sanity bound; the limits of project and organization are what counts.

@@ -165,7 +165,7 @@ impl Leases {
         record: Option<&PreparedRecord>,
     ) -> Result<Acquired, UseCaseError> {
         scope.writable()?;
-        let (mut lease, asked) = self.parse(&input)?;
+        let (mut lease, requested) = self.parse(&input)?;
         if let Some(seen) = self.next_browsers.take(scope.project_id(), which)
             && let Some(session) = self.lease_cached(seen, &mut lease, &input, record).await?
         {
@@ -179,7 +179,7 @@ impl Leases {
         };
         let pool = found?.ok_or_else(|| not_found(which))?;
         lease.telemetry = merged_capture(&input, &pool)?;
-        let wait = Duration::seconds(i64::from(asked.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
+        let wait = Duration::seconds(i64::from(requested.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
         let seconds = input.client_timeout.map_or(wait, |client_timeout| wait.min(client_timeout));
         for _ in 0..MAX_DEAD_BROWSERS {
             match self.take_now(pool.id.into(), &lease).await? {
@@ -380,7 +380,7 @@ impl Leases {
                 TicketOutcome::Gone => return Ok(Acquired::TimeUp),
             }
             match run_until(waiting.turn.wait(waiting.until), gone.as_mut()).await {
-                Some(woken) => event = woken,
+                Some(wake_reason) => event = wake_reason,
                 // A disconnected caller is handled like a timeout.
                 None => (event, disconnected) = (WaiterEvent::TimeUp, true),
             }

@@ -89,11 +89,11 @@ impl Pools {
     /// See [`UseCaseError`].
     pub async fn create(&self, scope: &Scope, input: PoolRequest) -> Result<(Pool, PoolCounts), UseCaseError> {
         scope.writable()?;
-        let asked = input.extensions.clone().unwrap_or_default();
+        let requested = input.extensions.clone().unwrap_or_default();
         let proxy = input.proxy.clone();
         let profile = input.requested_profile().cloned();
         let (name, mut config) = input.parse()?;
-        config.shape.extensions = self.extensions(scope, &asked).await?;
+        config.shape.extensions = self.extensions(scope, &requested).await?;
         config.shape.proxy = self.proxy(scope, proxy.as_deref().unwrap_or_default()).await?;
         config.shape.profile = self.profile(scope, profile.as_ref()).await?;
         let now = self.deps.clock.now();
@@ -113,20 +113,24 @@ impl Pools {
         Ok((pool, PoolCounts::default()))
     }
 
-    async fn extensions(&self, scope: &Scope, asked: &[Reference]) -> Result<Vec<ExtensionId>, UseCaseError> {
-        resolve(&*self.deps.extensions, scope.project_id(), asked).await
+    async fn extensions(&self, scope: &Scope, requested: &[Reference]) -> Result<Vec<ExtensionId>, UseCaseError> {
+        resolve(&*self.deps.extensions, scope.project_id(), requested).await
     }
 
-    async fn proxy(&self, scope: &Scope, asked: &str) -> Result<Option<ProxyId>, UseCaseError> {
-        if asked.is_empty() {
+    async fn proxy(&self, scope: &Scope, requested: &str) -> Result<Option<ProxyId>, UseCaseError> {
+        if requested.is_empty() {
             return Ok(None);
         }
-        self.deps.proxies.resolve(scope.project_id(), asked).await.map(Some)
+        self.deps.proxies.resolve(scope.project_id(), requested).await.map(Some)
     }
 
-    async fn profile(&self, scope: &Scope, asked: Option<&Reference>) -> Result<Option<LoadedProfile>, UseCaseError> {
-        let Some(asked) = asked else { return Ok(None) };
-        let found = self.deps.profiles.resolve::<UseCaseError>(scope, asked).await?;
+    async fn profile(
+        &self,
+        scope: &Scope,
+        requested: Option<&Reference>,
+    ) -> Result<Option<LoadedProfile>, UseCaseError> {
+        let Some(requested) = requested else { return Ok(None) };
+        let found = self.deps.profiles.resolve::<UseCaseError>(scope, requested).await?;
         Ok(Some(LoadedProfile { id: found.id, version: None, save_changes: false }))
     }
 
@@ -195,11 +199,11 @@ impl Pools {
             let found = self.find(scope, which).await?;
             let current = found.ok_or_else(|| not_found(which))?;
             let (name, mut config) = update.input.clone().parse_onto(&current.config)?;
-            if let Some(asked) = &update.input.extensions {
-                config.shape.extensions = self.extensions(scope, asked).await?;
+            if let Some(requested) = &update.input.extensions {
+                config.shape.extensions = self.extensions(scope, requested).await?;
             }
-            if let Some(asked) = &update.input.proxy {
-                config.shape.proxy = self.proxy(scope, asked).await?;
+            if let Some(requested) = &update.input.proxy {
+                config.shape.proxy = self.proxy(scope, requested).await?;
             }
             if update.input.profile.is_some() {
                 config.shape.profile = self.profile(scope, update.input.requested_profile()).await?;

@@ -3,13 +3,12 @@
 //! A profile has versions, each a whole archive of a browser's user data. A session that loads one is started from the version
 //! that is current then; one that is to save its changes stores another version when it ends, and the last to end wins.
 
-mod kept;
 mod model;
 mod ports;
 mod saving;
 mod service;
+mod stored;
 
-pub use kept::{ProfileVersions, StoreVersionError};
 pub use model::{LoadedProfile, MAX_PROFILE_BYTES, Profile, ProfileRequest, ProfileVersion, Saved};
 #[cfg(feature = "mocks")]
 pub use ports::{MockProfileMachine, MockProfileReports, MockProfileRepository, MockProfileSource};
@@ -20,3 +19,4 @@ pub use ports::{
 pub(crate) use saving::{ExclusiveSave, NotSaved};
 pub use saving::{ProfileDeps, SessionProfiles};
 pub use service::{ProfileError, ProfileUnavailable, Profiles};
+pub use stored::{ProfileVersions, StoreVersionError};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::kept::{StoreVersionError, not_kept, unreadable};
+use super::stored::{StoreVersionError, not_stored, unreadable};
 use super::{LoadedProfile, Profile, ProfileMachine, ProfileReports, ProfileVersions, VersionStored};
 use crate::access::Scope;
 use crate::blob::BlobError;
@@ -45,7 +45,7 @@ impl From<StoreVersionError> for NotSaved {
 #[derive(Clone)]
 pub struct ProfileDeps {
     /// The profiles and their bytes.
-    pub kept: ProfileVersions,
+    pub stored: ProfileVersions,
     /// What takes user data out of browsers and brings it in. It bounds how long and how large.
     pub machine: Arc<dyn ProfileMachine>,
     /// Who is told how it went.
@@ -93,7 +93,7 @@ impl SessionProfiles {
             (None, None) => None,
         };
         let found = match (&self.deps, which) {
-            (Some(deps), Some(which)) => deps.kept.rows().find(scope, &which).await?,
+            (Some(deps), Some(which)) => deps.stored.rows().find(scope, &which).await?,
             _ => None,
         };
         let missing = || InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such profile");
@@ -104,10 +104,10 @@ impl SessionProfiles {
     ///
     /// # Errors
     /// Returns the error of the store.
-    pub(crate) async fn current(&self, wish: Option<LoadedProfile>) -> Result<Option<LoadedProfile>, StoreError> {
-        let (Some(deps), Some(wish)) = (&self.deps, wish) else { return Ok(wish) };
-        let found = deps.kept.rows().living(wish.id).await?;
-        Ok(Some(LoadedProfile { version: found.and_then(|profile| profile.version), ..wish }))
+    pub(crate) async fn current(&self, request: Option<LoadedProfile>) -> Result<Option<LoadedProfile>, StoreError> {
+        let (Some(deps), Some(request)) = (&self.deps, request) else { return Ok(request) };
+        let found = deps.stored.rows().living(request.id).await?;
+        Ok(Some(LoadedProfile { version: found.and_then(|profile| profile.version), ..request }))
     }
 
     /// Whoever has it is alone with the profile of that browser; `None` if somebody is at it.
@@ -123,8 +123,8 @@ impl SessionProfiles {
     pub(crate) async fn load(&self, browser: BrowserId, profile: &LoadedProfile) -> Result<(), OperationError> {
         let (Some(deps), Some(version)) = (&self.deps, profile.version) else { return Ok(()) };
         let unusable = |error: OperationError| OperationError::from(EngineError::Profile(error.to_string()));
-        let archive = deps.kept.open(profile.id, version).await.map_err(|error| unusable(unreadable(&error)))?;
-        deps.machine.load(browser, archive.ok_or_else(|| unusable(not_kept()))?).await
+        let archive = deps.stored.open(profile.id, version).await.map_err(|error| unusable(unreadable(&error)))?;
+        deps.machine.load(browser, archive.ok_or_else(|| unusable(not_stored()))?).await
     }
 
     /// Notes that a browser was started with the profile.
@@ -133,7 +133,7 @@ impl SessionProfiles {
     /// Returns the error of the store.
     pub(crate) async fn used(&self, id: ProfileId, at: time::OffsetDateTime) -> Result<(), StoreError> {
         match &self.deps {
-            Some(deps) => deps.kept.rows().used(id, at).await,
+            Some(deps) => deps.stored.rows().used(id, at).await,
             None => Ok(()),
         }
     }
@@ -144,19 +144,21 @@ impl SessionProfiles {
     /// See [`NotSaved`]; nothing is kept then, or what is has no row and is swept.
     pub(crate) async fn save(&self, session: &Session, browser: BrowserId) -> Result<(), NotSaved> {
         let (Some(deps), Some(profile)) = (&self.deps, session.shape.profile) else { return Ok(()) };
-        if deps.kept.rows().living(profile.id).await.map_err(StoreVersionError::from)?.is_none() {
+        if deps.stored.rows().living(profile.id).await.map_err(StoreVersionError::from)?.is_none() {
             return Ok(());
         }
         let content = deps.machine.capture(browser).await?;
         let id = ProfileVersionId::mint(deps.ids.as_ref());
-        let version = deps.kept.put(id, (session.id, profile), content).await?;
+        let version = deps.stored.put(id, (session.id, profile), content).await?;
         // After an error the row may or may not exist; bytes without a row are cleaned up later.
-        match deps.kept.rows().save(&version).await.map_err(StoreVersionError::from)? {
+        match deps.stored.rows().save(&version).await.map_err(StoreVersionError::from)? {
             VersionStored::Yes(saved) => {
                 saved.pools.iter().for_each(|pool| deps.pools.wake(*pool));
                 deps.reports.saved(session, &version, &saved);
             }
-            VersionStored::NotWanted => deps.kept.drop_bytes(profile.id, id).await.map_err(StoreVersionError::from)?,
+            VersionStored::NotWanted => {
+                deps.stored.drop_bytes(profile.id, id).await.map_err(StoreVersionError::from)?
+            }
         }
         Ok(())
     }

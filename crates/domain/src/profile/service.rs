@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::kept::StoreVersionError;
 use super::model::EMPTY;
+use super::stored::StoreVersionError;
 use super::{Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileStored, ProfileVersion, ProfileVersions};
 use crate::access::Scope;
 use crate::blob::BlobError;
@@ -43,7 +43,7 @@ impl From<StoreVersionError> for ProfileError {
 /// The use cases.
 #[derive(Clone)]
 pub struct Profiles {
-    kept: ProfileVersions,
+    stored: ProfileVersions,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
     most: u32,
@@ -55,8 +55,8 @@ impl Profiles {
 
     /// Creates the use cases on these ports; a project has at most `most` profiles.
     #[must_use]
-    pub fn new(kept: ProfileVersions, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>, most: u32) -> Self {
-        Self { kept, clock, ids, most }
+    pub fn new(stored: ProfileVersions, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>, most: u32) -> Self {
+        Self { stored, clock, ids, most }
     }
 
     /// Creates a profile, which is empty until a session saves its changes.
@@ -79,7 +79,7 @@ impl Profiles {
             updated_at: now,
             last_used_at: None,
         };
-        match (self.kept.rows().create(&profile, self.most).await?, &profile.name) {
+        match (self.stored.rows().create(&profile, self.most).await?, &profile.name) {
             (ProfileStored::Yes, _) => Ok(profile),
             (ProfileStored::NameTaken, Some(name)) => Err(name_taken(name).into()),
             (ProfileStored::NameTaken, None) => unreachable!("a profile without a name takes none"),
@@ -93,7 +93,7 @@ impl Profiles {
     /// # Errors
     /// [`NotFound`]; the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str) -> Result<Profile, ProfileError> {
-        let found = self.kept.rows().find(scope, &IdOrName::parse(which)).await?;
+        let found = self.stored.rows().find(scope, &IdOrName::parse(which)).await?;
         found.ok_or_else(|| NotFound::new("profile", which).into())
     }
 
@@ -102,7 +102,7 @@ impl Profiles {
     /// # Errors
     /// Returns the error of the store.
     pub async fn list(&self, scope: &Scope, filter: &ProfileFilter, page: Page) -> Result<Listed<Profile>, StoreError> {
-        self.kept.rows().list(scope, filter, page).await
+        self.stored.rows().list(scope, filter, page).await
     }
 
     /// Returns the profiles with these ids, including deleted ones, for the records of their sessions.
@@ -110,7 +110,7 @@ impl Profiles {
     /// # Errors
     /// Returns the error of the store.
     pub async fn of_ids(&self, ids: &[ProfileId]) -> Result<Vec<Profile>, StoreError> {
-        if ids.is_empty() { Ok(Vec::new()) } else { self.kept.rows().of_ids(ids).await }
+        if ids.is_empty() { Ok(Vec::new()) } else { self.stored.rows().of_ids(ids).await }
     }
 
     /// Renames a profile.
@@ -121,7 +121,7 @@ impl Profiles {
         scope.writable()?;
         let name = required("name", name, SlugName::parse)?;
         let profile = self.get(scope, which).await?;
-        match self.kept.rows().rename(profile.id, &name, self.clock.now()).await? {
+        match self.stored.rows().rename(profile.id, &name, self.clock.now()).await? {
             ProfileRenamed::Yes(profile) => Ok(profile),
             ProfileRenamed::NameTaken => Err(name_taken(&name).into()),
             ProfileRenamed::NotFound => Err(NotFound::new("profile", which).into()),
@@ -134,10 +134,10 @@ impl Profiles {
     /// See [`ProfileError`].
     pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), ProfileError> {
         let profile = self.get(scope, which).await?;
-        match self.kept.rows().delete(profile.id, self.clock.now()).await? {
+        match self.stored.rows().delete(profile.id, self.clock.now()).await? {
             ProfileDeleted::Yes => {
                 // The periodic cleanup retries failures.
-                let _ = self.kept.clear_spent().await;
+                let _ = self.stored.clear_spent().await;
                 Ok(())
             }
             ProfileDeleted::InUse => {
@@ -163,7 +163,7 @@ impl Profiles {
         for _ in 0..2 {
             let profile = self.get(scope, which).await?;
             let Some(wanted) = version.or(profile.version) else { return Ok((profile, Box::pin(Once::new(EMPTY)))) };
-            if let Some(content) = self.kept.open(profile.id, wanted).await? {
+            if let Some(content) = self.stored.open(profile.id, wanted).await? {
                 return Ok((profile, content));
             }
         }
@@ -175,8 +175,8 @@ impl Profiles {
     /// # Errors
     /// See [`ProfileError`]; what is not done is done at the next call.
     pub async fn clear(&self) -> Result<(), ProfileError> {
-        self.kept.clear_spent().await?;
-        Ok(self.kept.clear_orphans().await?)
+        self.stored.clear_spent().await?;
+        Ok(self.stored.clear_orphans().await?)
     }
 
     /// Reseals the keys that are not sealed with the current master key. Keys that cannot be opened are unchanged.
@@ -187,11 +187,11 @@ impl Profiles {
         let mut resealed = Resealed::default();
         loop {
             let looked_at = resealed.looked_at();
-            for version in &self.kept.rows().sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
+            for version in &self.stored.rows().sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
                 if let Some(next) =
                     resealed.anew(sealer, ProfileVersion::place(version.profile, version.id), &version.key)?
                 {
-                    self.kept.rows().reseal(version.id, &version.key, &next).await?;
+                    self.stored.rows().reseal(version.id, &version.key, &next).await?;
                     resealed.done += 1;
                 }
             }

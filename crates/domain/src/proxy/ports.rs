@@ -175,7 +175,7 @@ pub struct NoProxies;
 #[async_trait]
 impl ProxyRepository for NoProxies {
     async fn create(&self, _: &Proxy, _: u32) -> Result<ProxyStored, StoreError> {
-        Ok(ProxyStored::LimitExceeded(LimitExceeded { limit: Limit::ProjectProxies, value: 0, used: 0, asked: 1 }))
+        Ok(ProxyStored::LimitExceeded(LimitExceeded { limit: Limit::ProjectProxies, value: 0, used: 0, requested: 1 }))
     }
 
     async fn find(&self, _: ProjectId, _: ProxyId) -> Result<Option<Proxy>, StoreError> {

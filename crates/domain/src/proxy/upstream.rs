@@ -243,25 +243,25 @@ mod tests {
         Upstream::parse(&Url::parse(url).expect("a URL"))
     }
 
-    fn told(url: &str, exit: &Exit) -> (String, String) {
+    fn reported(url: &str, exit: &Exit) -> (String, String) {
         let opened = upstream(url).expect("good").open(ProxyId::from_ulid(Ulid(1)), exit, Vec::new()).expect("short");
         let (username, password) = opened.credentials.expect("credentials");
         (username, password.expose_secret().to_owned())
     }
 
     fn paris() -> Exit {
-        let said = |text: &str| Some(text.to_owned());
-        Exit { country: said("FR"), city: said("paris"), asn: said("AS3215"), ..Exit::default() }
+        let given = |text: &str| Some(text.to_owned());
+        Exit { country: given("FR"), city: given("paris"), asn: given("AS3215"), ..Exit::default() }
     }
 
     #[test]
-    fn a_gateway_is_told_in_its_credentials_where_traffic_is_to_come_out() {
+    fn the_gateways_credentials_contain_the_chosen_exit() {
         let url = "http://me-zone-a[-country-{country}][-city-{city}][-zip-{zip}]:p%40ss[_asn-{asn}]@gate.example:7000";
-        assert_eq!(told(url, &paris()), ("me-zone-a-country-fr-city-paris".into(), "p@ss_asn-3215".into()));
-        assert_eq!(told(url, &Exit::default()), ("me-zone-a".into(), "p@ss".into()));
+        assert_eq!(reported(url, &paris()), ("me-zone-a-country-fr-city-paris".into(), "p@ss_asn-3215".into()));
+        assert_eq!(reported(url, &Exit::default()), ("me-zone-a".into(), "p@ss".into()));
         let url = "socks5://u-cc-{COUNTRY}-sid-{id}:x{{y}}[[z]]@gate.example:1080";
         let id = ProxyId::from_ulid(Ulid(1));
-        assert_eq!(told(url, &paris()), (format!("u-cc-FR-sid-{id}"), "x{y}[z]".into()));
+        assert_eq!(reported(url, &paris()), (format!("u-cc-FR-sid-{id}"), "x{y}[z]".into()));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const NOT_STORED_REASON: &str = "its film could not be stored";
 #[derive(Clone)]
 pub struct ReplayDeps {
     /// The stored recordings and their bytes.
-    pub kept: ReplayArchive,
+    pub stored: ReplayArchive,
     /// The recording machine.
     pub machine: Arc<dyn ReplayMachine>,
     /// The waker of the cleanup.
@@ -57,7 +57,7 @@ impl SessionReplays {
     /// Returns the error of the store.
     pub(crate) async fn left_by(&self, session: SessionId) -> Result<Vec<ReplayId>, StoreError> {
         match &self.deps {
-            Some(deps) => deps.kept.rows().unsettled(session).await,
+            Some(deps) => deps.stored.rows().unsettled(session).await,
             None => Ok(Vec::new()),
         }
     }
@@ -92,19 +92,19 @@ impl SessionReplays {
     ) -> Result<(), RetryLater> {
         let Some(deps) = self.deps.as_ref().filter(|_| !videos.is_empty()) else { return Ok(()) };
         let began = deps.now();
-        let noted = match deps.kept.rows().of_session(ended.id).await {
+        let noted = match deps.stored.rows().of_session(ended.id).await {
             Ok(noted) => noted,
             Err(error) => return deps.give_up(ended, &error),
         };
-        let told = deps.machine.list(browser).await;
+        let reported = deps.machine.list(browser).await;
         for replay in noted.iter().filter(|noted| videos.contains(&noted.id)) {
-            let settled = match deps.told(videos, replay, &told) {
+            let settled = match deps.reported(videos, replay, &reported) {
                 Ok(_) if deps.now() - began >= TIMEOUT => deps.failed(replay, "the session's machine took too long"),
                 Ok(found) => deps.keep(ended, browser, found).await?,
                 Err(failed) => failed,
             };
             // A row that cannot be settled here is settled as failed once its browser is gone.
-            if let Err(error) = deps.kept.rows().settle(&settled).await {
+            if let Err(error) = deps.stored.rows().settle(&settled).await {
                 deps.give_up(ended, &error)?;
             }
         }
@@ -115,22 +115,22 @@ impl SessionReplays {
     pub(crate) async fn lost(&self, ended: &Session, why: &str) {
         let Some(deps) = &self.deps else { return };
         // The periodic cleanup retries failures.
-        let Ok(noted) = deps.kept.rows().of_session(ended.id).await else { return };
+        let Ok(noted) = deps.stored.rows().of_session(ended.id).await else { return };
         for replay in noted.iter().filter(|one| one.state == ReplayState::Running) {
-            let _ = deps.kept.rows().settle(&deps.failed(replay, why)).await;
+            let _ = deps.stored.rows().settle(&deps.failed(replay, why)).await;
         }
     }
 }
 
 impl ReplayDeps {
     /// Returns the machine's state of a recording, or the failed recording.
-    fn told(
+    fn reported(
         &self,
         videos: &[ReplayId],
         noted: &Replay,
-        told: &Result<Vec<Replay>, OperationError>,
+        reported: &Result<Vec<Replay>, OperationError>,
     ) -> Result<Replay, Replay> {
-        let all = told
+        let all = reported
             .as_ref()
             .map_err(|error| self.failed(noted, &format!("the session's machine does not give it: {error}")))?;
         let found = all.iter().find(|one| one.id == noted.id);
@@ -146,16 +146,16 @@ impl ReplayDeps {
     }
 
     /// Completes and stores one recording. Returns its final state: finished or failed.
-    async fn keep(&self, ended: &Session, browser: BrowserId, told: Replay) -> Result<Replay, RetryLater> {
-        let replay = match self.whole(browser, told.clone()).await {
+    async fn keep(&self, ended: &Session, browser: BrowserId, reported: Replay) -> Result<Replay, RetryLater> {
+        let replay = match self.whole(browser, reported.clone()).await {
             Ok(replay) => replay,
-            Err(error) => return Ok(self.failed(&told, &format!("its film could not be made: {error}"))),
+            Err(error) => return Ok(self.failed(&reported, &format!("its film could not be made: {error}"))),
         };
         if replay.size_bytes == 0 {
             let why = replay.detail.clone().unwrap_or_else(|| "nothing was recorded".to_owned());
             return Ok(self.failed(&replay, &why));
         }
-        match self.kept.refuses(replay.size_bytes).await {
+        match self.stored.refuses(replay.size_bytes).await {
             Ok(None) => {}
             Ok(Some(why)) => return Ok(self.failed(&replay, &why)),
             Err(error) => return self.give_up(ended, &error).map(|()| self.failed(&replay, NOT_STORED_REASON)),
@@ -164,7 +164,7 @@ impl ReplayDeps {
             Ok(video) => video,
             Err(error) => return Ok(self.failed(&replay, &format!("its film could not be read: {error}"))),
         };
-        match self.kept.put(ended.id, replay.id, video).await {
+        match self.stored.put(ended.id, replay.id, video).await {
             Ok(()) => Ok(replay),
             Err(BlobError::Content(error)) => Ok(self.failed(&replay, &format!("its film could not be read: {error}"))),
             Err(BlobError::Store(_)) if self.is_tried(ended) => Err(RetryLater),
@@ -216,6 +216,6 @@ impl ReplayDeps {
     }
 
     fn now(&self) -> OffsetDateTime {
-        self.kept.clock().now()
+        self.stored.clock().now()
     }
 }

@@ -1,15 +1,15 @@
 //! Recordings of what a session shows: made inside its machine as long as it lives, kept for a while after its end.
 
-mod kept;
 mod leaving;
 mod model;
 mod ports;
 mod service;
+mod stored;
 
-pub use kept::{ReplayArchive, ReplayLimits};
 pub use leaving::{ReplayDeps, SessionReplays};
 pub use model::{NewReplay, Replay, ReplayState};
 #[cfg(feature = "mocks")]
 pub use ports::{MockReplayMachine, MockReplayRepository};
 pub use ports::{ReplayMachine, ReplayRepository};
 pub use service::{Part, ReplayError, Replays, Video};
+pub use stored::{ReplayArchive, ReplayLimits};

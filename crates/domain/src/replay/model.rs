@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_ten_frames_a_second_for_an_hour() {
+    fn defaults_are_ten_frames_a_second_for_an_hour() {
         let new = parse(None, None, false).expect("valid");
         assert_eq!((new.framerate, new.max_duration_seconds), (10, 3600));
     }

@@ -64,11 +64,11 @@ pub trait ReplayRepository: Send + Sync {
     async fn reconcile_lost(&self, at: OffsetDateTime, why: &str) -> Result<(), StoreError>;
 
     /// Returns the bytes of all stored videos.
-    async fn kept_bytes(&self) -> Result<u64, StoreError>;
+    async fn stored_bytes(&self) -> Result<u64, StoreError>;
 
     /// Returns some hundred recordings of sessions that ended before this time.
     async fn outdated(&self, before: OffsetDateTime) -> Result<Vec<(SessionId, ReplayId)>, StoreError>;
 
     /// Returns those of `ids` that have a stored video.
-    async fn kept(&self, ids: &[ReplayId]) -> Result<Vec<ReplayId>, StoreError>;
+    async fn stored(&self, ids: &[ReplayId]) -> Result<Vec<ReplayId>, StoreError>;
 }

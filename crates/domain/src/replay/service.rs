@@ -13,7 +13,7 @@ use crate::session_operation::{ByteStream, OperationError, enter};
 #[derive(Clone)]
 pub struct Replays {
     machine: Arc<dyn ReplayMachine>,
-    kept: ReplayArchive,
+    stored: ReplayArchive,
     activity: Activity,
     ids: Arc<dyn IdSource>,
 }
@@ -65,11 +65,11 @@ impl Replays {
     #[must_use]
     pub fn new(
         machine: Arc<dyn ReplayMachine>,
-        kept: ReplayArchive,
+        stored: ReplayArchive,
         activity: Activity,
         ids: Arc<dyn IdSource>,
     ) -> Self {
-        Self { machine, kept, activity, ids }
+        Self { machine, stored, activity, ids }
     }
 
     /// Starts a recording.
@@ -87,13 +87,13 @@ impl Replays {
         let new = NewReplay::parse(id, framerate, max_duration_in_seconds, record_audio)?;
         let entered = enter(session, &self.activity)?;
         // Stored first, so that its session cannot end without it.
-        if !self.kept.rows().begin(session.id, new.id, self.kept.clock().now()).await? {
+        if !self.stored.rows().begin(session.id, new.id, self.stored.clock().now()).await? {
             return Err(OperationError::Missing(format!("browser session {} not found", session.id)).into());
         }
         let started = self.machine.start(entered.browser, new).await;
         if started.is_err() {
             // If this fails, the row is settled as failed at the end of its session.
-            let _ = self.kept.rows().forget(new.id).await;
+            let _ = self.stored.rows().forget(new.id).await;
         }
         Ok(started?)
     }
@@ -104,7 +104,7 @@ impl Replays {
     /// See [`ReplayMachine::list`]; the store's failure.
     pub async fn list(&self, session: &Session) -> Result<Vec<Replay>, ReplayError> {
         if !session.is_active() {
-            return Ok(self.kept.rows().of_session(session.id).await?);
+            return Ok(self.stored.rows().of_session(session.id).await?);
         }
         let entered = enter(session, &self.activity)?;
         Ok(self.machine.list(entered.browser).await?)
@@ -158,7 +158,7 @@ impl Replays {
             let bytes = self.machine.read(entered.browser, replay.id, offset, length).await?;
             entered.during(bytes)
         } else {
-            self.kept.read(session.id, &replay, offset, length).await?
+            self.stored.read(session.id, &replay, offset, length).await?
         };
         Ok(Video { replay, part, length, bytes })
     }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_cut_to_the_film_and_none_lies_outside() {
+    fn a_range_is_limited_to_the_video_and_none_is_outside() {
         assert_eq!(Part::From(0, None).within(10), Some((0, 9)));
         assert_eq!(Part::From(3, Some(5)).within(10), Some((3, 5)));
         assert_eq!(Part::From(9, Some(u64::MAX)).within(10), Some((9, 9)));

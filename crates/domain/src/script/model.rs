@@ -73,17 +73,17 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_leaves_its_bounds_is_told() {
-        let told = |field: &str, code| (field.to_owned(), code);
+    fn every_field_out_of_bounds_is_named() {
+        let reported = |field: &str, code| (field.to_owned(), code);
         assert_eq!(
             refused(None, Some(0)),
-            [told("code", FieldCode::Required), told("timeout_sec", FieldCode::OutOfRange)]
+            [reported("code", FieldCode::Required), reported("timeout_sec", FieldCode::OutOfRange)]
         );
         assert_eq!(
             refused(Some(String::new()), Some(601)),
-            [told("code", FieldCode::TooShort), told("timeout_sec", FieldCode::OutOfRange)]
+            [reported("code", FieldCode::TooShort), reported("timeout_sec", FieldCode::OutOfRange)]
         );
-        assert_eq!(refused(Some("é".repeat((1 << 19) + 1)), None), [told("code", FieldCode::TooLong)]);
+        assert_eq!(refused(Some("é".repeat((1 << 19) + 1)), None), [reported("code", FieldCode::TooLong)]);
     }
 
     #[test]

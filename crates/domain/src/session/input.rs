@@ -180,12 +180,12 @@ pub fn shape(
 }
 
 /// What this installation cannot do yet; never accepted and ignored.
-pub(crate) fn supported(gpu: Option<bool>, asked: &[(&'static str, bool)]) -> Result<(), NotSupported> {
+pub(crate) fn supported(gpu: Option<bool>, requested: &[(&'static str, bool)]) -> Result<(), NotSupported> {
     if gpu == Some(true) {
         return Err(NotSupported { field: "gpu", why: "this installation has no GPU for sessions" });
     }
-    for &(field, asked) in asked {
-        if asked {
+    for &(field, requested) in requested {
+        if requested {
             return Err(NotSupported { field, why: "this installation does not offer it" });
         }
     }

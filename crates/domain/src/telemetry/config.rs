@@ -100,9 +100,9 @@ impl Capture {
     }
 
     fn with(base: impl IntoIterator<Item = Category>, request: &BTreeMap<Category, bool>) -> Option<Self> {
-        let kept = base.into_iter().filter(|category| request.get(category) != Some(&false));
+        let stored = base.into_iter().filter(|category| request.get(category) != Some(&false));
         let added = request.iter().filter(|(_, on)| **on).map(|(category, _)| *category);
-        Self::only(kept.chain(added))
+        Self::only(stored.chain(added))
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn telemetry_is_off_unless_asked_for() {
+    fn telemetry_is_off_by_default() {
         let four = Category::OF_CDP.map(|category| (category, false));
         for off in [
             request(None, None),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_comes_on_top_of_the_default_set() {
+    fn requested_categories_are_added_to_the_default_set() {
         let got = on_create(Some(&request(None, Some(&[(Category::Console, true), (Category::System, false)]))));
         let capture = got.expect("valid").expect("on");
         let on: Vec<_> = Category::ALL.into_iter().filter(|category| capture.includes(*category)).collect();

@@ -23,11 +23,11 @@ pub struct SequenceState {
     /// The limit that refused its latest event; nothing if that was stored.
     pub limit: Option<StorageLimit>,
     /// When readers were last told of what a limit refused.
-    pub told_at: OffsetDateTime,
+    pub reported_at: OffsetDateTime,
 }
 
 /// How often readers are told, at most, of what a storage limit goes on refusing: what tells them is stored in any case.
-const TELL_EVERY: Duration = Duration::MINUTE;
+const REPORT_INTERVAL: Duration = Duration::MINUTE;
 
 impl SequenceState {
     /// A session of which nothing was stored yet.
@@ -38,7 +38,7 @@ impl SequenceState {
         bytes: 0,
         untold: 0,
         limit: None,
-        told_at: OffsetDateTime::UNIX_EPOCH,
+        reported_at: OffsetDateTime::UNIX_EPOCH,
     };
 }
 
@@ -124,7 +124,7 @@ pub fn number(
         match what {
             What::Event(event) => match room.take(size(&event)) {
                 Ok(()) => {
-                    numbered.extend(counted.tell(now, room));
+                    numbered.extend(counted.report(now, room));
                     counted.limit = None;
                     numbered.push(counted.next(event, now));
                 }
@@ -138,8 +138,8 @@ pub fn number(
             What::End => is_end = true,
         }
     }
-    if is_end || counted.is_to_tell(now) {
-        numbered.extend(counted.tell(now, room));
+    if is_end || counted.is_due(now) {
+        numbered.extend(counted.report(now, room));
     }
     numbered
 }
@@ -155,12 +155,12 @@ impl SequenceState {
     }
 
     /// A clock that was set back makes nobody wait.
-    fn is_to_tell(&self, now: OffsetDateTime) -> bool {
-        self.limit.is_none() || now < self.told_at || now - self.told_at >= TELL_EVERY
+    fn is_due(&self, now: OffsetDateTime) -> bool {
+        self.limit.is_none() || now < self.reported_at || now - self.reported_at >= REPORT_INTERVAL
     }
 
     /// Gives those that are lost their numbers.
-    fn tell(&mut self, now: OffsetDateTime, room: &mut StorageRoom) -> Option<NumberedEvent> {
+    fn report(&mut self, now: OffsetDateTime, room: &mut StorageRoom) -> Option<NumberedEvent> {
         if self.untold == 0 {
             return None;
         }
@@ -168,7 +168,7 @@ impl SequenceState {
         self.last_seq += self.untold.min(LAST_LOST.saturating_sub(self.last_seq).max(1));
         self.untold = 0;
         if self.limit.is_some() {
-            self.told_at = now;
+            self.reported_at = now;
         }
         let event = Event::dropped(now, first, self.last_seq, self.limit);
         room.spend(size(&event));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_told_as_lost_counts_with_the_gap_before_it() {
+    fn a_number_reported_as_lost_counts_with_the_gap_before_it() {
         let mut counted = SequenceState::NOTHING;
         let items = vec![agents(1), Item { agent_seq: Some(5), what: What::Lost(1) }, agents(6)];
         let numbered = number(&mut counted, items, NOON, &mut StorageRoom::unbounded());
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_told_before_is_left_out_and_what_it_lost_is_said() {
+    fn repeated_events_are_skipped_and_lost_events_are_reported() {
         let mut counted = SequenceState { last_seq: 10, agent_seq: 5, ..SequenceState::NOTHING };
         let items = vec![agents(4), agents(5), agents(6), own(0), agents(9)];
         let numbered = number(&mut counted, items, NOON, &mut StorageRoom::unbounded());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_counts_beyond_all_bounds_stops_nobody() {
+    fn an_agent_that_counts_beyond_all_limits_stops_no_other_session() {
         let mut counted = SequenceState::NOTHING;
         let more = Item { agent_seq: None, what: What::Lost(u64::MAX) };
         let items = vec![agents(u64::MAX), agents(1), own(0), more];
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_limit_refuses_is_told_once_a_minute_and_its_agent_need_not_keep_it() {
+    fn refused_events_are_reported_once_a_minute_and_the_agent_may_drop_them() {
         let mut counted = SequenceState::NOTHING;
         let mut room = StorageRoom { session: 3 * size(&event(0)), ..StorageRoom::unbounded() };
         let first = number(&mut counted, agents_up_to(1, 10), NOON, &mut room);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_limit_refused_is_told_before_the_next_event_that_is_stored_and_at_the_end() {
+    fn refused_events_are_reported_before_the_next_stored_one_and_at_the_end() {
         let mut counted = SequenceState::NOTHING;
         let full = || StorageRoom { project: 0, ..StorageRoom::unbounded() };
         number(&mut counted, vec![own(0)], NOON, &mut full());
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_what_is_kept_are_counted_with_their_rows() {
+    fn stored_bytes_are_counted_with_their_rows() {
         let mut counted = SequenceState::NOTHING;
         let mut room = StorageRoom { project: 10_000, ..StorageRoom::unbounded() };
         let stored = number(&mut counted, vec![own(0), agents(3)], NOON, &mut room);
@@ -324,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_rise_and_every_gap_is_told_of(
+        fn numbers_rise_and_every_gap_is_reported(
             steps in proptest::collection::vec((0_u64..4, any::<bool>(), 0_u64..3), 0..60),
             session in 0_u64..10_000,
         ) {

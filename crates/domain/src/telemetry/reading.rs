@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_five_minutes_are_read_unless_something_else_is_asked_for() {
+    fn the_last_five_minutes_are_read_by_default() {
         let span = parse(EventsQuery::default()).expect("a span");
         assert_eq!((span.limit, span.since, span.until), (20, Some(NOON - Duration::minutes(5)), None));
         assert_eq!(span.categories.len(), 10);

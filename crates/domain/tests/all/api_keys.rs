@@ -24,16 +24,16 @@ fn owner() -> UserId {
 }
 
 fn draft() -> CreatedKey {
-    let wish = KeyRequest { name: Some("ci".to_owned()), days_to_expire: Some(30), project: Some(project_id()) };
-    keys(MockApiKeyRepository::new()).draft(organization_id(), owner(), wish).expect("a draft")
+    let request = KeyRequest { name: Some("ci".to_owned()), days_to_expire: Some(30), project: Some(project_id()) };
+    keys(MockApiKeyRepository::new()).draft(organization_id(), owner(), request).expect("a draft")
 }
 
 /// A store that has the drafted key, after `change`.
 fn with(change: impl FnOnce(&mut KeyWithHash)) -> ApiKeys {
-    let mut kept = KeyWithHash { key: draft().key, project_deleted: false, home: Some(project()) };
-    change(&mut kept);
+    let mut stored = KeyWithHash { key: draft().key, project_deleted: false, home: Some(project()) };
+    change(&mut stored);
     let mut repository = MockApiKeyRepository::new();
-    repository.expect_find().returning(move |id| Ok((id == kept.key.id).then(|| kept.clone())));
+    repository.expect_find().returning(move |id| Ok((id == stored.key.id).then(|| stored.clone())));
     keys(repository)
 }
 
@@ -71,8 +71,8 @@ fn the_text_of_a_key_is_a_prefix_an_identifier_and_a_secret() {
 fn nothing_of_the_secret_is_in_debug_output() {
     let made = draft();
     let text = made.secret.key_text(made.key.id);
-    let said = format!("{made:?}");
-    assert!(!said.contains(&text[31..]), "{said}");
+    let given = format!("{made:?}");
+    assert!(!given.contains(&text[31..]), "{given}");
     assert_eq!(format!("{:?}", made.secret), "KeySecret(…)");
 }
 
@@ -95,18 +95,18 @@ async fn whatever_is_wrong_with_a_key_the_answer_is_the_same() {
         ("not an identifier", text.replacen(&text[4..30], "o", 1), Box::new(|_| {})),
         ("unknown", secret.key_text(ApiKeyId::from_ulid(nth(99))), Box::new(|_| {})),
         ("wrong secret", wrong, Box::new(|_| {})),
-        ("expired", text.clone(), Box::new(|kept| kept.key.expires_at = Some(NOON))),
-        ("deleted", text.clone(), Box::new(|kept| kept.key.deleted_at = Some(NOON))),
-        ("project deleted", text.clone(), Box::new(|kept| kept.project_deleted = true)),
+        ("expired", text.clone(), Box::new(|stored| stored.key.expires_at = Some(NOON))),
+        ("deleted", text.clone(), Box::new(|stored| stored.key.deleted_at = Some(NOON))),
+        ("project deleted", text.clone(), Box::new(|stored| stored.project_deleted = true)),
     ];
-    let mut said = Vec::new();
+    let mut given = Vec::new();
     for (case, shown, change) in cases {
         let error = with(change).authenticate(&shown).await.err().unwrap_or_else(|| panic!("{case} was believed"));
         assert!(matches!(error, AuthenticateError::Refused), "{case}: {error:?}");
-        said.push(error.to_string());
+        given.push(error.to_string());
     }
-    said.dedup();
-    assert_eq!(said, ["the credential is missing or not valid"]);
+    given.dedup();
+    assert_eq!(given, ["the credential is missing or not valid"]);
 }
 
 #[tokio::test]
@@ -126,8 +126,8 @@ async fn a_new_key_is_stored_without_its_secret() {
         .withf(|key: &ApiKey| key.expires_at == Some(NOON + Duration::days(30)) && key.deleted_at.is_none())
         .times(1)
         .returning(|_| Ok(()));
-    let wish = KeyRequest { name: Some(" ci ".to_owned()), days_to_expire: Some(30), project: None };
-    let made = keys(repository).create(organization_id(), owner(), wish).await.expect("made");
+    let request = KeyRequest { name: Some(" ci ".to_owned()), days_to_expire: Some(30), project: None };
+    let made = keys(repository).create(organization_id(), owner(), request).await.expect("made");
     assert_eq!((made.key.name.as_str(), made.key.hash), ("ci", made.secret.hash()));
 }
 
@@ -139,8 +139,9 @@ async fn a_key_needs_a_name_and_a_term_within_ten_years() {
         (Some("ci"), Some(0), vec![("days_to_expire", FieldCode::OutOfRange)]),
         (None, Some(3651), vec![("name", FieldCode::Required), ("days_to_expire", FieldCode::OutOfRange)]),
     ] {
-        let wish = KeyRequest { name: name.map(str::to_owned), days_to_expire: days, project: None };
-        let error = keys(MockApiKeyRepository::new()).create(organization_id(), owner(), wish).await.expect_err("bad");
+        let request = KeyRequest { name: name.map(str::to_owned), days_to_expire: days, project: None };
+        let error =
+            keys(MockApiKeyRepository::new()).create(organization_id(), owner(), request).await.expect_err("bad");
         let UseCaseError::Invalid(invalid) = error else { panic!("{error:?}") };
         assert_eq!(invalid.fields().iter().map(|bad| (bad.field.as_str(), bad.code)).collect::<Vec<_>>(), expected);
     }

@@ -208,7 +208,7 @@ async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
     assert_eq!(chunk.next_batch().await.expect("records"), [30, 20, 10].map(record));
     assert_eq!(chunk.next_batch().await.expect("the end"), []);
     let next = chunk.next.expect("older records remain");
-    let from = Position::parse(&next, organization_id(), &chunk.asked).expect("ours");
+    let from = Position::parse(&next, organization_id(), &chunk.requested).expect("ours");
     assert_eq!(from, record(10).position());
 }
 

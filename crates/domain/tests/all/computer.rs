@@ -34,8 +34,11 @@ fn text(text: &str) -> Option<String> {
 #[test]
 fn a_place_outside_of_the_display_is_out_of_range() {
     for (x, y, field) in [(100, 0, "x"), (-1, 0, "x"), (0, 50, "y"), (i64::MIN, 0, "x"), (0, i64::MAX, "y")] {
-        let wish = ClickRequest { x: Some(x), y: Some(y), ..ClickRequest::default() };
-        assert_eq!(refused(ActionRequest::Click(wish).parse(display())), [(field.to_owned(), FieldCode::OutOfRange)]);
+        let request = ClickRequest { x: Some(x), y: Some(y), ..ClickRequest::default() };
+        assert_eq!(
+            refused(ActionRequest::Click(request).parse(display())),
+            [(field.to_owned(), FieldCode::OutOfRange)]
+        );
     }
     let corner = MoveRequest { x: Some(99), y: Some(49), ..MoveRequest::default() };
     let Ok(Action::Move(found)) = ActionRequest::Move(corner).parse(display()) else {

@@ -70,23 +70,24 @@ async fn a_session_is_started_with_the_extensions_it_names_in_their_order() {
     world.sessions.expect_activate().returning(|_, _, _| Ok(Replaced::Yes));
     world.engine.expect_hand_out().returning(|_, _| Ok(()));
     let extensions = vec![by_id(id(2).to_string()), named("red"), by_id(id(2).to_string())];
-    let wish = SessionRequest { extensions, ..SessionRequest::default() };
-    let made = world.build().sessions.create(&scope(), wish).await.expect("a session");
+    let request = SessionRequest { extensions, ..SessionRequest::default() };
+    let made = world.build().sessions.create(&scope(), request).await.expect("a session");
     assert_eq!(made.shape, Shape { extensions: vec![id(2), id(1)], ..Shape::default() });
 }
 
 #[tokio::test]
 async fn each_missing_extension_is_named_before_anything_is_reserved() {
-    let asked = || vec![named("none"), named("red"), by_id(id(9).to_string()), by_id("red".to_owned()), named("red\0")];
-    let wish = SessionRequest { extensions: asked(), ..SessionRequest::default() };
-    let Err(CreateSessionError::Invalid(invalid)) = world().build().sessions.create(&scope(), wish).await else {
+    let requested =
+        || vec![named("none"), named("red"), by_id(id(9).to_string()), by_id("red".to_owned()), named("red\0")];
+    let request = SessionRequest { extensions: requested(), ..SessionRequest::default() };
+    let Err(CreateSessionError::Invalid(invalid)) = world().build().sessions.create(&scope(), request).await else {
         panic!("they were found");
     };
     let fields: Vec<_> = invalid.fields().iter().map(|field| (field.field.as_str(), field.code)).collect();
     let missing = |field| (field, FieldCode::ReferenceNotFound);
     assert_eq!(fields, ["extensions[0]", "extensions[2]", "extensions[3]", "extensions[4]"].map(missing));
 
-    let input = PoolRequest { size: Some(1), extensions: Some(asked()), ..PoolRequest::default() };
+    let input = PoolRequest { size: Some(1), extensions: Some(requested()), ..PoolRequest::default() };
     let refused = world().build().pools.create(&scope(), input).await;
     assert!(matches!(refused, Err(UseCaseError::Invalid(_))), "{refused:?}");
 }
@@ -123,8 +124,8 @@ fn with_small_display(headless: bool) -> World {
 #[tokio::test]
 async fn a_viewport_larger_than_the_display_restarts_the_browser_and_closes_connections() {
     let mut world = with_small_display(false);
-    let told = |of: SessionId| of == session(1).id;
-    world.connections.expect_restarted().times(2).withf(move |of| told(*of)).returning(|_| ());
+    let reported = |of: SessionId| of == session(1).id;
+    world.connections.expect_restarted().times(2).withf(move |of| reported(*of)).returning(|_| ());
     let size = |viewport: &Viewport| (viewport.width, viewport.height) == (5000, 3000);
     world
         .engine

@@ -93,13 +93,13 @@ async fn an_idle_browser_is_leased_at_once() {
 async fn an_idle_browser_without_an_answer_is_ended_and_the_next_is_leased_anew() {
     let mut world = World::default();
     let rows = world.keep_sessions([]);
-    let kept = rows.clone();
+    let stored = rows.clone();
     world.has_pool(pool_of_four());
     let mut browsers = [browser_id(2), browser_id(1)].to_vec();
     world.line.expect_take_now().times(2).returning(move |_, lease, _| {
-        assert_eq!(kept.get(lease.session), None, "the id of a lease that failed is not used again");
+        assert_eq!(stored.get(lease.session), None, "the id of a lease that failed is not used again");
         let session = Session { id: lease.session, browser: browsers.pop(), ..leased_session(1) };
-        kept.put(session.clone());
+        stored.put(session.clone());
         Ok(ImmediateLease::Leased(Box::new(session)))
     });
     world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
@@ -123,7 +123,7 @@ async fn a_leased_browser_is_probed_once_and_receives_its_lease() {
     let url = "https://example.com/";
     let opening = Session { start_url: opens(Some(url)).start_url, ..leased_session(1) };
     let impatient = Session { timeout_seconds: 7, ..leased_session(1) };
-    for (session, start_url, told) in [
+    for (session, start_url, reported) in [
         (leased_session(1), None, opens(None)),
         (opening, Some(url.to_owned()), opens(Some(url))),
         // The pool was changed between the two.
@@ -134,7 +134,7 @@ async fn a_leased_browser_is_probed_once_and_receives_its_lease() {
         let (leased, browser) = (session.clone(), session.browser);
         world.line.expect_take_now().times(1).return_once(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased))));
         world.engine.expect_hand_out().times(1).returning(move |id, to| {
-            assert_eq!((Some(id), &to), (browser, &told));
+            assert_eq!((Some(id), &to), (browser, &reported));
             Ok(())
         });
         let input = AcquireRequest { start_url, ..patient() };
@@ -214,9 +214,9 @@ async fn a_lease_merges_telemetry_of_pool_and_caller_before_anything_is_opened()
     recorded.withf(move |session| session.telemetry == expected).returning(|_| Ok(()));
     world.recorder = Some(recorder);
     world.engine.expect_hand_out().times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
-    let wish = BTreeMap::from([(Category::Page, false), (Category::Console, true)]);
-    let wish = telemetry::ConfigRequest { enabled: None, browser: Some(wish) };
-    let input = AcquireRequest { telemetry: Some(wish), ..patient() };
+    let request = BTreeMap::from([(Category::Page, false), (Category::Console, true)]);
+    let request = telemetry::ConfigRequest { enabled: None, browser: Some(request) };
+    let input = AcquireRequest { telemetry: Some(request), ..patient() };
     let acquired = world.build().leases.acquire(&scope(), "warm", input).await.expect("leased");
     assert!(matches!(acquired, Acquired::Leased(_)));
 }
@@ -270,9 +270,9 @@ async fn an_uncertain_lease_ends_with_its_browser_once_the_store_answers() {
     let mut world = World::default();
     world.has_pool(pool_of_four());
     let rows = world.keep_sessions([]);
-    let kept = rows.clone();
+    let stored = rows.clone();
     world.line.expect_take_now().times(1).returning(move |_, lease, _| {
-        kept.put(Session { id: lease.session, ..leased_session(1) });
+        stored.put(Session { id: lease.session, ..leased_session(1) });
         Err(store_down())
     });
     world.connections.expect_close().times(1).return_const(());
@@ -389,8 +389,8 @@ async fn a_browser_granted_to_an_abandoned_ticket_goes_to_the_next_waiter() {
 }
 
 #[tokio::test]
-async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_patience() {
-    for (asked, client_timeout, rate, seconds) in [
+async fn the_wait_is_as_long_as_requested_and_within_the_client_timeout() {
+    for (requested, client_timeout, rate, seconds) in [
         (Some(30), None, 25, 30),
         (Some(30), Some(10), 25, 10),
         (Some(30), Some(60), 25, 30),
@@ -420,7 +420,7 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
         });
         let casement = world.build();
         let input = AcquireRequest {
-            acquire_timeout_seconds: asked,
+            acquire_timeout_seconds: requested,
             client_timeout: client_timeout.map(Duration::seconds),
             ..AcquireRequest::default()
         };

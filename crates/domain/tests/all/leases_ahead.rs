@@ -31,7 +31,12 @@ fn leases(world: &mut World, as_seen: Option<ImmediateLease>, anyhow: Option<Imm
     for (unchanged_since, taken) in [(Some(warm_pool().updated_at), as_seen), (None, anyhow)] {
         let Some(taken) = taken else { continue };
         let from = LeaseFrom { unchanged_since, ..pool_id(1).into() };
-        world.line.expect_take_now().withf(move |asked, _, _| *asked == from).times(1).return_once(|_, _, _| Ok(taken));
+        world
+            .line
+            .expect_take_now()
+            .withf(move |requested, _, _| *requested == from)
+            .times(1)
+            .return_once(|_, _, _| Ok(taken));
     }
 }
 
@@ -42,8 +47,8 @@ fn leased() -> ImmediateLease {
 /// Answers those who ask for browser 1 of the pool as it was seen, and have their call recorded with it.
 fn leases_recorded(world: &mut World, taken: ImmediateLease) {
     let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
-    let line = world.line.expect_take_recorded().withf(move |asked, browser, _, record, _| {
-        (*asked, *browser) == (from, browser_id(1)) && *record == audit_entry(1)
+    let line = world.line.expect_take_recorded().withf(move |requested, browser, _, record, _| {
+        (*requested, *browser) == (from, browser_id(1)) && *record == audit_entry(1)
     });
     line.times(1).return_once(|_, _, _, _, _| Ok(taken));
 }
@@ -72,7 +77,8 @@ async fn the_next_caller_leases_without_reading_the_pool_and_its_browser_is_prob
     let mut world = read(1);
     let mut order = Sequence::new();
     let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
-    let taking = world.line.expect_take_now().withf(move |asked, _, _| *asked == from).times(1).in_sequence(&mut order);
+    let taking =
+        world.line.expect_take_now().withf(move |requested, _, _| *requested == from).times(1).in_sequence(&mut order);
     taking.return_once(|_, _, _| Ok(leased()));
     let asking = world.engine.expect_hand_out().withf(|id, _| *id == browser_id(1));
     asking.times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
@@ -137,10 +143,10 @@ async fn an_uncached_lease_is_stored_without_its_audit_record() {
 async fn a_recorded_lease_of_a_dead_browser_is_replaced_and_recorded_again() {
     let mut world = read(1);
     let rows = world.keep_sessions([]);
-    let kept = rows.clone();
+    let stored = rows.clone();
     world.line.expect_take_recorded().times(1).returning(move |_, _, lease, _, _| {
         let session = Session { id: lease.session, ..leased_session(1) };
-        kept.put(session.clone());
+        stored.put(session.clone());
         Ok(ImmediateLease::Leased(Box::new(session)))
     });
     let next = Session { browser: Some(browser_id(2)), ..leased_session(2) };

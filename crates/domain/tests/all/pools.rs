@@ -17,7 +17,7 @@ use time::Duration;
 
 use crate::support::{World, archived, nth, other_node, pooled_browser, store_down};
 
-const FULL: LimitExceeded = LimitExceeded { limit: Limit::OrganizationPooled, value: 50, used: 49, asked: 4 };
+const FULL: LimitExceeded = LimitExceeded { limit: Limit::OrganizationPooled, value: 50, used: 49, requested: 4 };
 
 fn four() -> PoolRequest {
     PoolRequest { size: Some(4), name: Some("warm".to_owned()), ..PoolRequest::default() }

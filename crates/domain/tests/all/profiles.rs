@@ -104,13 +104,13 @@ impl Ports {
         self
     }
 
-    fn kept(rows: MockProfileRepository, blobs: MockBlobStore) -> ProfileVersions {
+    fn stored(rows: MockProfileRepository, blobs: MockBlobStore) -> ProfileVersions {
         ProfileVersions::new(Arc::new(rows), Arc::new(blobs), Arc::new(PlainSealer), Arc::new(FixedClock::default()))
     }
 
     fn build(self) -> SessionProfiles {
         SessionProfiles::new(ProfileDeps {
-            kept: Self::kept(self.rows, self.blobs),
+            stored: Self::stored(self.rows, self.blobs),
             machine: Arc::new(self.machine),
             reports: Arc::new(self.reports),
             pools: Arc::new(self.wake),
@@ -248,7 +248,7 @@ async fn what_idle_sessions_leave_is_saved_by_the_housekeeping() {
 #[tokio::test]
 async fn a_restarted_server_keeps_browsers_with_unsaved_profiles() {
     let ended = SessionState::Ended(EndReason::Deleted);
-    for (alive, kept) in [(true, vec![browser_id(1)]), (false, vec![])] {
+    for (alive, stored) in [(true, vec![browser_id(1)]), (false, vec![])] {
         let row = Session { state: ended, ended_at: Some(NOON), ..with_profile(true) };
         let mut ports = Ports::with_profile();
         if !alive {
@@ -262,7 +262,7 @@ async fn a_restarted_server_keeps_browsers_with_unsaved_profiles() {
             world.buries(browser_id(1));
         }
         let running: &[BrowserId] = if alive { &[browser_id(1)] } else { &[] };
-        assert_eq!(world.build().sessions.adopt(running).await.expect("adopted"), kept);
+        assert_eq!(world.build().sessions.adopt(running).await.expect("adopted"), stored);
     }
 }
 
@@ -290,7 +290,7 @@ async fn what_is_lost_with_a_node_is_reported() {
     world.build().sessions.end(session_id(1), SessionEvent::NodeLost).await.expect("ended");
 }
 
-fn wish(name: &str, save_changes: bool) -> ProfileRequest {
+fn request(name: &str, save_changes: bool) -> ProfileRequest {
     ProfileRequest { which: Reference { id: None, name: Some(name.to_owned()) }, save_changes }
 }
 
@@ -306,8 +306,8 @@ async fn a_profile_that_cannot_be_loaded_leaves_no_session() {
         .returning(|_| Err(EngineError::Profile("what was saved is cut or altered".to_owned())));
     world.engine.expect_end().times(1).returning(|_| Ok(()));
     world.connections.expect_close().return_const(());
-    let asked = SessionRequest { profile: Some(wish("login", true)), ..SessionRequest::default() };
-    let refused = world.build().sessions.create(&scope(), asked).await;
+    let requested = SessionRequest { profile: Some(request("login", true)), ..SessionRequest::default() };
+    let refused = world.build().sessions.create(&scope(), requested).await;
     assert!(matches!(refused, Err(CreateSessionError::Specific(StartFailed(EngineError::Profile(_))))), "{refused:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
@@ -337,7 +337,7 @@ async fn a_living_session_gets_one_profile_and_no_second() {
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     world.connections.expect_restarted().times(2).return_const(());
     let casement = world.build();
-    let update = || SessionUpdateRequest { profile: Some(wish("login", true)), ..SessionUpdateRequest::default() };
+    let update = || SessionUpdateRequest { profile: Some(request("login", true)), ..SessionUpdateRequest::default() };
     let changed = casement.sessions.update(&scope(), "one", update()).await.expect("changed");
     assert_eq!(changed.shape.profile, Some(loaded(true)));
     let refused = casement.sessions.update(&scope(), "one", update()).await;
@@ -362,7 +362,8 @@ async fn a_damaged_profile_is_not_noted_as_loaded() {
         Ok(Some(Created::Yes))
     });
     let name = Some(Some("two".to_owned()));
-    let update = SessionUpdateRequest { name, profile: Some(wish("login", false)), ..SessionUpdateRequest::default() };
+    let update =
+        SessionUpdateRequest { name, profile: Some(request("login", false)), ..SessionUpdateRequest::default() };
     let refused = world.build().sessions.update(&scope(), "one", update).await;
     let Err(UpdateSessionError::Profile(OperationError::Engine(EngineError::Profile(_)))) = refused else {
         panic!("{refused:?}");
@@ -376,7 +377,8 @@ async fn a_change_with_a_name_that_is_taken_loads_no_profile() {
     world.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     world.sessions.expect_change().times(1).returning(|_, _| Ok(Some(Created::NameTaken)));
     let name = Some(Some("taken".to_owned()));
-    let update = SessionUpdateRequest { name, profile: Some(wish("login", false)), ..SessionUpdateRequest::default() };
+    let update =
+        SessionUpdateRequest { name, profile: Some(request("login", false)), ..SessionUpdateRequest::default() };
     let refused = world.build().sessions.update(&scope(), "one", update).await;
     assert!(matches!(refused, Err(UpdateSessionError::NameTaken(_))), "{refused:?}");
 }
@@ -436,8 +438,8 @@ async fn a_pool_follows_a_new_profile_unless_disabled_and_none_without_one() {
         (following.clone(), cleared(), None, (false, false)),
         (plain(), cleared(), None, (false, false)),
     ] {
-        let told = format!("{profile:?} {refresh:?}");
-        assert_eq!(updated(before, input(profile, refresh)).await.map(came), Ok(after), "{told}");
+        let reported = format!("{profile:?} {refresh:?}");
+        assert_eq!(updated(before, input(profile, refresh)).await.map(came), Ok(after), "{reported}");
     }
     let refused = Err(vec![("refresh_on_profile_update".to_owned(), FieldCode::MutuallyExclusive)]);
     assert_eq!(updated(plain(), input(None, Some(true))).await.map(came), refused);

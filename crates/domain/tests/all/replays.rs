@@ -97,7 +97,7 @@ impl Ports {
     }
 
     fn reads(mut self) -> Self {
-        self.rows.expect_kept_bytes().returning(|| Ok(2 << 20));
+        self.rows.expect_stored_bytes().returning(|| Ok(2 << 20));
         self.machine.expect_read().returning(|_, _, offset, length| {
             assert_eq!((offset, length), (0, 1000));
             Ok(bytes())
@@ -134,14 +134,14 @@ impl Ports {
     ) -> ReplayArchive {
         let mut disk = MockDiskSpace::new();
         disk.expect_is_low().return_const(is_disk_low);
-        let limits = ReplayLimits { most_bytes: MAX_COUNT, kept_for: Duration::days(7) };
+        let limits = ReplayLimits { most_bytes: MAX_COUNT, retention: Duration::days(7) };
         ReplayArchive::new(Arc::new(rows), Arc::new(blobs), clock, limits, Arc::new(disk))
     }
 
     /// A world with these recordings, in which the browser's end is a step, too.
     fn world(self, session: Session) -> (World, Arc<Mutex<Vec<String>>>) {
         let replays = SessionReplays::new(ReplayDeps {
-            kept: Self::archive(self.rows, self.blobs, self.clock.clone(), self.is_disk_low),
+            stored: Self::archive(self.rows, self.blobs, self.clock.clone(), self.is_disk_low),
             machine: Arc::new(self.machine),
             pending_cleanup: Arc::new(self.pending_cleanup),
         });
@@ -282,7 +282,7 @@ async fn a_recording_that_the_store_refuses_is_retried_and_then_fails() {
     };
     let unknown_room = || {
         let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Finished)]).settles();
-        ports.rows.expect_kept_bytes().returning(move || Err(refused()));
+        ports.rows.expect_stored_bytes().returning(move || Err(refused()));
         ports
     };
     let unreadable = || {
@@ -329,7 +329,7 @@ async fn a_machine_that_reports_many_running_recordings_stops_only_a_stored_one(
 async fn a_machine_that_is_slow_with_its_videos_does_not_keep_its_browser() {
     let replays = [1, 2, 3].map(|n| replay(n, ReplayState::Finished));
     let mut ports = Ports::left([1, 2, 3]).recorded(replays).settles();
-    ports.rows.expect_kept_bytes().returning(|| Ok(0));
+    ports.rows.expect_stored_bytes().returning(|| Ok(0));
     let clock = ports.clock.clone();
     ports.machine.expect_read().times(2).returning(move |_, _, _, _| {
         clock.advance(Duration::minutes(30));
@@ -370,7 +370,7 @@ async fn an_end_stops_recordings_then_closes_the_browser_and_saves_its_profile()
         Arc::new(FixedClock::default()),
     );
     world.profiles = Some(SessionProfiles::new(ProfileDeps {
-        kept: versions,
+        stored: versions,
         machine: Arc::new(closing),
         reports: Arc::new(reports),
         pools: Arc::new(MockPoolWake::new()),
@@ -412,7 +412,7 @@ async fn the_sweep_forgets_what_is_old_and_bytes_that_belong_to_nothing() {
         .expect_list()
         .withf(|prefix| prefix == "replays/")
         .returning(move |_| Ok(vec![(key(2), old), (key(3), old), (key(4), NOON), ("replays/x".to_owned(), old)]));
-    rows.expect_kept().times(1).withf(|ids| ids == [id(2), id(3)]).returning(|_| Ok(vec![id(2)]));
+    rows.expect_stored().times(1).withf(|ids| ids == [id(2), id(3)]).returning(|_| Ok(vec![id(2)]));
     let deleted = Arc::new(Mutex::new(Vec::new()));
     let of = deleted.clone();
     blobs.expect_delete().returning(move |key| {

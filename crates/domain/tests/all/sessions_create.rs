@@ -14,11 +14,11 @@ use pretty_assertions::assert_eq;
 
 use crate::support::{World, archived, hung, nth, store_down};
 
-fn wish() -> SessionRequest {
+fn request() -> SessionRequest {
     SessionRequest { headless: Some(true), name: Some("checkout".to_owned()), ..SessionRequest::default() }
 }
 
-const FULL: LimitExceeded = LimitExceeded { limit: Limit::ProjectSessions, value: 1, used: 1, asked: 1 };
+const FULL: LimitExceeded = LimitExceeded { limit: Limit::ProjectSessions, value: 1, used: 1, requested: 1 };
 
 #[tokio::test]
 async fn a_spare_browser_is_handed_out_and_none_is_started() {
@@ -42,7 +42,7 @@ async fn a_spare_browser_is_handed_out_and_none_is_started() {
         .returning(|_, _| Ok(()));
     let casement = world.build();
 
-    let session = casement.sessions.create(&scope(), wish()).await.expect("created");
+    let session = casement.sessions.create(&scope(), request()).await.expect("created");
 
     assert_eq!((session.state, session.browser, session.node), (SessionState::Active, Some(browser_id(1)), node_id()));
     assert_eq!((session.timeout_seconds, session.created_at, session.last_active_at), (60, NOON, NOON));
@@ -60,7 +60,7 @@ async fn a_spare_that_does_not_answer_is_ended_and_the_next_one_is_used() {
     world.buries(browser_id(1));
     world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
 
-    let session = world.build().sessions.create(&scope(), wish()).await.expect("created");
+    let session = world.build().sessions.create(&scope(), request()).await.expect("created");
 
     assert_eq!(session.browser, Some(browser_id(2)));
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed), SessionState::Active]);
@@ -78,10 +78,10 @@ async fn after_two_spares_that_do_not_answer_a_browser_is_started() {
     world.buries(browser_id(2));
     world.connections.expect_close().times(2).return_const(());
     world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
-    let kept = rows.clone();
-    world.sessions.expect_activate().times(1).returning(move |current, next, _| Ok(kept.swap(current, next)));
+    let stored = rows.clone();
+    world.sessions.expect_activate().times(1).returning(move |current, next, _| Ok(stored.swap(current, next)));
 
-    let session = world.build().sessions.create(&scope(), wish()).await.expect("created");
+    let session = world.build().sessions.create(&scope(), request()).await.expect("created");
 
     assert!(session.is_active());
     let failed = SessionState::Ended(EndReason::StartFailed);
@@ -97,7 +97,7 @@ async fn a_spare_goes_back_untouched_when_the_store_refuses() {
         let answer = refusal.clone();
         world.sessions.expect_create().times(1).returning(move |_, _, _| Ok(answer.clone()));
 
-        let error = world.build().sessions.create(&scope(), wish()).await.expect_err("refused");
+        let error = world.build().sessions.create(&scope(), request()).await.expect_err("refused");
 
         let fits = match refusal {
             Created::NameTaken => {
@@ -119,7 +119,7 @@ async fn a_spare_that_the_store_may_call_leased_is_never_taken_again() {
     world.sessions.expect_create().times(1).returning(|_, _, _| Err(store_down()));
     world.sessions.expect_find().returning(|_| Err(store_down()));
     world.buries(browser_id(1));
-    let error = world.build().sessions.create(&scope(), wish()).await.expect_err("the store is down");
+    let error = world.build().sessions.create(&scope(), request()).await.expect_err("the store is down");
     assert!(matches!(error, CreateSessionError::Store(_)), "{error:?}");
 }
 
@@ -128,9 +128,9 @@ async fn without_a_spare_the_place_is_reserved_before_the_browser_starts() {
     let mut world = World::default();
     world.spares.expect_take().times(1).return_const(None);
     let rows = world.keep_new_sessions();
-    let kept = rows.clone();
+    let stored = rows.clone();
     world.engine.expect_start().times(1).returning(move |launch| {
-        assert_eq!(kept.states(), [SessionState::Starting]);
+        assert_eq!(stored.states(), [SessionState::Starting]);
         assert_eq!(launch.abandoned_after_seconds, 90);
         Ok(Started::default())
     });
@@ -140,17 +140,17 @@ async fn without_a_spare_the_place_is_reserved_before_the_browser_starts() {
         .withf(|_, to| to.start_url.as_ref().is_some_and(|url| url.as_str() == "https://example.com/"))
         .times(1)
         .returning(|_, _| Ok(()));
-    let kept = rows.clone();
+    let stored = rows.clone();
     world
         .sessions
         .expect_activate()
         .withf(|_, next, browser| next.browser == Some(browser.id) && browser.session == Some(next.id))
         .times(1)
-        .returning(move |current, next, _| Ok(kept.swap(current, next)));
+        .returning(move |current, next, _| Ok(stored.swap(current, next)));
 
-    let wish =
-        SessionRequest { timeout_seconds: Some(90), start_url: Some("https://example.com/".to_owned()), ..wish() };
-    let session = world.build().sessions.create(&scope(), wish).await.expect("created");
+    let request =
+        SessionRequest { timeout_seconds: Some(90), start_url: Some("https://example.com/".to_owned()), ..request() };
+    let session = world.build().sessions.create(&scope(), request).await.expect("created");
 
     assert_eq!(rows.get(session.id), Some(session));
 }
@@ -162,15 +162,15 @@ async fn a_browser_that_died_before_its_session_was_active_is_not_handed_out() {
     world.spares.expect_take().times(1).return_const(None);
     let rows = world.keep_new_sessions();
     world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
-    let kept = rows.clone();
-    world.sessions.expect_activate().times(1).returning(move |current, next, _| Ok(kept.swap(current, next)));
+    let stored = rows.clone();
+    world.sessions.expect_activate().times(1).returning(move |current, next, _| Ok(stored.swap(current, next)));
     world.engine.expect_hand_out().times(1).returning(|id, _| Err(EngineError::NotRunning(id)));
     world.engine.expect_end().returning(|_| Ok(()));
     world.browsers.expect_forget().times(1).returning(|_| Ok(()));
     world.connections.expect_close().times(1).return_const(());
 
     let casement = world.build();
-    let error = casement.sessions.create(&scope(), wish()).await.expect_err("it is gone");
+    let error = casement.sessions.create(&scope(), request()).await.expect_err("it is gone");
 
     assert!(matches!(error, CreateSessionError::Specific(StartFailed(EngineError::NotRunning(_)))), "{error:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
@@ -183,17 +183,17 @@ async fn a_slow_new_browser_is_probed_again_and_never_handed_out_unprobed() {
         world.spares.expect_take().times(1).return_const(None);
         let rows = world.keep_new_sessions();
         world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
-        let kept = rows.clone();
-        world.sessions.expect_activate().times(1).returning(move |current, next, _| Ok(kept.swap(current, next)));
-        let mut asked = 0;
+        let stored = rows.clone();
+        world.sessions.expect_activate().times(1).returning(move |current, next, _| Ok(stored.swap(current, next)));
+        let mut requested = 0;
         world.engine.expect_hand_out().returning(move |_, _| {
-            asked += 1;
-            if asked > silent_for { Ok(()) } else { Err(EngineError::Timeout { seconds: 2 }) }
+            requested += 1;
+            if requested > silent_for { Ok(()) } else { Err(EngineError::Timeout { seconds: 2 }) }
         });
         world.engine.expect_end().returning(|_| Ok(()));
         world.browsers.expect_forget().returning(|_| Ok(()));
         world.connections.expect_close().return_const(());
-        let created = world.build().sessions.create(&scope(), wish()).await;
+        let created = world.build().sessions.create(&scope(), request()).await;
         assert_eq!(created.is_ok(), comes, "silent for {silent_for} questions");
         let end = if comes { SessionState::Active } else { SessionState::Ended(EndReason::StartFailed) };
         assert_eq!(rows.states(), [end]);
@@ -205,14 +205,14 @@ async fn an_uncertain_reservation_is_ended() {
     let mut world = World::default();
     world.spares.expect_take().times(1).return_const(None);
     let rows = world.keep_sessions([]);
-    let kept = rows.clone();
+    let stored = rows.clone();
     world.sessions.expect_create().times(1).returning(move |_, session, _| {
-        kept.put(session.clone());
+        stored.put(session.clone());
         Err(store_down())
     });
     world.connections.expect_close().times(1).return_const(());
 
-    let error = world.build().sessions.create(&scope(), wish()).await.expect_err("nobody knows");
+    let error = world.build().sessions.create(&scope(), request()).await.expect_err("nobody knows");
 
     assert!(matches!(error, CreateSessionError::Store(_)), "{error:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
@@ -227,7 +227,7 @@ async fn a_start_that_fails_ends_the_reservation_and_the_sandbox() {
     world.engine.expect_end().times(1).returning(|_| Ok(()));
     world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
 
-    let error = world.build().sessions.create(&scope(), wish()).await.expect_err("the start failed");
+    let error = world.build().sessions.create(&scope(), request()).await.expect_err("the start failed");
 
     assert!(matches!(error, CreateSessionError::Specific(_)), "{error:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
@@ -238,17 +238,17 @@ async fn a_reservation_that_ended_during_the_start_gives_no_session_and_leaves_n
     let mut world = World::default();
     world.spares.expect_take().times(1).return_const(None);
     let rows = world.keep_new_sessions();
-    let kept = rows.clone();
+    let stored = rows.clone();
     world.engine.expect_start().times(1).returning(move |_| {
-        let session = kept.get(SessionId::from_ulid(nth(1))).expect("reserved");
-        kept.put(Session { state: SessionState::Ended(EndReason::NodeLost), ..session });
+        let session = stored.get(SessionId::from_ulid(nth(1))).expect("reserved");
+        stored.put(Session { state: SessionState::Ended(EndReason::NodeLost), ..session });
         Ok(Started::default())
     });
     world.sessions.expect_activate().times(1).returning(|_, _, _| Ok(Replaced::LostRace));
     let started = BrowserId::from_ulid(nth(2));
     world.engine.expect_end().withf(move |id| *id == started).times(1).returning(|_| Ok(()));
 
-    let error = world.build().sessions.create(&scope(), wish()).await.expect_err("ended meanwhile");
+    let error = world.build().sessions.create(&scope(), request()).await.expect_err("ended meanwhile");
 
     assert!(matches!(error, CreateSessionError::Specific(_)), "{error:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::NodeLost)], "nothing else ends it again");
@@ -256,7 +256,7 @@ async fn a_reservation_that_ended_during_the_start_gives_no_session_and_leaves_n
 
 #[tokio::test]
 async fn an_archived_project_refuses_before_anything_is_touched() {
-    let nonsense = SessionRequest { timeout_seconds: Some(-1), ..wish() };
+    let nonsense = SessionRequest { timeout_seconds: Some(-1), ..request() };
     let error = World::default().build().sessions.create(&archived(), nonsense).await.expect_err("archived");
     assert!(matches!(error, CreateSessionError::Archived(_)), "{error:?}");
 }
@@ -264,8 +264,8 @@ async fn an_archived_project_refuses_before_anything_is_touched() {
 #[tokio::test]
 async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
     // `gpu` beside `headless` contradicts itself, which is told first.
-    let wish = SessionRequest { gpu: Some(true), headless: Some(false), ..wish() };
-    let error = World::default().build().sessions.create(&scope(), wish).await.expect_err("gpu");
+    let request = SessionRequest { gpu: Some(true), headless: Some(false), ..request() };
+    let error = World::default().build().sessions.create(&scope(), request).await.expect_err("gpu");
     match error {
         CreateSessionError::NotSupported(unsupported) => assert_eq!(unsupported.field, "gpu"),
         other => panic!("{other:?}"),
@@ -274,7 +274,7 @@ async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
 
 #[tokio::test]
 async fn a_session_belongs_to_an_invocation_that_has_not_ended_or_is_not_made() {
-    let named = || SessionRequest { invocation: Some(invocation(1).id.to_string()), ..wish() };
+    let named = || SessionRequest { invocation: Some(invocation(1).id.to_string()), ..request() };
     let mut world = World::default();
     world.sessions.expect_create().times(1).returning(|_, session, _| {
         assert_eq!(session.invocation, Some(invocation(1).id));
@@ -282,7 +282,7 @@ async fn a_session_belongs_to_an_invocation_that_has_not_ended_or_is_not_made() 
     });
     world.spares.expect_take().returning(|_| None);
     let error = world.build().sessions.create(&scope(), named()).await.expect_err("it has ended");
-    let odd = SessionRequest { invocation: Some("x".to_owned()), ..wish() };
+    let odd = SessionRequest { invocation: Some("x".to_owned()), ..request() };
     let other = World::default().build().sessions.create(&scope(), odd).await.expect_err("no identifier");
     for error in [error, other] {
         let CreateSessionError::Invalid(invalid) = error else { panic!("{error:?}") };
@@ -293,7 +293,7 @@ async fn a_session_belongs_to_an_invocation_that_has_not_ended_or_is_not_made() 
 
 #[tokio::test]
 async fn every_bad_field_is_named_at_once() {
-    let wish = SessionRequest {
+    let request = SessionRequest {
         gpu: Some(true),
         headless: Some(true),
         name: Some("a/b".to_owned()),
@@ -302,7 +302,7 @@ async fn every_bad_field_is_named_at_once() {
         tags: Some(BTreeMap::from([(String::new(), String::new())])),
         ..SessionRequest::default()
     };
-    let error = World::default().build().sessions.create(&scope(), wish).await.expect_err("not valid");
+    let error = World::default().build().sessions.create(&scope(), request).await.expect_err("not valid");
     let CreateSessionError::Invalid(invalid) = error else { panic!("{error:?}") };
     let fields: Vec<_> = invalid.fields().iter().map(|error| (error.field.as_str(), error.code)).collect();
     assert_eq!(

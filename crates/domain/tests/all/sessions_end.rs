@@ -20,11 +20,11 @@ fn ended(why: EndReason) -> SessionState {
 async fn a_delete_ends_the_connections_and_the_browser_and_a_second_one_finds_nothing() {
     let mut world = World::default();
     let rows = world.keep_sessions([session(1)]);
-    let kept = rows.clone();
+    let stored = rows.clone();
     world.sessions.expect_find_in_project().returning(move |_, which, include_ended| {
         assert!(!include_ended);
         let IdOrName::Id(id) = which else { return Ok(None) };
-        Ok(kept.get(*id).filter(Session::is_active))
+        Ok(stored.get(*id).filter(Session::is_active))
     });
     world.closes(session_id(1), EndReason::Deleted);
     world.buries(browser_id(1));

@@ -37,8 +37,8 @@ async fn a_change_of_telemetry_that_the_browser_has_not_confirmed_may_have_had_a
     let mut recorder = MockRecorder::new();
     recorder.expect_capture().times(1).returning(|_| Err(hung()));
     world.recorder = Some(recorder);
-    let wish = telemetry::ConfigRequest { enabled: None, browser: Some([(Category::Console, true)].into()) };
-    let update = SessionUpdateRequest { telemetry: Some(wish), ..SessionUpdateRequest::default() };
+    let request = telemetry::ConfigRequest { enabled: None, browser: Some([(Category::Console, true)].into()) };
+    let update = SessionUpdateRequest { telemetry: Some(request), ..SessionUpdateRequest::default() };
     let error = world.build().sessions.update(&scope(), "one", update).await.expect_err("it hangs");
     let may_have_effect = matches!(error, UpdateSessionError::Use(UseSessionError::Engine(EngineError::Lost { .. })));
     assert!(may_have_effect, "{error:?}");
@@ -76,11 +76,11 @@ async fn a_list_is_the_projects_own() {
     let mut world = World::default();
     let filter = SessionFilter { query: Some("one".to_owned()), ..SessionFilter::default() };
     let page = Page { limit: 1, offset: 3 };
-    let asked = filter.clone();
+    let requested = filter.clone();
     world
         .sessions
         .expect_list()
-        .withf(move |project, filter, at| *project == project_id() && *filter == asked && *at == page)
+        .withf(move |project, filter, at| *project == project_id() && *filter == requested && *at == page)
         .times(1)
         .returning(|_, _, page| Ok(page.cut(vec![session(1), session(2)])));
     let listed = world.build().sessions.list(&scope(), &filter, page).await.expect("listed");
@@ -123,10 +123,10 @@ async fn a_change_that_the_store_refuses_leaves_the_browser_its_size() {
         let mut world = found();
         world.sessions.expect_change().times(1).returning(move |_, _| Ok(answer.clone()));
         let sizes = Arc::new(Mutex::new(Vec::new()));
-        let kept = sizes.clone();
+        let stored = sizes.clone();
         world.engine.expect_is_recording().returning(|_| Ok(false));
         world.engine.expect_set_viewport().times(2).returning(move |_, size| {
-            kept.lock().push((size.width, size.height));
+            stored.lock().push((size.width, size.height));
             Ok(())
         });
         let update = SessionUpdateRequest {
@@ -248,8 +248,8 @@ async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_l
         Ok(Some(Session { shape, ..session(1) }))
     });
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
-    world.sessions.expect_set_proxy().times(1).returning(move |_, asked| {
-        assert_eq!(asked, Some(ours));
+    world.sessions.expect_set_proxy().times(1).returning(move |_, requested| {
+        assert_eq!(requested, Some(ours));
         // Theirs is stored between ours and its way, and has had its way set already.
         *stored.lock() = Some(theirs);
         Ok(true)

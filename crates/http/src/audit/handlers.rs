@@ -118,7 +118,7 @@ pub(crate) async fn export_audit_chunk(request: Request<OrganizationKey>) -> Ans
     let chunk = request.services().audit.export(request.organization(), query, cursor).await?;
     let ending = if format == Format::Packed { "jsonl.gz" } else { "jsonl" };
     let id: String = request.request_id().chars().take(8).collect();
-    let name = format!("audit-logs_{}_{}_{id}.{ending}", compact(chunk.asked.start), compact(chunk.asked.end));
+    let name = format!("audit-logs_{}_{}_{id}.{ending}", compact(chunk.requested.start), compact(chunk.requested.end));
     let mut response = HttpResponse::Ok();
     response
         .content_type("application/octet-stream")

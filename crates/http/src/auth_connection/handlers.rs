@@ -18,8 +18,8 @@ use crate::{
 };
 
 pub(crate) async fn create_auth_connection(mut request: Request<ProjectKey>) -> Answer {
-    let wish = request.json::<CreateBody>().await?.into();
-    let made = request.finish(|services, scope| async move { services.auth_connections.create(&scope, wish).await });
+    let input = request.json::<CreateBody>().await?.into();
+    let made = request.finish(|services, scope| async move { services.auth_connections.create(&scope, input).await });
     let body = ConnectionBody::of(request.api(), made.await?).await?;
     Ok(answer::created(&format!("/auth/connections/{}", body.id()), &body))
 }
@@ -54,9 +54,9 @@ pub(crate) async fn get_auth_connection(request: Request<ProjectKey>) -> Answer 
 
 pub(crate) async fn update_auth_connection(mut request: Request<ProjectKey>) -> Answer {
     let which = request.path("id")?;
-    let wish = request.json::<UpdateBody>().await?.into();
+    let input = request.json::<UpdateBody>().await?.into();
     let changed = request
-        .finish(|services, scope| async move { services.auth_connections.update(&scope, &which, wish).await })
+        .finish(|services, scope| async move { services.auth_connections.update(&scope, &which, input).await })
         .await?;
     Ok(answer::record(StatusCode::OK, &ConnectionBody::of(request.api(), changed).await?))
 }

@@ -90,10 +90,10 @@ impl Following {
     /// The next frame; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.over {
-            if !std::mem::take(&mut self.look) && !self.hear().await? {
+            if !std::mem::take(&mut self.look) && !self.receive().await? {
                 return Some(sse::frame(&Heartbeat { event: "sse_heartbeat", timestamp: self.now() }));
             }
-            match self.said().await {
+            match self.given().await {
                 Ok(Some(frame)) => return Some(frame),
                 Ok(None) => {}
                 Err(error) => {
@@ -107,7 +107,7 @@ impl Following {
     }
 
     /// Waits until there is something to look at; `Some(false)` if nothing was heard for a while, `None` if it waited long enough.
-    async fn hear(&mut self) -> Option<bool> {
+    async fn receive(&mut self) -> Option<bool> {
         let silence = tokio::time::sleep(sse::KEEP_ALIVE_INTERVAL);
         // The end of a flow's time is told by nobody, if whoever carries it is away.
         let expiry = self.last.as_ref().map(|flow| flow.expires_at - self.now().0);
@@ -125,7 +125,7 @@ impl Following {
     }
 
     /// What is to be said now, if anything is new.
-    async fn said(&mut self) -> Result<Option<Bytes>, ApiError> {
+    async fn given(&mut self) -> Result<Option<Bytes>, ApiError> {
         let flow = match self.api.services.auth_connections.look(self.connection).await? {
             Some(connection) => match connection.flow {
                 Some(flow) => *flow,

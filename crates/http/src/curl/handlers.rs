@@ -74,14 +74,14 @@ pub(crate) async fn curl(mut request: Request<ActiveSession>) -> Answer {
     let curl_request = CurlRequest::parse(url.as_deref(), method, headers, body, timeout_ms, client_timeout)?;
     let limit = curl_request.within;
     let began = Instant::now();
-    let asked = async {
+    let requested = async {
         let CurlAnswer { status, headers, body } =
             request.services().curl.send(request.session(), curl_request).await?;
         let rest = limit.saturating_sub(began.elapsed());
         let body = tokio::time::timeout(rest, whole(body, request.session())).await.map_err(|_| late(limit))??;
         Ok::<_, ApiError>((status, headers, body))
     };
-    let (status, headers, body) = request.while_served(asked).await?;
+    let (status, headers, body) = request.while_served(requested).await?;
     let body = match base64 {
         true => STANDARD.encode(body),
         false => String::from_utf8(body).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()),

@@ -92,13 +92,13 @@ pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
 /// `forbidden` for what a browser's page began.
 fn not_from_a_page(request: &HttpRequest) -> Result<(), ApiError> {
     let headers = request.headers();
-    let said = |name: &str| headers.contains_key(name);
+    let given = |name: &str| headers.contains_key(name);
     // `Sec-Fetch-Mode: cors` alone is what Node.js says of every request of its own.
     let mode = headers.get_all("sec-fetch-mode").any(|mode| mode != "cors");
     let fetch =
-        mode || ["sec-fetch-site", "sec-fetch-dest", "sec-fetch-user", "service-worker"].iter().any(|name| said(name));
+        mode || ["sec-fetch-site", "sec-fetch-dest", "sec-fetch-user", "service-worker"].iter().any(|name| given(name));
     // Of browsers that say none of these, and where they do not: over plain HTTP.
-    let older = said("origin") || said("upgrade-insecure-requests") || ui::has_cookie(request);
+    let older = given("origin") || given("upgrade-insecure-requests") || ui::has_cookie(request);
     match fetch || older {
         false => Ok(()),
         true => Err(ApiError::new(
@@ -199,10 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn what_describes_the_body_comes_back_as_it_is_and_what_belongs_to_the_connection_not_at_all() {
-        let said = [("Content-Type", "text/html"), ("ETag", "\"a\""), ("Content-Range", "bytes 0-1/2")];
-        let back = given(&said);
-        for (name, value) in said {
+    fn headers_of_the_body_are_returned_and_those_of_the_connection_are_not() {
+        let given = [("Content-Type", "text/html"), ("ETag", "\"a\""), ("Content-Range", "bytes 0-1/2")];
+        let back = given(&given);
+        for (name, value) in given {
             assert!(back.contains(&(name.to_ascii_lowercase(), value.to_owned())), "{name}: {back:?}");
         }
         let none = [

@@ -54,9 +54,9 @@ impl AcquireBrowser {
 
 pub(crate) async fn acquire_browser(mut request: Request<DeferredAudit>) -> Answer {
     let which = request.path("id_or_name")?;
-    let asked = request.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
+    let requested = request.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
     let client_timeout = client_timeout(request.headers()).and_then(|client_timeout| client_timeout.try_into().ok());
-    let input = AcquireRequest { client_timeout, ..asked };
+    let input = AcquireRequest { client_timeout, ..requested };
     // Dropped with this handler, when the caller hangs up.
     let gone = CancellationToken::new();
     let _hang_up = gone.clone().drop_guard();

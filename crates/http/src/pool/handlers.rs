@@ -67,8 +67,8 @@ pub(crate) async fn delete_pool(mut request: Request<ProjectKey>) -> Answer {
 
 pub(crate) async fn flush_pool(request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
-    let asked = which.clone();
-    let found = request.finish(|services, scope| async move { services.pools.flush(&scope, &asked).await }).await?;
+    let requested = which.clone();
+    let found = request.finish(|services, scope| async move { services.pools.flush(&scope, &requested).await }).await?;
     if found { Ok(answer::nothing()) } else { Err(no_pool(&which)) }
 }
 

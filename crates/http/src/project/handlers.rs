@@ -48,8 +48,8 @@ impl Request<AnyKey> {
 }
 
 pub(crate) async fn create_project(mut request: Request<OrganizationKey>) -> Answer {
-    let wish = request.json::<CreateProject>().await?;
-    let project = request.services().projects.create(request.organization(), wish.name).await?;
+    let input = request.json::<CreateProject>().await?;
+    let project = request.services().projects.create(request.organization(), input.name).await?;
     let location = format!("/org/projects/{}", project.id);
     Ok(answer::created(&location, &ProjectBody::from(project)))
 }

@@ -103,8 +103,8 @@ pub(crate) async fn get_organization_limits(request: Request<OrganizationKey>) -
 }
 
 pub(crate) async fn update_organization_limits(mut request: Request<OrganizationKey>) -> Answer {
-    let wish = request.json::<OrganizationLimitsChanges>().await?;
-    let value = wish.default_project_max_concurrent_sessions;
+    let input = request.json::<OrganizationLimitsChanges>().await?;
+    let value = input.default_project_max_concurrent_sessions;
     let organization = request.services().projects.set_default_sessions(request.organization(), value).await?;
     Ok(answer::record(StatusCode::OK, &OrganizationLimitsBody::from(organization)))
 }

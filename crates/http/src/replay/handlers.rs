@@ -73,7 +73,7 @@ pub(crate) async fn download_replay(request: Request<StoredSession>) -> Answer {
 }
 
 /// `GET /live/{session_id}/replays/{replay_id}/video`: the same for whoever may watch.
-pub(crate) async fn watched_film(request: Request<RecordingViewer>) -> Answer {
+pub(crate) async fn watched_video(request: Request<RecordingViewer>) -> Answer {
     video(request).await
 }
 

@@ -6,7 +6,7 @@ mod range;
 mod record;
 
 pub(crate) use self::{
-    handlers::watched_film,
+    handlers::watched_video,
     page::{asset, replay_page},
 };
 use self::{

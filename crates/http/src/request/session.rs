@@ -149,7 +149,7 @@ impl SessionAccess {
         };
         let session = match scope {
             SessionScope::ActiveOrEnded if !by_token || permission == Permission::View => {
-                api.services.sessions.lasting(id).await?
+                api.services.sessions.find_including_ended(id).await?
             }
             SessionScope::ActiveOrEnded | SessionScope::Active => api.services.sessions.active(id).await?,
         };

@@ -48,9 +48,9 @@ impl Api {
 }
 
 pub(crate) async fn create_browser(mut request: Request<ProjectKey>) -> Answer {
-    let wish = request.json::<CreateBrowser>().await?.into_request().map_err(in_order::<CreateBrowser>)?;
+    let input = request.json::<CreateBrowser>().await?.into_request().map_err(in_order::<CreateBrowser>)?;
     let made = request.finish(|services, scope| async move {
-        let made = services.sessions.create(&scope, wish).await;
+        let made = services.sessions.create(&scope, input).await;
         made.map(|session| UndeliveredSession::new(session, &services))
     });
     let fresh = made.await.map_err(in_order::<CreateBrowser>)?;
@@ -104,8 +104,9 @@ pub(crate) async fn get_browser(request: Request<ProjectKey>) -> Answer {
 
 pub(crate) async fn update_browser(mut request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
-    let wish = request.json::<UpdateBrowser>().await?.into_request().map_err(in_order::<UpdateBrowser>)?;
-    let changed = request.finish(|services, scope| async move { services.sessions.update(&scope, &which, wish).await });
+    let input = request.json::<UpdateBrowser>().await?.into_request().map_err(in_order::<UpdateBrowser>)?;
+    let changed =
+        request.finish(|services, scope| async move { services.sessions.update(&scope, &which, input).await });
     let session = changed.await.map_err(in_order::<UpdateBrowser>)?;
     request.about(&session);
     let record = request.api().session(session).await.map_err(|error| error.with_maybe_done(true))?;

@@ -274,8 +274,8 @@ async fn a_lease_with_an_undelivered_response_is_returned_and_a_delivered_one_st
         });
         let api = TestApi::start(ports);
         let mut stream = api.connect().await;
-        let kept_alive = |request: Vec<u8>| String::from_utf8(request).unwrap().replace("Connection: close\r\n", "");
-        stream.write_all(kept_alive(acquire()).as_bytes()).await.unwrap();
+        let keep_alive = |request: Vec<u8>| String::from_utf8(request).unwrap().replace("Connection: close\r\n", "");
+        stream.write_all(keep_alive(acquire()).as_bytes()).await.unwrap();
         until("taken", || taken.load(Ordering::SeqCst)).await;
         match how {
             "closed before" => drop(stream),
@@ -286,7 +286,7 @@ async fn a_lease_with_an_undelivered_response_is_returned_and_a_delivered_one_st
                     drop(stream);
                 } else {
                     // The result is known before the next request on the connection gets its response.
-                    stream.write_all(kept_alive(request("GET", "/healthz", &[], "")).as_bytes()).await.unwrap();
+                    stream.write_all(keep_alive(request("GET", "/healthz", &[], "")).as_bytes()).await.unwrap();
                     assert!(stream.read(&mut answer).await.unwrap() > 0);
                 }
             }

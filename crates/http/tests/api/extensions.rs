@@ -149,7 +149,7 @@ async fn an_extension_is_read_downloaded_listed_and_deleted_by_id_or_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_web_store_is_asked_only_for_the_item_in_the_url() {
+async fn only_the_item_in_the_url_is_requested_of_the_web_store() {
     let mut ports = ports();
     ports.web_store.expect_fetch().times(2).returning(|item, platform| {
         assert_eq!(item.as_str(), "cjpalhdlnbpafiamejdnhcphjbkeiagm");

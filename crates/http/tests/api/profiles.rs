@@ -80,7 +80,7 @@ async fn an_invalid_profile_name_is_refused_before_anything_is_stored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_that_was_not_stored_is_reported_with_its_reason() {
-    let limit = LimitExceeded { limit: Limit::ProjectProfiles, value: 2, used: 2, asked: 1 };
+    let limit = LimitExceeded { limit: Limit::ProjectProfiles, value: 2, used: 2, requested: 1 };
     for (stored, status, code) in [
         (ProfileStored::NameTaken, 409, "name_conflict"),
         (ProfileStored::LimitExceeded(limit), 429, "limit_exceeded"),

@@ -201,13 +201,13 @@ async fn a_running_request_completes_while_the_server_drains_and_later_ones_are_
     let api = TestApi::start(ports);
     let path = format!("/browsers/{}", session_id(1));
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
-    let kept_alive = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: casement.test\r\n{key}\r\n\r\n").into_bytes();
+    let keep_alive = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: casement.test\r\n{key}\r\n\r\n").into_bytes();
     let (mut first, mut idle) = (api.connect().await, api.connect().await);
-    idle.write_all(&kept_alive("/healthz")).await.unwrap();
+    idle.write_all(&keep_alive("/healthz")).await.unwrap();
     read_until(&mut idle, |text| text.ends_with("{\"status\":\"ok\"}")).await;
-    first.write_all(&kept_alive(&path)).await.unwrap();
+    first.write_all(&keep_alive(&path)).await.unwrap();
     received.recv().await.unwrap();
-    idle.write_all(&kept_alive("/browsers")).await.unwrap();
+    idle.write_all(&keep_alive("/browsers")).await.unwrap();
     let mut draining = Box::pin(api.server.drain());
     assert!(futures_util::poll!(&mut draining).is_pending());
     answer.send(()).unwrap();

@@ -72,7 +72,7 @@ async fn an_empty_body_creates_a_session_with_defaults() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_create_states_why() {
-    let limit = LimitExceeded { limit: Limit::OrganizationSessions, value: 50, used: 50, asked: 1 };
+    let limit = LimitExceeded { limit: Limit::OrganizationSessions, value: 50, used: 50, requested: 1 };
     for (outcome, expected) in [
         (
             Created::LimitExceeded(limit),

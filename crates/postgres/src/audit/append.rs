@@ -197,7 +197,7 @@ pub(crate) struct AuditRow<'a> {
     status: i32,
     duration_ms: i64,
     /// User agent and request id.
-    told: [&'a str; 2],
+    reported: [&'a str; 2],
     count: i64,
 }
 
@@ -212,7 +212,7 @@ impl<'a> AuditRow<'a> {
             what: [&entry.client_ip, &entry.domain, &entry.method, &entry.path, &entry.route],
             status: i32::from(entry.status),
             duration_ms: i64::try_from(entry.duration_ms).unwrap_or(i64::MAX),
-            told: [&entry.user_agent, &entry.request_id],
+            reported: [&entry.user_agent, &entry.request_id],
             count: i64::from(entry.count),
         }
     }
@@ -234,7 +234,7 @@ impl<'a> AuditRow<'a> {
         out.push_bind_param::<Integer, _>(&self.status)?;
         out.push_sql(", ");
         out.push_bind_param::<BigInt, _>(&self.duration_ms)?;
-        texts(&self.told, out)?;
+        texts(&self.reported, out)?;
         out.push_sql(", ");
         out.push_bind_param::<BigInt, _>(&self.count)
     }

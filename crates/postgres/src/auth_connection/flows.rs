@@ -16,7 +16,7 @@ use super::row::FlowRow;
 use crate::convert::{int, ulid, uuid};
 use crate::credential;
 use crate::error::CallError;
-use crate::node::is_heard;
+use crate::node::is_received;
 use crate::schema::{auth_connections, auth_flows, browsers, nodes, profiles, sessions};
 use crate::wait_queue::statements::pg_notify;
 
@@ -44,7 +44,7 @@ struct Id {
 }
 
 /// Tells whoever follows the connection, once the transaction is done.
-pub(super) async fn tell(connection: &mut AsyncPgConnection, id: Uuid) -> Result<(), CallError> {
+pub(super) async fn report(connection: &mut AsyncPgConnection, id: Uuid) -> Result<(), CallError> {
     let payload = AuthConnectionId::from_ulid(ulid(id)).to_string();
     diesel::select(pg_notify(AUTH_CHANNEL, payload)).execute(connection).await?;
     Ok(())
@@ -81,7 +81,7 @@ pub(super) async fn begin(connection: &mut AsyncPgConnection, flow: &Flow) -> Re
         put(connection, &expired).await?;
     }
     diesel::insert_into(auth_flows::table).values(FlowRow::from(flow)).execute(connection).await?;
-    tell(connection, id).await?;
+    report(connection, id).await?;
     Ok(FlowBegun::Yes)
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn put(connection: &mut AsyncPgConnection, flow: &Flow) -> Resu
     let next = FlowRow { revision: flow.revision + 1, ..FlowRow::from(flow) };
     let stored = diesel::update(seen).set(next).execute(connection).await? == 1;
     if stored {
-        tell(connection, uuid(flow.connection.ulid())).await?;
+        report(connection, uuid(flow.connection.ulid())).await?;
     }
     Ok(stored)
 }
@@ -113,7 +113,7 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
     if let Some(at) = end.checked_at {
         diesel::update(row).set(auth_connections::last_check_at.eq(at)).execute(connection).await?;
     }
-    let is_kept = match &end.collected {
+    let is_stored = match &end.collected {
         None => true,
         Some(CollectedCredential::New { credential, secrets, most }) => {
             credential::insert(connection, credential, secrets, *most).await? == CredentialStored::Yes
@@ -122,7 +122,7 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
             matches!(credential::set(connection, *id, change, flow.updated_at).await?, CredentialUpdated::Yes(_))
         }
     };
-    if let Some(name) = end.credential.as_ref().filter(|_| is_kept) {
+    if let Some(name) = end.credential.as_ref().filter(|_| is_stored) {
         // Unless it was told meanwhile which to use.
         let nameless = row.filter(auth_connections::credential_name.is_null());
         let nameless = nameless.filter(auth_connections::credential_provider.is_null());
@@ -208,7 +208,7 @@ pub(super) async fn closed(connection: &mut AsyncPgConnection, id: Uuid) -> Resu
 }
 
 pub(super) async fn to_carry(connection: &mut AsyncPgConnection, node: NodeId) -> Result<Vec<OrphanedFlow>, CallError> {
-    let living = nodes::table.filter(is_heard()).filter(nodes::id.ne(uuid(node.ulid())));
+    let living = nodes::table.filter(is_received()).filter(nodes::id.ne(uuid(node.ulid())));
     let living = living.select(nodes::id.nullable());
     let rows = auth_flows::table.filter(auth_flows::status.eq(RUNNING).or(auth_flows::open));
     let rows = rows.filter(auth_flows::node_id.is_null().or(auth_flows::node_id.ne_all(living).assume_not_null()));
@@ -229,7 +229,7 @@ pub(super) async fn take(
     let Some(row) = row.select(FlowRow::as_select()).get_result(connection).await.optional()? else { return Ok(None) };
     let flow = Flow::try_from(row)?;
     if let Some(other) = flow.node.filter(|other| *other != node) {
-        let living = nodes::table.find(uuid(other.ulid())).filter(is_heard()).count();
+        let living = nodes::table.find(uuid(other.ulid())).filter(is_received()).count();
         if living.get_result::<i64>(connection).await? > 0 {
             return Ok(None);
         }

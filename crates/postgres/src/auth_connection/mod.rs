@@ -112,7 +112,7 @@ impl AuthConnectionRepository for PgAuthConnections {
             let used = auth_connections::table.filter(auth_connections::project_id.eq(project)).count();
             let used = count(used.get_result(connection).await?);
             if used >= most {
-                let limit = LimitExceeded { limit: Limit::ProjectAuthConnections, value: most, used, asked: 1 };
+                let limit = LimitExceeded { limit: Limit::ProjectAuthConnections, value: most, used, requested: 1 };
                 return Ok(ConnectionStored::LimitExceeded(limit));
             }
             diesel::insert_into(auth_connections::table).values(NewConnection::from(new)).execute(connection).await?;
@@ -204,7 +204,7 @@ impl AuthConnectionRepository for PgAuthConnections {
             }
             let sessions = flows::cancel(connection, id).await?;
             diesel::delete(auth_connections::table.find(id)).execute(connection).await?;
-            flows::tell(connection, id).await?;
+            flows::report(connection, id).await?;
             Ok(Some(ConnectionDeleted { sessions }))
         };
         self.database.transaction("auth_connection.delete", work).await

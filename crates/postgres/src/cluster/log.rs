@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_kept_aside_is_not_written_through_a_link() -> std::io::Result<()> {
+    fn the_log_stored_aside_is_not_written_through_a_link() -> std::io::Result<()> {
         let dir = tempfile::tempdir()?;
         let (log, other) = (dir.path().join("postgres.log"), dir.path().join("other"));
         std::fs::write(&log, vec![b'x'; usize::try_from(LIMIT_BYTES).unwrap_or(0) + 1])?;

@@ -9,7 +9,7 @@ mod binaries;
 mod guarded;
 mod initdb;
 mod log;
-mod postmaster;
+mod postgres_server;
 mod socket;
 
 use std::fs;
@@ -25,9 +25,9 @@ pub use binaries::{Binaries, MINIMUM_MAJOR};
 #[cfg(feature = "testing")]
 pub(crate) use initdb::write_configuration;
 pub(crate) use initdb::{Durability, initdb};
-pub(crate) use postmaster::PidFile;
+pub(crate) use postgres_server::PidFile;
 #[cfg(feature = "testing")]
-pub(crate) use postmaster::stop as stop_postmaster;
+pub(crate) use postgres_server::stop as stop_postgres_server;
 
 /// The database role that owns everything in a private cluster.
 pub const ROLE: &str = "casement";
@@ -273,7 +273,7 @@ impl Cluster {
         tracing::info!(pid, "stopping the private PostgreSQL");
         let socket_dir = self.socket_dir.clone();
         let ending = tokio::task::spawn_blocking(move || {
-            postmaster::stop(pid, &data_dir)?;
+            postgres_server::stop(pid, &data_dir)?;
             // Empty now, and made again at the next start.
             let _gone = fs::remove_dir(&socket_dir);
             Ok::<(), ClusterError>(())
@@ -366,7 +366,7 @@ fn bring_up(config: &ClusterConfig) -> Result<Cluster, ClusterError> {
     let socket_dir = socket::prepare(&data_dir, &account)?;
     initdb::write_configuration(&data_dir, &socket_dir, &account, Durability::Durable)?;
     log::shorten(&log_path(&data_dir)).on("rotating", &log_path(&data_dir))?;
-    let pid = start_postmaster(&binaries, &account, &data_dir, &socket_dir)?;
+    let pid = start_postgres_server(&binaries, &account, &data_dir, &socket_dir)?;
     Ok(Cluster { data_dir, socket_dir, pid, origin, log_keeper: None })
 }
 
@@ -404,12 +404,12 @@ fn adopt(data_dir: &Path, account: &Account) -> Result<Option<Cluster>, ClusterE
     let Some(found) = PidFile::read(data_dir).filter(|found| found.is_alive(data_dir)) else {
         return Ok(None);
     };
-    let found = postmaster::wait_until_ready(found.pid, data_dir, START_LIMIT);
+    let found = postgres_server::wait_until_ready(found.pid, data_dir, START_LIMIT);
     let Some(found) = found.ok() else { return Ok(None) };
     let reachable = found.socket_dir.filter(|dir| socket::check(dir, account).is_ok() && socket::answers(dir));
     let Some(socket_dir) = reachable else {
         tracing::warn!(pid = found.pid, "a postmaster runs on the data directory but can't be reached; ending it");
-        postmaster::stop(found.pid, data_dir)?;
+        postgres_server::stop(found.pid, data_dir)?;
         return Ok(None);
     };
     tracing::info!(pid = found.pid, "adopting the private PostgreSQL that is already running");
@@ -417,21 +417,21 @@ fn adopt(data_dir: &Path, account: &Account) -> Result<Option<Cluster>, ClusterE
     Ok(Some(Cluster { data_dir, socket_dir, pid: found.pid, origin: Origin::Adopted, log_keeper: None }))
 }
 
-fn start_postmaster(
+fn start_postgres_server(
     binaries: &Binaries,
     account: &Account,
     data_dir: &Path,
     socket_dir: &Path,
 ) -> Result<i32, ClusterError> {
     let log = log_path(data_dir);
-    postmaster::clear_leftovers(data_dir)?;
+    postgres_server::clear_leftovers(data_dir)?;
     socket::clear_leftovers(socket_dir)?;
-    let child = postmaster::spawn(binaries, account, data_dir, &log)?;
+    let child = postgres_server::spawn(binaries, account, data_dir, &log)?;
     let pid = i32::try_from(child.id()).unwrap_or_default();
     // The child is waited for by nobody else: without this a postmaster that ends would stay a zombie.
     let reaper = std::thread::Builder::new().name("postmaster".into()).stack_size(64 * 1024);
-    reaper.spawn(move || postmaster::reap(child)).on("starting a thread for", data_dir)?;
-    match postmaster::wait_until_ready(pid, data_dir, START_LIMIT) {
+    reaper.spawn(move || postgres_server::reap(child)).on("starting a thread for", data_dir)?;
+    match postgres_server::wait_until_ready(pid, data_dir, START_LIMIT) {
         Ok(_) => {
             tracing::info!(pid, "the private PostgreSQL is ready");
             Ok(pid)

@@ -100,7 +100,7 @@ pub(super) fn reap(mut child: Child) {
 /// Waits until the postmaster takes connections; the error says what was seen instead.
 pub(super) fn wait_until_ready(pid: i32, data_dir: &Path, limit: Duration) -> Result<PidFile, String> {
     let started = Instant::now();
-    let mut told = 0;
+    let mut reported = 0;
     loop {
         if let Some(found) = PidFile::read(data_dir).filter(|found| found.pid == pid && found.is_ready()) {
             return Ok(found);
@@ -113,8 +113,8 @@ pub(super) fn wait_until_ready(pid: i32, data_dir: &Path, limit: Duration) -> Re
         if waited > limit {
             return Err(format!("not ready after {} s", limit.as_secs()));
         }
-        if waited.as_secs() / 5 > told {
-            told = waited.as_secs() / 5;
+        if waited.as_secs() / 5 > reported {
+            reported = waited.as_secs() / 5;
             tracing::info!(waited_seconds = waited.as_secs(), "waiting for the private PostgreSQL to recover its data");
         }
         sleep(POLL);

@@ -11,7 +11,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::tell;
+use super::report;
 use crate::convert::uuid;
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
@@ -45,7 +45,7 @@ fn id(subject: Subject) -> Uuid {
 
 type CountRow = (i64, i64, bool);
 
-fn kept((next, bytes, full): CountRow) -> Result<StoredLines, BadRow> {
+fn stored((next, bytes, full): CountRow) -> Result<StoredLines, BadRow> {
     let plain = |column, value: i64| u64::try_from(value).map_err(|error| BadRow::new(column, error));
     Ok(StoredLines { next: plain("next_number", next)?, bytes: plain("bytes", bytes)?, full })
 }
@@ -72,7 +72,7 @@ impl LineStore for PgLines {
             let row = row.on_conflict(app_line_counts::subject_id).do_update();
             let row = row.set(app_line_counts::last_at.eq(excluded(app_line_counts::last_at)));
             let counts = (app_line_counts::next_number, app_line_counts::bytes, app_line_counts::is_full);
-            let before = kept(row.returning(counts).get_result::<CountRow>(connection).await?)?;
+            let before = stored(row.returning(counts).get_result::<CountRow>(connection).await?)?;
             // Of an app that was deleted meanwhile there is no project, and soon no line.
             let project = project(connection, subject).await?;
             let mut ledger =
@@ -107,13 +107,13 @@ impl LineStore for PgLines {
             );
             diesel::update(app_line_counts::table.find(id)).set(counted).execute(connection).await?;
             ledger.close(connection, None).await?;
-            tell(connection, subject, false).await?;
+            report(connection, subject, false).await?;
             Ok(after)
         };
         self.database.transaction("app_line.append", work).await
     }
 
-    async fn kept(&self, subject: Subject) -> Result<StoredLines, StoreError> {
+    async fn stored(&self, subject: Subject) -> Result<StoredLines, StoreError> {
         self.database.fetch("app_line.kept", async |connection| read(connection, id(subject)).await).await
     }
 
@@ -174,5 +174,5 @@ async fn project(connection: &mut AsyncPgConnection, subject: Subject) -> QueryR
 async fn read(connection: &mut AsyncPgConnection, id: Uuid) -> Result<StoredLines, CallError> {
     let counts = (app_line_counts::next_number, app_line_counts::bytes, app_line_counts::is_full);
     let row = app_line_counts::table.find(id).select(counts).get_result::<CountRow>(connection).await.optional()?;
-    Ok(row.map(kept).transpose()?.unwrap_or_default())
+    Ok(row.map(stored).transpose()?.unwrap_or_default())
 }

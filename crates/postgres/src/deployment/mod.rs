@@ -41,7 +41,11 @@ pub fn apps_channel() -> String {
 }
 
 /// Says that there is news, once the transaction commits.
-pub(crate) async fn tell(connection: &mut AsyncPgConnection, subject: Subject, is_new: bool) -> Result<(), CallError> {
+pub(crate) async fn report(
+    connection: &mut AsyncPgConnection,
+    subject: Subject,
+    is_new: bool,
+) -> Result<(), CallError> {
     let sign = if is_new { "+" } else { "" };
     let word = match subject {
         Subject::Deployment(id) => format!("{sign}d:{id}"),
@@ -111,7 +115,7 @@ async fn store(
         let secrets = deployment_secrets::table.filter(deployment_secrets::deployment_id.eq(id));
         diesel::delete(secrets).execute(connection).await?;
     }
-    tell(connection, Subject::Deployment(next.id), false).await?;
+    report(connection, Subject::Deployment(next.id), false).await?;
     Ok(Replaced::Yes)
 }
 
@@ -136,7 +140,7 @@ impl DeploymentRepository for PgDeployments {
             let used = used.filter(not(deployments::status.eq_any(ENDED))).count();
             let used = count(used.get_result(connection).await?);
             if used >= most {
-                let limit = LimitExceeded { limit: Limit::ProjectDeployments, value: most, used, asked: 1 };
+                let limit = LimitExceeded { limit: Limit::ProjectDeployments, value: most, used, requested: 1 };
                 return Ok(DeploymentStored::LimitExceeded(limit));
             }
             diesel::insert_into(api_keys::table).values(ApiKeyRow::from(key)).execute(connection).await?;
@@ -144,7 +148,7 @@ impl DeploymentRepository for PgDeployments {
             let row = (row, deployments::used_at.eq(deployment.created_at));
             diesel::insert_into(deployments::table).values(row).execute(connection).await?;
             secrets::put(connection, deployment.id, secrets).await?;
-            tell(connection, Subject::Deployment(deployment.id), true).await?;
+            report(connection, Subject::Deployment(deployment.id), true).await?;
             Ok(DeploymentStored::Yes)
         };
         self.database.transaction("deployment.create", work).await
@@ -240,11 +244,11 @@ impl DeploymentRepository for PgDeployments {
         most: u32,
     ) -> Result<Vec<Deployment>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let nobodys = deployments::lease_expires_at.is_null().or(deployments::lease_expires_at.le(now));
+            let unowned = deployments::lease_expires_at.is_null().or(deployments::lease_expires_at.le(now));
             let own = deployments::lease_holder.eq(uuid(node.ulid()));
             let own = own.and(deployments::lease_expires_at.lt(own_before));
             let rows = deployments::table.filter(deployments::status.eq_any(UNBUILT));
-            let rows = rows.filter(nobodys.or(own.assume_not_null()));
+            let rows = rows.filter(unowned.or(own.assume_not_null()));
             // The first of every project before the second of any: none is hidden behind the many of another.
             let nth = sql::<sql_types::BigInt>(
                 "row_number() OVER (PARTITION BY deployments.project_id ORDER BY deployments.created_at, deployments.id)",

@@ -200,7 +200,7 @@ impl ProfileRepository for PgProfiles {
                 let used = profiles::table.filter(profiles::project_id.eq(project));
                 let used = count(used.filter(profiles::deleted_at.is_null()).count().get_result(connection).await?);
                 if used >= most {
-                    let limit = LimitExceeded { limit: Limit::ProjectProfiles, value: most, used, asked: 1 };
+                    let limit = LimitExceeded { limit: Limit::ProjectProfiles, value: most, used, requested: 1 };
                     return Ok(ProfileStored::LimitExceeded(limit));
                 }
             }

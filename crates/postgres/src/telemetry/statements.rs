@@ -103,7 +103,7 @@ impl Advance {
         self.bytes.push(int(counted.bytes));
         self.untold.push(int(counted.untold));
         self.limit.push(counted.limit.map(StorageLimit::as_str));
-        self.told_at.push(counted.told_at);
+        self.told_at.push(counted.reported_at);
     }
 
     pub(super) fn is_empty(&self) -> bool {

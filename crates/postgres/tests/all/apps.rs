@@ -411,7 +411,7 @@ async fn a_page_of_heavy_invocations_is_short_and_the_next_one_goes_on_behind_it
 }
 
 #[tokio::test]
-async fn of_what_was_cancelled_the_sessions_are_found_and_what_ended_long_ago_is_forgotten() -> TestResult {
+async fn sessions_of_cancelled_invocations_are_found_and_old_invocations_are_deleted() -> TestResult {
     let apps = Apps::new().await?;
     apps.running(1).await?;
     for n in 1..=3 {
@@ -457,19 +457,19 @@ async fn the_logs_of_a_project_share_its_budget_and_a_line_says_so() -> TestResu
     assert!(!lines.append(build, &[line(0, &text), line(1, &text), line(2, &text)]).await?.full);
     assert!(lines.append(again, &[line(0, &text), line(1, &text), line(2, &text)]).await?.full);
     let span = LineRange { from: 0, since: None, most: 100 };
-    let said = "(the project's storage is used up; the rest is not kept)";
+    let given = "(the project's storage is used up; the rest is not kept)";
     let texts: Vec<String> = lines.page(again, span).await?.into_iter().map(|line| line.text).collect();
-    assert_eq!(texts, [text.as_str(), said]);
+    assert_eq!(texts, [text.as_str(), given]);
     assert!(lines.append(again, &[line(3, "more")]).await?.full);
     assert_eq!(lines.page(again, span).await?.len(), 2);
     Ok(())
 }
 
 #[tokio::test]
-async fn lines_are_kept_once_in_their_order_within_their_bound() -> TestResult {
+async fn lines_are_stored_once_in_their_order_within_their_bound() -> TestResult {
     let apps = Apps::new().await?;
     let subject = Subject::Invocation(invocation(1).id);
-    assert_eq!(apps.lines.kept(subject).await?, StoredLines::default());
+    assert_eq!(apps.lines.stored(subject).await?, StoredLines::default());
     apps.lines.append(subject, &[line(0, "a"), line(1, "b\0")]).await?;
     // A server that was killed and its successor say the same lines.
     let both = [&[line(1, "b\0"), line(2, "c")][..], &[line(2, "c"), line(3, "d")][..]];
@@ -488,8 +488,8 @@ async fn lines_are_kept_once_in_their_order_within_their_bound() -> TestResult {
     let long = "x".repeat(Line::MAX_BYTES);
     let many: Vec<Line> = (10..2000).map(|number| line(number, &long)).collect();
     assert!(apps.lines.append(subject, &many).await?.full);
-    let kept = apps.lines.append(subject, &[line(5000, "more")]).await?;
-    assert!(kept.full && kept.bytes <= Line::MAX_BYTES_IN_ALL);
+    let stored = apps.lines.append(subject, &[line(5000, "more")]).await?;
+    assert!(stored.full && stored.bytes <= Line::MAX_BYTES_IN_ALL);
     let other = Subject::Deployment(deployment(1).id);
     apps.lines.append(other, &[line(9000, "later")]).await?;
 

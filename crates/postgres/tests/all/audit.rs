@@ -54,7 +54,7 @@ async fn a_record_comes_back_as_it_was_and_stands_there_once() -> TestResult {
 }
 
 #[tokio::test]
-async fn what_came_of_a_call_is_what_was_said_last() -> TestResult {
+async fn what_came_of_a_call_is_what_was_stated_last() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
     let failed = AuditEntry { status: 503, duration_ms: 70, ..entry(1) };
@@ -65,14 +65,14 @@ async fn what_came_of_a_call_is_what_was_said_last() -> TestResult {
 }
 
 #[tokio::test]
-async fn the_key_or_else_the_project_tells_whose_a_record_is() -> TestResult {
+async fn the_key_or_else_the_project_shows_whose_a_record_is() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
     world.db.execute("UPDATE users SET email = 'ada@casement.test'").await?;
     let with_token = AuditEntry { api_key: None, auth_strategy: AuthStrategy::SessionToken, ..entry(2) };
     let unknown = AuditEntry { api_key: Some(key_id(404)), ..entry(3) };
-    let nobodys = AuditEntry { api_key: None, project: None, ..entry(4) };
-    audit.append(&[entry(1), with_token.clone(), unknown, nobodys]).await?;
+    let unowned = AuditEntry { api_key: None, project: None, ..entry(4) };
+    audit.append(&[entry(1), with_token.clone(), unknown, unowned]).await?;
     let tokens = AuditRecord { user: None, ..of(with_token) };
     let keys = AuditRecord { email: "ada@casement.test".to_owned(), ..record(1) };
     assert_eq!(found(&audit, |_| ()).await?, [tokens, keys]);
@@ -156,7 +156,7 @@ async fn every_filter_finds_what_it_says() -> TestResult {
 }
 
 #[tokio::test]
-async fn nobody_reads_the_records_of_another_organization() -> TestResult {
+async fn no_one_reads_the_records_of_another_organization() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
     audit.append(&[entry(1)]).await?;
@@ -254,7 +254,7 @@ fn run(n: u128) -> NodeRun {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_completes_any_more_is_recorded_as_unknown() -> TestResult {
+async fn a_call_that_no_one_completes_any_more_is_recorded_as_unknown() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
     let restart = NOON + Duration::minutes(2);
@@ -285,7 +285,7 @@ async fn what_a_node_had_begun_is_recorded_by_another_once_it_is_silent() -> Tes
 }
 
 #[tokio::test]
-async fn a_node_is_told_how_far_the_records_of_the_others_that_live_are_complete() -> TestResult {
+async fn a_node_learns_how_far_the_records_of_living_nodes_are_complete() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
     let other = NodeId::from_ulid(Ulid(77));

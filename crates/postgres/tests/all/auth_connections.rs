@@ -225,7 +225,7 @@ fn full(flow: &Flow) -> Flow {
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_as_it_was_told_and_found_in_its_project_alone() -> TestResult {
+async fn a_connection_is_stored_as_it_was_reported_and_found_in_its_project_alone() -> TestResult {
     let site = Site::new().await?;
     let settings = Settings {
         allowed_domains: vec![HostPattern::parse("*.idp.example")?, HostPattern::parse("a.example")?],
@@ -354,7 +354,7 @@ async fn the_credential_that_a_connection_names_comes_with_it_as_long_as_it_is_t
 async fn what_a_connection_logs_in_with_may_be_called_otherwise() -> TestResult {
     let site = Site::new().await?;
     let ours = testing::organization_id();
-    let kept = async || Ok::<_, Fault>(site.stored().await?.settings.credential);
+    let stored = async || Ok::<_, Fault>(site.stored().await?.settings.credential);
     let renamed = CredentialChange { name: Some(label("Market")?), ..CredentialChange::default() };
 
     let _ = site.uses(CredentialRef::Named("SHOP".to_owned())).await?;
@@ -362,7 +362,7 @@ async fn what_a_connection_logs_in_with_may_be_called_otherwise() -> TestResult 
         site.credentials.update(credential(1, "Shop")?.id, &renamed, NOON).await?,
         CredentialUpdated::Yes(_)
     ));
-    assert_eq!(kept().await?, Some(CredentialRef::Named("Market".to_owned())));
+    assert_eq!(stored().await?, Some(CredentialRef::Named("Market".to_owned())));
     assert_eq!(site.stored().await?.credential.map(|it| it.name), Some(label("Market")?));
 
     let id = provider(1, "vault")?.id;
@@ -373,11 +373,11 @@ async fn what_a_connection_logs_in_with_may_be_called_otherwise() -> TestResult 
     let path = || "Web/Shop".to_owned();
     let _ = site.uses(CredentialRef::Item { provider: "Vault".to_owned(), path: path() }).await?;
     assert!(rename("safe").await?);
-    assert_eq!(kept().await?, Some(CredentialRef::Item { provider: "safe".to_owned(), path: path() }));
+    assert_eq!(stored().await?, Some(CredentialRef::Item { provider: "safe".to_owned(), path: path() }));
     let by_id = CredentialRef::Auto { provider: id.to_string() };
     let _ = site.uses(by_id.clone()).await?;
     assert!(rename("vault").await?);
-    assert_eq!(kept().await?, Some(by_id), "an identifier is no name");
+    assert_eq!(stored().await?, Some(by_id), "an identifier is no name");
     Ok(())
 }
 
@@ -424,11 +424,11 @@ async fn a_connection_never_names_a_provider_that_went_while_it_was_stored() -> 
             }
             Ok(matches!(site.providers.update(ours, new.id, &change, NOON).await?, ProviderUpdated::Yes(_)))
         };
-        let (told, left) = tokio::join!(site.uses(CredentialRef::Auto { provider: name.clone() }), leaves);
-        let (told, left) = (matches!(told?, ConnectionUpdated::Yes(_)), left?);
-        assert!(if round % 2 == 0 { told != left } else { left }, "{round}: told {told}, left {left}");
+        let (reported, left) = tokio::join!(site.uses(CredentialRef::Auto { provider: name.clone() }), leaves);
+        let (reported, left) = (matches!(reported?, ConnectionUpdated::Yes(_)), left?);
+        assert!(if round % 2 == 0 { reported != left } else { left }, "{round}: told {reported}, left {left}");
         let Some(CredentialRef::Auto { provider: named }) = site.stored().await?.settings.credential else {
-            assert!(!told);
+            assert!(!reported);
             continue;
         };
         assert!(site.providers.named(ours, &named).await?.is_some(), "{round}: {named}");
@@ -534,19 +534,19 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
 }
 
 /// What a login was given, as a new credential.
-fn kept(n: u32, named: &str, most: u32) -> Result<FlowEnd, Fault> {
+fn stored(n: u32, named: &str, most: u32) -> Result<FlowEnd, Fault> {
     let secrets = SealedSecrets { values: [("password".to_owned(), vec![7])].into(), totp: None };
-    let kept = CollectedCredential::New { credential: Box::new(credential(n, named)?), secrets, most };
+    let stored = CollectedCredential::New { credential: Box::new(credential(n, named)?), secrets, most };
     Ok(FlowEnd {
         status: Some(ConnectionStatus::Authenticated),
-        collected: Some(kept),
+        collected: Some(stored),
         credential: Some(named.to_owned()),
         ..FlowEnd::default()
     })
 }
 
 #[tokio::test]
-async fn what_a_login_was_given_is_kept_with_its_end_or_not_at_all() -> TestResult {
+async fn what_a_login_was_given_is_stored_with_its_end_or_not_at_all() -> TestResult {
     let site = Site::new().await?;
     let flow = site.begun(1).await?;
     let done = flow.on(FlowEvent::LoggedIn(String::new()), NOON)?.on(FlowEvent::Completed, NOON)?;
@@ -556,9 +556,9 @@ async fn what_a_login_was_given_is_kept_with_its_end_or_not_at_all() -> TestResu
     };
     // Not by whoever has not seen the last, nor where there is no place; the login is a success all the same.
     let unseen = Flow { revision: 5, ..done.clone() };
-    assert!(!site.connections.end(&unseen, &kept(2, "mine", 10)?).await?);
+    assert!(!site.connections.end(&unseen, &stored(2, "mine", 10)?).await?);
     assert_eq!(names().await?, ["Shop"]);
-    assert!(site.connections.end(&done, &kept(2, "mine", 1)?).await?);
+    assert!(site.connections.end(&done, &stored(2, "mine", 1)?).await?);
     assert_eq!((names().await?, site.stored().await?.settings.credential), (vec!["Shop".to_owned()], None));
     assert_eq!(site.stored().await?.status, ConnectionStatus::Authenticated);
 
@@ -568,9 +568,9 @@ async fn what_a_login_was_given_is_kept_with_its_end_or_not_at_all() -> TestResu
         assert_eq!(site.connections.begin(&again(n)).await?, FlowBegun::Yes);
         Ok::<_, Fault>(again(n).on(FlowEvent::LoggedIn(String::new()), NOON)?.on(FlowEvent::Completed, NOON)?)
     };
-    assert!(site.connections.end(&done(2).await?, &kept(2, "SHOP", 10)?).await?);
+    assert!(site.connections.end(&done(2).await?, &stored(2, "SHOP", 10)?).await?);
     assert_eq!((names().await?.len(), site.stored().await?.settings.credential), (1, None));
-    assert!(site.connections.end(&done(3).await?, &kept(2, "mine", 10)?).await?);
+    assert!(site.connections.end(&done(3).await?, &stored(2, "mine", 10)?).await?);
     let stored = site.stored().await?;
     assert_eq!(stored.settings.credential, Some(CredentialRef::Named("mine".to_owned())));
     let mine = stored.credential.ok_or("no credential")?;
@@ -589,7 +589,7 @@ async fn what_a_login_was_given_is_kept_with_its_end_or_not_at_all() -> TestResu
     // After a deletion nothing is kept.
     let late = done(5).await?;
     assert!(site.connections.delete(flow.connection).await?.is_some());
-    assert!(!site.connections.end(&late, &kept(3, "late", 10)?).await?);
+    assert!(!site.connections.end(&late, &stored(3, "late", 10)?).await?);
     let change = CredentialChange { values: [("password".to_owned(), vec![9])].into(), ..change };
     let end = FlowEnd { collected: Some(CollectedCredential::Changed { id: mine.id, change }), ..FlowEnd::default() };
     assert!(!site.connections.end(&late, &end).await?);
@@ -643,7 +643,7 @@ async fn a_flow_is_carried_by_one_node_as_long_as_that_lives() -> TestResult {
 }
 
 #[tokio::test]
-async fn j5_after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile() -> TestResult {
+async fn after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile() -> TestResult {
     let site = Site::new().await?;
     let flow = site.begun(1).await?;
     let session = site.session_of(&flow).await?;
@@ -697,7 +697,7 @@ async fn only_a_flow_that_goes_on_lets_its_session_save() -> TestResult {
 }
 
 #[tokio::test]
-async fn a_flow_saves_no_profile_over_a_version_that_it_has_not_loaded_nor_beside_another_flow() -> TestResult {
+async fn a_flow_saves_no_profile_over_an_unseen_version_nor_beside_another_flow() -> TestResult {
     let site = Site::new().await?;
     let second = AuthConnection { domain: "second.example".to_owned(), ..auth_connection(2, profile_id(1)) };
     assert_eq!(site.connections.create(&second, 9).await?, ConnectionStored::Yes);

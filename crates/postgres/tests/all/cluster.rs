@@ -32,7 +32,7 @@ impl Home {
         ClusterConfig::new(self.data_dir())
     }
 
-    fn postmaster(&self) -> Option<Pid> {
+    fn postgres_server(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.data_dir().join("postmaster.pid")).ok()?;
         Pid::from_raw(text.lines().next()?.parse().ok()?)
     }
@@ -40,7 +40,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if let Some(pid) = self.postmaster() {
+        if let Some(pid) = self.postgres_server() {
             let _gone = kill_process(pid, Signal::QUIT);
         }
     }
@@ -92,7 +92,7 @@ async fn the_first_start_makes_a_private_and_durable_cluster() -> TestResult {
 
     let socket_dir = cluster.socket_dir().to_owned();
     cluster.stop().await?;
-    assert!(home.postmaster().is_none() && !socket_dir.exists(), "nothing is left of it");
+    assert!(home.postgres_server().is_none() && !socket_dir.exists(), "nothing is left of it");
     Ok(())
 }
 
@@ -119,7 +119,7 @@ async fn a_process_of_its_own_starts_a_cluster_and_waits_for_its_end() -> TestRe
 }
 
 #[tokio::test]
-async fn a_postmaster_whose_server_was_killed_is_adopted() -> TestResult {
+async fn a_postgres_server_whose_server_was_killed_is_adopted() -> TestResult {
     let home = Home::new()?;
     let starter = "cluster::a_process_of_its_own_starts_a_cluster_and_waits_for_its_end";
     let mut command = Command::new(std::env::current_exe()?);
@@ -133,7 +133,7 @@ async fn a_postmaster_whose_server_was_killed_is_adopted() -> TestResult {
     server.kill()?;
     server.wait()?;
     stored?;
-    let before = home.postmaster();
+    let before = home.postgres_server();
 
     let cluster = Cluster::start(home.config()).await?;
     assert_eq!(cluster.origin(), Origin::Adopted);
@@ -144,11 +144,11 @@ async fn a_postmaster_whose_server_was_killed_is_adopted() -> TestResult {
 }
 
 #[tokio::test]
-async fn a_killed_postmaster_is_recovered() -> TestResult {
+async fn a_killed_postgres_server_is_recovered() -> TestResult {
     let home = Home::new()?;
     let cluster = Cluster::start(home.config()).await?;
     remember(&cluster).await?;
-    let killed = home.postmaster().ok_or("no postmaster")?;
+    let killed = home.postgres_server().ok_or("no postmaster")?;
     kill_process(killed, Signal::KILL)?;
 
     let cluster = Cluster::start(home.config()).await?;
@@ -160,7 +160,7 @@ async fn a_killed_postmaster_is_recovered() -> TestResult {
 }
 
 #[tokio::test]
-async fn a_postmaster_whose_socket_was_swept_away_is_replaced() -> TestResult {
+async fn a_postgres_server_whose_socket_was_swept_away_is_replaced() -> TestResult {
     let home = Home::new()?;
     let cluster = Cluster::start(home.config()).await?;
     remember(&cluster).await?;
@@ -201,7 +201,7 @@ async fn a_start_that_was_killed_during_initdb_is_repaired() -> TestResult {
 }
 
 #[tokio::test]
-async fn two_starts_at_once_share_one_postmaster() -> TestResult {
+async fn two_starts_at_once_share_one_postgres_server() -> TestResult {
     let home = Home::new()?;
     let (one, other) = tokio::join!(Cluster::start(home.config()), Cluster::start(home.config()));
     let (one, other) = (one?, other?);

@@ -47,7 +47,7 @@ fn provider(n: u32, named: &str, place: ProviderPlace) -> Result<CredentialProvi
 }
 
 /// Three, each behind the one before.
-async fn kept(world: &World) -> Result<PgCredentialProviders, Fault> {
+async fn stored(world: &World) -> Result<PgCredentialProviders, Fault> {
     let providers = PgCredentialProviders::new(world.db.database().clone());
     let places = [server("https://connect.example/base")?, ProviderPlace::PasswordManager(None)];
     for (n, named, place) in [
@@ -63,7 +63,7 @@ async fn kept(world: &World) -> Result<PgCredentialProviders, Fault> {
 #[tokio::test]
 async fn a_provider_is_its_organizations_alone_and_its_name_no_others() -> TestResult {
     let world = World::new().await?;
-    let providers = kept(&world).await?;
+    let providers = stored(&world).await?;
     let (ours, others) = (testing::organization_id(), OrganizationId::from_ulid(Ulid::from_parts(1, 99)));
     let first = provider(1, "First", server("https://connect.example/base")?)?;
     let third = CredentialProvider { priority: 2, ..provider(3, "File", ProviderPlace::Keepass("team".to_owned()))? };
@@ -96,9 +96,9 @@ async fn a_provider_is_its_organizations_alone_and_its_name_no_others() -> TestR
 }
 
 #[tokio::test]
-async fn they_are_asked_by_priority_then_by_age_and_only_if_switched_on() -> TestResult {
+async fn they_are_requested_by_priority_then_by_age_and_only_if_switched_on() -> TestResult {
     let world = World::new().await?;
-    let providers = kept(&world).await?;
+    let providers = stored(&world).await?;
     let ours = testing::organization_id();
     let update = async |n, change: ProviderChange| providers.update(ours, id(n), &change, seconds(50)).await;
     let order = async || {
@@ -122,7 +122,7 @@ async fn they_are_asked_by_priority_then_by_age_and_only_if_switched_on() -> Tes
 #[tokio::test]
 async fn a_change_is_whole_or_not_at_all() -> TestResult {
     let world = World::new().await?;
-    let providers = kept(&world).await?;
+    let providers = stored(&world).await?;
     let ours = testing::organization_id();
     let change = ProviderChange {
         name: Some(name("Renamed")),
@@ -146,12 +146,13 @@ async fn a_change_is_whole_or_not_at_all() -> TestResult {
     assert_eq!(providers.update(ours, id(2), &taken, seconds(60)).await?, ProviderUpdated::NameTaken);
     let after = providers.find(ours, id(2)).await?.ok_or("gone")?;
     assert_eq!((after.enabled, after.updated_at), (false, seconds(50)));
-    let nobody = ProjectId::from_ulid(Ulid::from_parts(2, 99));
-    let lent = ProviderChange { projects: Some(vec![nobody]), enabled: Some(true), ..ProviderChange::default() };
-    assert_eq!(providers.update(ours, id(2), &lent, seconds(60)).await?, ProviderUpdated::NoProject(nobody));
+    let unknown_target = ProjectId::from_ulid(Ulid::from_parts(2, 99));
+    let lent =
+        ProviderChange { projects: Some(vec![unknown_target]), enabled: Some(true), ..ProviderChange::default() };
+    assert_eq!(providers.update(ours, id(2), &lent, seconds(60)).await?, ProviderUpdated::NoProject(unknown_target));
     let mut new = provider(4, "new", server("http://10.0.0.9")?)?;
-    new.projects = vec![testing::project_id(), nobody];
-    assert_eq!(providers.create(&new, 9).await?, ProviderStored::NoProject(nobody));
+    new.projects = vec![testing::project_id(), unknown_target];
+    assert_eq!(providers.create(&new, 9).await?, ProviderStored::NoProject(unknown_target));
     assert_eq!(providers.find(ours, id(2)).await?.ok_or("gone")?.projects, [testing::project_id()]);
     let nothing = ProviderChange::default();
     assert_eq!(providers.update(ours, id(9), &nothing, seconds(60)).await?, ProviderUpdated::NotFound);
@@ -159,9 +160,9 @@ async fn a_change_is_whole_or_not_at_all() -> TestResult {
 }
 
 #[tokio::test]
-async fn tokens_are_found_by_the_key_they_are_sealed_under_and_sealed_anew_unless_changed_meanwhile() -> TestResult {
+async fn tokens_are_found_by_their_sealing_key_and_resealed_unless_changed_meanwhile() -> TestResult {
     let world = World::new().await?;
-    let providers = kept(&world).await?;
+    let providers = stored(&world).await?;
     let ours = testing::organization_id();
     let other = KeyId(*b"otherkey");
     assert_eq!(providers.keys().await?, [PlainSealer::KEY]);

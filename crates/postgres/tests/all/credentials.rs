@@ -57,7 +57,7 @@ fn credential(n: u32, named: &str, secrets: &SealedSecrets) -> Credential {
     }
 }
 
-async fn kept(world: &World) -> Result<PgCredentials, Fault> {
+async fn stored(world: &World) -> Result<PgCredentials, Fault> {
     let credentials = PgCredentials::new(world.db.database().clone());
     for (n, named, names, totp) in [(1, "Shop", &["b", "a"][..], true), (2, "50% _off", &[], false)] {
         let secrets = secrets(n, names, totp)?;
@@ -69,7 +69,7 @@ async fn kept(world: &World) -> Result<PgCredentials, Fault> {
 #[tokio::test]
 async fn a_credential_is_found_in_its_project_alone_by_a_name_that_no_other_bears() -> TestResult {
     let world = World::new().await?;
-    let credentials = kept(&world).await?;
+    let credentials = stored(&world).await?;
     let (ours, others) = (testing::project_id(), ProjectId::from_ulid(Ulid::from_parts(1, 99)));
     let first = credential(1, "Shop", &secrets(1, &["a", "b"], true)?);
     assert_eq!(credentials.find(ours, &IdOrName::Id(id(1))).await?, Some(first.clone()));
@@ -111,7 +111,7 @@ async fn a_credential_is_found_in_its_project_alone_by_a_name_that_no_other_bear
 #[tokio::test]
 async fn a_change_forgets_then_merges_and_is_whole_or_not_at_all() -> TestResult {
     let world = World::new().await?;
-    let credentials = kept(&world).await?;
+    let credentials = stored(&world).await?;
     let new = secrets(1, &["a", "c"], false)?;
     let change = CredentialChange {
         sso_provider: Some(Some("google".to_owned())),
@@ -143,7 +143,7 @@ async fn a_change_forgets_then_merges_and_is_whole_or_not_at_all() -> TestResult
 #[tokio::test]
 async fn secrets_are_found_by_the_key_that_they_are_sealed_under() -> TestResult {
     let world = World::new().await?;
-    let credentials = kept(&world).await?;
+    let credentials = stored(&world).await?;
     let current = PlainSealer::KEY;
     assert_eq!(credentials.keys().await?, [current]);
     assert_eq!(credentials.sealed_with_other_key(current, 10).await?, []);

@@ -69,7 +69,7 @@ async fn a_busy_database_is_waited_for() -> TestResult {
 
 /// A web worker has a runtime of its own, which may end while the connection lives on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_outlives_the_runtime_that_asked_for_it() -> TestResult {
+async fn a_connection_outlives_the_runtime_that_requested_for_it() -> TestResult {
     let db = TestDatabase::fresh().await?;
     let database = Database::new(&db.config().clone().with_connections(1));
     let worker = database.clone();
@@ -111,7 +111,7 @@ async fn short_reads_of_one_thread_share_a_connection_and_another_one_when_it_is
 }
 
 #[tokio::test]
-async fn a_shared_connection_that_hangs_is_given_up_by_all_and_the_next_reader_opens_another() -> TestResult {
+async fn a_hanging_shared_connection_is_abandoned_and_the_next_reader_opens_another() -> TestResult {
     let db = TestDatabase::fresh().await?;
     let projects = projects_over_one(&db);
     read(&projects).await?;

@@ -33,7 +33,7 @@ fn extension(n: u32, name: Option<&str>) -> Extension {
     }
 }
 
-async fn kept(world: &World) -> Result<PgExtensions, Fault> {
+async fn stored(world: &World) -> Result<PgExtensions, Fault> {
     let extensions = PgExtensions::new(world.db.database().clone());
     for (n, name) in [(1, Some("Red")), (2, None), (3, Some("blue"))] {
         assert_eq!(extensions.create(&extension(n, name), 10).await?, ExtensionStored::Yes);
@@ -44,7 +44,7 @@ async fn kept(world: &World) -> Result<PgExtensions, Fault> {
 #[tokio::test]
 async fn an_extension_is_found_by_id_and_name_in_its_project_alone() -> TestResult {
     let world = World::new().await?;
-    let extensions = kept(&world).await?;
+    let extensions = stored(&world).await?;
     let (ours, others) = (testing::project_id(), ProjectId::from_ulid(Ulid::from_parts(1, 99)));
     assert_eq!(extensions.find(ours, &IdOrName::Id(id(2))).await?, Some(extension(2, None)));
     assert_eq!(extensions.find(ours, &IdOrName::Name("RED".to_owned())).await?, Some(extension(1, Some("Red"))));
@@ -73,7 +73,7 @@ async fn an_extension_is_found_by_id_and_name_in_its_project_alone() -> TestResu
 #[tokio::test]
 async fn a_pool_holds_on_to_its_extensions_and_hands_them_to_its_leases() -> TestResult {
     let world = World::new().await?;
-    let extensions = kept(&world).await?;
+    let extensions = stored(&world).await?;
     let mut pool = testing::pool(1).build();
     pool.config.shape.extensions = vec![id(3), id(1)];
     let store = async |pool: &Pool| world.pools.create(testing::organization_id(), pool, 100).await;
@@ -109,7 +109,7 @@ async fn a_pool_holds_on_to_its_extensions_and_hands_them_to_its_leases() -> Tes
 #[tokio::test]
 async fn an_extension_is_not_deleted_while_a_pool_takes_it() -> TestResult {
     let world = World::new().await?;
-    let extensions = kept(&world).await?;
+    let extensions = stored(&world).await?;
     for n in 1..=10 {
         let extension = extension(100 + n, None);
         assert_eq!(extensions.create(&extension, 100).await?, ExtensionStored::Yes);
@@ -128,7 +128,7 @@ async fn an_extension_is_not_deleted_while_a_pool_takes_it() -> TestResult {
 #[tokio::test]
 async fn its_last_use_never_moves_backwards() -> TestResult {
     let world = World::new().await?;
-    let extensions = kept(&world).await?;
+    let extensions = stored(&world).await?;
     let used = async || {
         Ok::<_, Fault>(extensions.find(testing::project_id(), &IdOrName::Id(id(1))).await?.and_then(|e| e.last_used_at))
     };

@@ -31,7 +31,7 @@ async fn world() -> Result<World, crate::world::Fault> {
 }
 
 #[tokio::test]
-async fn keys_are_listed_by_status_and_in_the_order_that_is_asked_for() -> TestResult {
+async fn keys_are_listed_by_status_and_in_the_order_that_is_requested_for() -> TestResult {
     let world = world().await?;
     assert_eq!(found(&world, |_| ()).await?, ["zebra", "Ärger", "first"]);
     assert_eq!(found(&world, |f| f.status = StatusFilter::Deleted).await?, ["gone"]);

@@ -81,8 +81,8 @@ async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
         .await?;
     assert_eq!(take(1, 2, &entry(1)).await?, ImmediateLease::Busy, "it is not idle any more");
     world.db.execute("UPDATE browsers SET state = 'idle' WHERE state = 'ending'").await?;
-    let nobodys = AuditEntry { api_key: None, project: None, ..entry(1) };
-    assert_eq!(take(1, 1, &nobodys).await?, ImmediateLease::Busy, "nobody can tell whose the record is");
+    let unowned = AuditEntry { api_key: None, project: None, ..entry(1) };
+    assert_eq!(take(1, 1, &unowned).await?, ImmediateLease::Busy, "nobody can tell whose the record is");
     assert_eq!(records(&audit).await?, []);
 
     assert!(matches!(take(1, 1, &entry(1)).await?, ImmediateLease::Leased(_)));
@@ -192,18 +192,18 @@ async fn waiters_of_two_nodes_are_served_in_the_order_they_came() -> TestResult 
 }
 
 #[tokio::test]
-async fn the_node_of_the_first_in_line_is_told_and_no_other() -> TestResult {
+async fn the_node_of_the_first_in_line_is_reported_and_no_other() -> TestResult {
     let world = World::new().await?;
     let (_, fence) = world.pool(1).await?;
     let channels = vec![node_channel(testing::node_id()), node_channel(other_node())];
-    let mut heard = Notifications::listen(world.db.config(), channels);
-    assert_eq!(heard.next().await, NotificationEvent::Listening);
+    let mut received = Notifications::listen(world.db.config(), channels);
+    assert_eq!(received.next().await, NotificationEvent::Listening);
     enter(&world, &place(1, other_node())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
     world.ready(1, fence).await?;
     let expected =
         NotificationEvent::Notification { channel: node_channel(other_node()), payload: ticket_id(1).to_string() };
-    assert_eq!(heard.next().await, expected);
+    assert_eq!(received.next().await, expected);
     Ok(())
 }
 
@@ -250,7 +250,7 @@ async fn no_browser_stays_idle_beside_a_waiter() -> TestResult {
 
 /// Every waiter gets one browser, while callers that do not wait take theirs beside them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h1_many_waiters_and_browsers_meet_without_a_lost_or_double_one() -> TestResult {
+async fn many_waiters_and_browsers_meet_without_a_lost_or_double_one() -> TestResult {
     const MANY: u32 = 50;
     let world = World::new().await?;
     let (_, fence) = world.pool(MANY).await?;
@@ -338,7 +338,7 @@ async fn who_leaves_at_the_moment_of_its_turn_learns_it_and_the_next_gets_the_br
 }
 
 #[tokio::test]
-async fn a_lease_that_was_not_delivered_leaves_its_browser_idle_and_a_released_one_ends_it() -> TestResult {
+async fn an_undelivered_lease_leaves_its_browser_idle_and_a_released_one_ends_it() -> TestResult {
     let world = World::new().await?;
     let (_, fence) = world.pool(1).await?;
     world.ready(1, fence).await?;
@@ -354,7 +354,7 @@ async fn a_lease_that_was_not_delivered_leaves_its_browser_idle_and_a_released_o
 }
 
 #[tokio::test]
-async fn a_taken_name_costs_nobody_a_browser() -> TestResult {
+async fn a_taken_name_costs_no_one_a_browser() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(3).await?;
     let named = |n| -> Result<LeaseRequest, Fault> { Ok(LeaseRequest { name: Some(label("Same")?), ..lease(n) }) };
@@ -416,7 +416,7 @@ async fn the_net_finds_a_browser_that_stayed_idle_beside_a_waiter() -> TestResul
 }
 
 #[tokio::test]
-async fn i2_waiters_keep_their_places_over_a_cut_database() -> TestResult {
+async fn waiters_keep_their_places_over_a_cut_database() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
     enter(&world, &place(1, testing::node_id())).await?;

@@ -44,8 +44,8 @@ async fn a_schema_of_a_later_version_is_refused_and_left_alone() -> TestResult {
 
     let refused = migrate(db.config()).await.err().ok_or("it went on")?;
 
-    let told = "a later casement has used the database (migration 99991231235959): start that one";
-    assert_eq!(refused.to_string(), told);
+    let reported = "a later casement has used the database (migration 99991231235959): start that one";
+    assert_eq!(refused.to_string(), reported);
     assert_eq!(db.rows(SNAPSHOT).await?, before);
     Ok(())
 }
@@ -126,14 +126,14 @@ async fn the_schema_in_rust_is_the_schema_in_the_database() -> TestResult {
         let kind = if nullable == "YES" { format!("Nullable<{kind}>") } else { kind.to_owned() };
         made.push((table.clone(), column.clone(), kind));
     }
-    let mut said = said(include_str!("../../src/schema.rs"));
-    said.sort_by(|one, other| one.0.cmp(&other.0));
-    assert_eq!(said, made);
+    let mut given = given(include_str!("../../src/schema.rs"));
+    given.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(given, made);
     Ok(())
 }
 
 /// The columns of every `table!` in the text, as table, column and type.
-fn said(text: &str) -> Vec<(String, String, String)> {
+fn given(text: &str) -> Vec<(String, String, String)> {
     let mut table = String::new();
     let mut columns = Vec::new();
     for line in text.lines().map(str::trim) {

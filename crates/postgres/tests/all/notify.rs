@@ -5,7 +5,7 @@ use casement_postgres::{NotificationEvent, Notifications};
 
 use crate::support::TestResult;
 
-fn said(payload: &str) -> NotificationEvent {
+fn given(payload: &str) -> NotificationEvent {
     NotificationEvent::Notification { channel: "casement_node_X".to_owned(), payload: payload.to_owned() }
 }
 
@@ -14,17 +14,17 @@ async fn next(notifications: &mut Notifications) -> Result<NotificationEvent, to
 }
 
 #[tokio::test]
-async fn what_is_said_is_heard_in_order_and_a_lost_connection_says_look_again() -> TestResult {
+async fn what_is_stated_is_received_in_order_and_a_lost_connection_says_look_again() -> TestResult {
     let db = TestDatabase::fresh().await?;
-    let mut heard = Notifications::listen(db.config(), vec!["casement_node_X".to_owned()]);
-    assert_eq!(next(&mut heard).await?, NotificationEvent::Listening);
+    let mut received = Notifications::listen(db.config(), vec!["casement_node_X".to_owned()]);
+    assert_eq!(next(&mut received).await?, NotificationEvent::Listening);
     db.execute("SELECT pg_notify('casement_node_X', 'one'); SELECT pg_notify('casement_node_X', 'two')").await?;
-    assert_eq!(next(&mut heard).await?, said("one"));
-    assert_eq!(next(&mut heard).await?, said("two"));
+    assert_eq!(next(&mut received).await?, given("one"));
+    assert_eq!(next(&mut received).await?, given("two"));
 
     db.cut().await?;
-    assert_eq!(next(&mut heard).await?, NotificationEvent::Listening);
+    assert_eq!(next(&mut received).await?, NotificationEvent::Listening);
     db.execute("SELECT pg_notify('casement_node_X', 'three'); SELECT pg_notify('casement_node_x', 'another')").await?;
-    assert_eq!(next(&mut heard).await?, said("three"));
+    assert_eq!(next(&mut received).await?, given("three"));
     Ok(())
 }

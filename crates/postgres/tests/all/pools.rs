@@ -191,7 +191,7 @@ async fn one_node_leads_and_a_later_leader_fences_off_the_earlier() -> TestResul
 }
 
 #[tokio::test]
-async fn a_flush_ends_the_idle_and_the_warming_ones_and_lowers_the_allowance_by_the_idle_ones() -> TestResult {
+async fn a_flush_ends_idle_and_warming_browsers_and_lowers_the_allowance_by_the_idle_ones() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(3).await?;
     for n in 1..=2 {
@@ -224,7 +224,7 @@ async fn what_was_planned_before_a_flush_is_not_begun_after_it() -> TestResult {
 }
 
 #[tokio::test]
-async fn a_lease_that_comes_back_after_a_flush_leaves_its_browser_to_nobody() -> TestResult {
+async fn a_lease_that_comes_back_after_a_flush_leaves_its_browser_to_no_one() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
     world.ready(1, fence).await?;
@@ -285,7 +285,7 @@ async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
 }
 
 #[tokio::test]
-async fn waiters_of_a_deleted_pool_are_told() -> TestResult {
+async fn waiters_of_a_deleted_pool_are_reported() -> TestResult {
     let world = World::new().await?;
     let (pool, _) = world.pool(1).await?;
     assert!(matches!(

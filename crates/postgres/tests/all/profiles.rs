@@ -51,7 +51,7 @@ fn of(project: ProjectId) -> Scope {
     Scope { project: Project { id: project, ..testing::project() }, unscoped: false, organization_wide: true }
 }
 
-async fn kept(world: &World) -> Result<PgProfiles, Fault> {
+async fn stored(world: &World) -> Result<PgProfiles, Fault> {
     let profiles = PgProfiles::new(world.db.database().clone());
     for (n, name) in [(1, "Login"), (2, "other"), (3, "third")] {
         assert_eq!(profiles.create(&profile(n, name), 10).await?, ProfileStored::Yes);
@@ -75,14 +75,14 @@ fn query(text: &str) -> ProfileFilter {
 #[tokio::test]
 async fn a_profile_is_found_by_id_and_name_in_its_project_alone() -> TestResult {
     let world = World::new().await?;
-    let profiles = kept(&world).await?;
+    let profiles = stored(&world).await?;
     let others = of(ProjectId::from_ulid(Ulid::from_parts(1, 99)));
     let by_name = |name: &str| IdOrName::Name(name.to_owned());
     assert_eq!(profiles.find(&scoped(), &IdOrName::Id(id(1))).await?, Some(profile(1, "Login")));
     assert_eq!(profiles.find(&unscoped(), &by_name("LOGIN")).await?, Some(profile(1, "Login")));
     assert_eq!(profiles.find(&scoped(), &by_name("lógin")).await?, Some(profile(1, "Login")));
-    for nobody in ["log", "%", "_ogin", "' OR 1=1 --"] {
-        assert_eq!(profiles.find(&unscoped(), &by_name(nobody)).await?, None, "{nobody}");
+    for unknown_target in ["log", "%", "_ogin", "' OR 1=1 --"] {
+        assert_eq!(profiles.find(&unscoped(), &by_name(unknown_target)).await?, None, "{unknown_target}");
     }
     assert_eq!(profiles.find(&others, &IdOrName::Id(id(1))).await?, None);
     assert_eq!(profiles.find(&others, &by_name("login")).await?, None);
@@ -100,7 +100,7 @@ async fn a_profile_is_found_by_id_and_name_in_its_project_alone() -> TestResult 
 #[tokio::test]
 async fn a_list_is_filtered_by_the_whole_name_or_a_part_of_name_or_id_and_cut_into_pages() -> TestResult {
     let world = World::new().await?;
-    let profiles = kept(&world).await?;
+    let profiles = stored(&world).await?;
     let everything = ProfileFilter::default();
     for scope in [scoped(), unscoped()] {
         assert_eq!(listed(&profiles, &scope, &everything).await?, [id(3), id(2), id(1)]);
@@ -187,7 +187,7 @@ async fn what_is_of_no_project_is_seen_by_who_names_none_and_comes_second() -> T
 #[tokio::test]
 async fn a_rename_keeps_names_unique_and_a_deleted_profile_holds_none() -> TestResult {
     let world = World::new().await?;
-    let profiles = kept(&world).await?;
+    let profiles = stored(&world).await?;
     assert_eq!(profiles.rename(id(1), &slug("OTHER"), NOON).await?, ProfileRenamed::NameTaken);
     assert_eq!(profiles.rename(id(9), &slug("x"), NOON).await?, ProfileRenamed::NotFound);
     let at = NOON + Duration::hours(1);
@@ -232,9 +232,9 @@ fn version(n: u32, session: &Session) -> ProfileVersion {
 }
 
 #[tokio::test]
-async fn the_last_to_end_wins_and_what_it_had_not_seen_is_kept() -> TestResult {
+async fn the_last_to_end_wins_and_what_it_had_not_seen_is_stored() -> TestResult {
     let world = World::new().await?;
-    let profiles = kept(&world).await?;
+    let profiles = stored(&world).await?;
     let plain = Saved { unseen: None, pools: Vec::new() };
     let first = saving(&world, 1, None).await?;
     assert_eq!(profiles.save(&version(1, &first)).await?, VersionStored::Yes(plain.clone()));
@@ -271,9 +271,9 @@ async fn the_last_to_end_wins_and_what_it_had_not_seen_is_kept() -> TestResult {
 }
 
 #[tokio::test]
-async fn of_two_that_end_at_once_one_is_current_and_the_other_is_kept() -> TestResult {
+async fn of_two_that_end_at_once_one_is_current_and_the_other_is_stored() -> TestResult {
     let world = World::new().await?;
-    let profiles = kept(&world).await?;
+    let profiles = stored(&world).await?;
     let sessions = [saving(&world, 1, None).await?, saving(&world, 2, None).await?];
     let (one, two) = (version(1, &sessions[0]), version(2, &sessions[1]));
     let (first, second) = tokio::join!(profiles.save(&one), profiles.save(&two));
@@ -282,10 +282,10 @@ async fn of_two_that_end_at_once_one_is_current_and_the_other_is_kept() -> TestR
         VersionStored::NotWanted => Err("it was to be saved"),
     };
     let current = profiles.living(id(1)).await?.and_then(|one| one.version).ok_or("one is current")?;
-    let mut told = [unseen(first?)?, unseen(second?)?];
-    told.sort();
+    let mut reported = [unseen(first?)?, unseen(second?)?];
+    reported.sort();
     let other = if current == one.id { two.id } else { one.id };
-    assert_eq!(told, [None, Some(other)]);
+    assert_eq!(reported, [None, Some(other)]);
     assert_eq!(profiles.known(&[one.id, two.id]).await?.len(), 2);
     Ok(())
 }
@@ -293,7 +293,7 @@ async fn of_two_that_end_at_once_one_is_current_and_the_other_is_kept() -> TestR
 #[tokio::test]
 async fn keys_of_versions_are_found_by_the_master_key_that_they_are_sealed_under() -> TestResult {
     let world = World::new().await?;
-    let profiles = kept(&world).await?;
+    let profiles = stored(&world).await?;
     assert_eq!(profiles.keys().await?, []);
     let session = saving(&world, 1, None).await?;
     assert!(matches!(profiles.save(&version(1, &session)).await?, VersionStored::Yes(_)));
@@ -313,13 +313,13 @@ async fn keys_of_versions_are_found_by_the_master_key_that_they_are_sealed_under
 #[tokio::test]
 async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
     let world = World::new().await?;
-    let profiles = kept(&world).await?;
+    let profiles = stored(&world).await?;
     let mut pool = testing::pool(1).build();
-    let wish = |n| Some(LoadedProfile { id: id(n), version: None, save_changes: false });
+    let request = |n| Some(LoadedProfile { id: id(n), version: None, save_changes: false });
     pool.config.refresh_on_profile_update = true;
-    pool.config.shape.profile = wish(9);
+    pool.config.shape.profile = request(9);
     assert_eq!(world.pools.create(testing::organization_id(), &pool, 100).await?, PoolStored::ProfileGone);
-    pool.config.shape.profile = wish(1);
+    pool.config.shape.profile = request(1);
     assert_eq!(world.pools.create(testing::organization_id(), &pool, 100).await?, PoolStored::Yes);
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
     assert_eq!(profiles.delete(id(1), NOON).await?, ProfileDeleted::InUse);
@@ -340,7 +340,7 @@ async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
 
     let take = async || world.line.take_now(&pool.id.into(), &lease(1), NOON).await;
     assert_eq!(take().await?, ImmediateLease::Busy, "nor is it leased any more");
-    let current = wish(1).map(|loaded| LoadedProfile { version: Some(version(1, &saver).id), ..loaded });
+    let current = request(1).map(|loaded| LoadedProfile { version: Some(version(1, &saver).id), ..loaded });
     let shape = Shape { profile: current, ..pool.config.shape.clone() };
     let browser = Browser { shape, ..warming(2) };
     assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
@@ -362,7 +362,7 @@ async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
 #[tokio::test]
 async fn a_project_with_profiles_is_not_deleted() -> TestResult {
     let world = World::new().await?;
-    let _ = kept(&world).await?;
+    let _ = stored(&world).await?;
     let projects = PgProjects::new(world.db.database().clone());
     let refused = projects.delete(testing::organization_id(), project_id(), NOON).await?;
     let ProjectDeleted::InUse(resources) = refused else { return Err(format!("{refused:?}").into()) };

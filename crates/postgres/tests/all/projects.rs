@@ -70,7 +70,7 @@ async fn a_list_is_filtered_and_paged_newest_first() -> TestResult {
 }
 
 #[tokio::test]
-async fn of_two_changes_at_once_the_second_is_told() -> TestResult {
+async fn of_two_changes_at_once_the_second_is_reported() -> TestResult {
     let world = World::new().await?;
     let before = project(1, "one");
     assert_eq!(world.projects.create(&before).await?, ProjectStored::Yes);
@@ -126,7 +126,7 @@ async fn no_creation_slips_past_a_deletion() -> TestResult {
 }
 
 #[tokio::test]
-async fn j6_a_deletion_sees_what_is_made_in_the_project_at_that_moment() -> TestResult {
+async fn a_deletion_sees_what_is_made_in_the_project_at_that_moment() -> TestResult {
     let world = World::new().await?;
     let doomed = project(1, "one");
     assert_eq!(world.projects.create(&doomed).await?, ProjectStored::Yes);
@@ -174,7 +174,7 @@ async fn a_limit_counts_from_the_next_creation_on() -> TestResult {
 
 /// Who is told that nothing was done asks again, and would have it twice.
 #[tokio::test]
-async fn what_may_have_been_committed_is_told_apart_from_what_was_not() -> TestResult {
+async fn what_may_have_been_committed_is_reported_apart_from_what_was_not() -> TestResult {
     let maybe_done = async |when: &str| {
         let world = World::new().await?;
         // Clearly longer than a caller waits, and shorter than the server lets a statement take.

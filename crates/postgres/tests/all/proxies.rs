@@ -32,7 +32,7 @@ fn proxy(n: u32, name: &str) -> Proxy {
     }
 }
 
-async fn kept(world: &World) -> Result<PgProxies, Fault> {
+async fn stored(world: &World) -> Result<PgProxies, Fault> {
     let proxies = PgProxies::new(world.db.database().clone());
     for (n, name) in [(1, "Exit"), (2, "other"), (3, "éxit")] {
         assert_eq!(proxies.create(&proxy(n, name), 10).await?, ProxyStored::Yes);
@@ -43,7 +43,7 @@ async fn kept(world: &World) -> Result<PgProxies, Fault> {
 #[tokio::test]
 async fn a_proxy_is_found_in_its_project_alone_and_several_may_bear_a_name() -> TestResult {
     let world = World::new().await?;
-    let proxies = kept(&world).await?;
+    let proxies = stored(&world).await?;
     let (ours, others) = (testing::project_id(), ProjectId::from_ulid(Ulid::from_parts(1, 99)));
     assert_eq!(proxies.find(ours, id(1)).await?, Some(proxy(1, "Exit")));
     assert_eq!(proxies.find(others, id(1)).await?, None);
@@ -73,7 +73,7 @@ async fn a_proxy_is_found_in_its_project_alone_and_several_may_bear_a_name() -> 
 #[tokio::test]
 async fn a_check_is_noted_never_backwards_and_taken_on_by_one_server() -> TestResult {
     let world = World::new().await?;
-    let proxies = kept(&world).await?;
+    let proxies = stored(&world).await?;
     let found = |at, status, address: Option<&str>| ProxyChecked {
         status,
         failure: (status == ProxyStatus::Unavailable).then_some(ProxyFailure::Reset),
@@ -102,11 +102,11 @@ async fn a_check_is_noted_never_backwards_and_taken_on_by_one_server() -> TestRe
 }
 
 #[tokio::test]
-async fn a_rented_proxy_is_kept_with_where_it_comes_out_and_without_a_host() -> TestResult {
+async fn a_rented_proxy_is_stored_with_where_it_comes_out_and_without_a_host() -> TestResult {
     let world = World::new().await?;
-    let proxies = kept(&world).await?;
-    let said = |text: &str| Some(text.to_owned());
-    let exit = Exit { country: said("FR"), city: said("paris"), os: said("macos"), ..Exit::default() };
+    let proxies = stored(&world).await?;
+    let given = |text: &str| Some(text.to_owned());
+    let exit = Exit { country: given("FR"), city: given("paris"), os: given("macos"), ..Exit::default() };
     for (n, kind, exit) in [(7, ProxyType::Residential, exit), (8, ProxyType::Mobile, Exit::default())] {
         let rented = Proxy { kind, config: ProxyConfig::Rented(exit), ..proxy(n, "rented") };
         assert_eq!(proxies.create(&rented, 10).await?, ProxyStored::Yes);
@@ -123,7 +123,7 @@ async fn a_rented_proxy_is_kept_with_where_it_comes_out_and_without_a_host() -> 
 #[tokio::test]
 async fn passwords_are_found_by_the_key_that_they_are_sealed_under() -> TestResult {
     let world = World::new().await?;
-    let proxies = kept(&world).await?;
+    let proxies = stored(&world).await?;
     assert_eq!(proxies.keys().await?, [PlainSealer::KEY]);
     assert_eq!(proxies.sealed_with_other_key(PlainSealer::KEY, 10).await?, []);
     let old = proxies.sealed_with_other_key(KeyId(*b"new-key!"), 2).await?;
@@ -145,7 +145,7 @@ async fn passwords_are_found_by_the_key_that_they_are_sealed_under() -> TestResu
 #[tokio::test]
 async fn a_pool_holds_on_to_its_proxy_and_a_session_keeps_a_deleted_one() -> TestResult {
     let world = World::new().await?;
-    let proxies = kept(&world).await?;
+    let proxies = stored(&world).await?;
     let (ours, mut pool) = (testing::project_id(), testing::pool(1).build());
     pool.config.shape.proxy = Some(id(9));
     let store = async |pool: &Pool| world.pools.create(testing::organization_id(), pool, 100).await;

@@ -78,16 +78,16 @@ async fn recordings_begin_in_active_sessions_alone_and_are_settled_once() -> Tes
     replays.settle(&finished).await?;
     replays.settle(&failed).await?;
     replays.settle(&Replay { size_bytes: 1, ..finished.clone() }).await?;
-    let told = Replay { detail: Some("odd\u{fffd}text".to_owned()), ..failed };
-    assert_eq!(replays.of_session(session.id).await?, [told, finished]);
+    let reported = Replay { detail: Some("odd\u{fffd}text".to_owned()), ..failed };
+    assert_eq!(replays.of_session(session.id).await?, [reported, finished]);
     assert_eq!(replays.unsettled(session.id).await?, []);
-    assert_eq!(replays.kept_bytes().await?, 5 << 30);
-    assert_eq!(replays.kept(&[id(1), id(2), id(9)]).await?, [id(1)]);
+    assert_eq!(replays.stored_bytes().await?, 5 << 30);
+    assert_eq!(replays.stored(&[id(1), id(2), id(9)]).await?, [id(1)]);
     Ok(())
 }
 
 #[tokio::test]
-async fn recordings_go_after_their_time_and_those_that_nobody_can_ask_for_are_lost() -> TestResult {
+async fn recordings_go_after_their_time_and_those_that_no_one_can_ask_for_are_lost() -> TestResult {
     let world = World::new().await?;
     let replays = PgReplays::new(world.db.database().clone());
     let (one, two) = (active(&world, 1).await?, active(&world, 2).await?);

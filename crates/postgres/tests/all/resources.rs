@@ -84,16 +84,16 @@ async fn a_node_is_named_with_its_last_word_only_if_it_has_something() -> TestRe
     assert_eq!(world.nodes.with_remains().await?, vec![]);
     let (_, fence) = world.pool(1).await?;
     world.ready(1, fence).await?;
-    let heard = async || Ok::<_, Fault>(world.nodes.with_remains().await?);
-    let before = heard().await?;
+    let received = async || Ok::<_, Fault>(world.nodes.with_remains().await?);
+    let before = received().await?;
     assert_eq!(before.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [testing::node_id()]);
     world.silence(testing::node_id()).await?;
-    let silent = heard().await?;
+    let silent = received().await?;
     assert!(silent[0].1 < before[0].1);
     for word in [world.nodes.heartbeat(testing::node_id()).await, world.nodes.announce(&node(testing::node_id())).await]
     {
         word?;
-        assert!(heard().await?[0].1 > silent[0].1);
+        assert!(received().await?[0].1 > silent[0].1);
     }
     Ok(())
 }

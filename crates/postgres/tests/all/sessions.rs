@@ -45,7 +45,7 @@ async fn create(sessions: &PgSessions, session: &Session) -> Result<Created, Fau
 }
 
 #[tokio::test]
-async fn everything_of_a_session_is_kept() -> TestResult {
+async fn everything_of_a_session_is_stored() -> TestResult {
     let world = World::new().await?;
     let mut session = testing::session(1);
     session.name = Some(label("Überblick")?);
@@ -99,7 +99,7 @@ async fn a_starting_session_becomes_active_with_its_browser_or_not_at_all() -> T
 }
 
 #[tokio::test]
-async fn a6_the_limit_is_met_exactly_by_two_hundred_reservations_at_once() -> TestResult {
+async fn the_limit_is_met_exactly_by_two_hundred_reservations_at_once() -> TestResult {
     let caps = Caps { concurrent_sessions: Some(17), ..Caps::default() };
     let world = World::of(Organization { caps, ..testing::organization() }).await?;
     let drafts: Vec<Session> = (1..=200).map(starting).collect();
@@ -112,7 +112,7 @@ async fn a6_the_limit_is_met_exactly_by_two_hundred_reservations_at_once() -> Te
 }
 
 #[tokio::test]
-async fn a7_a_lowered_limit_refuses_the_next_and_ends_nothing() -> TestResult {
+async fn a_lowered_limit_refuses_the_next_and_ends_nothing() -> TestResult {
     let world = World::new().await?;
     for n in 1..=3 {
         assert_eq!(create(&world.sessions, &starting(n)).await?, Created::Yes);
@@ -161,7 +161,7 @@ async fn a_name_is_taken_whatever_its_case_until_its_session_ends() -> TestResul
 }
 
 #[tokio::test]
-async fn a_list_shows_what_was_asked_for_newest_first() -> TestResult {
+async fn a_list_shows_what_was_requested_for_newest_first() -> TestResult {
     let world = World::new().await?;
     let tags =
         Tags::parse(BTreeMap::from([("team".to_owned(), "blue".to_owned())])).map_err(|bad| format!("{bad:?}"))?;
@@ -267,7 +267,7 @@ async fn a_deleted_project_takes_nothing() -> TestResult {
 }
 
 #[tokio::test]
-async fn i2_a_cut_database_is_unavailable_and_nothing_is_stored_twice() -> TestResult {
+async fn a_cut_database_is_unavailable_and_nothing_is_stored_twice() -> TestResult {
     let world = World::new().await?;
     let session = testing::session(1);
     assert_eq!(create(&world.sessions, &session).await?, Created::Yes);

@@ -132,11 +132,11 @@ async fn all_pages(
 ) -> Result<Vec<u64>, Fault> {
     let (mut seen, mut behind) = (Vec::new(), None);
     loop {
-        let asked = |span: &mut Span| {
+        let requested = |span: &mut Span| {
             change(span);
             (span.limit, span.behind) = (7, behind);
         };
-        let (page, _) = read(store, 1, asked).await?;
+        let (page, _) = read(store, 1, requested).await?;
         behind = page.last().copied().or(behind);
         seen.extend_from_slice(&page);
         if page.is_empty() && done().await? {
@@ -146,7 +146,7 @@ async fn all_pages(
 }
 
 #[tokio::test]
-async fn pages_of_one_category_and_those_of_the_newest_have_no_gap_and_no_duplicate_while_many_write() -> TestResult {
+async fn pages_have_no_gap_and_no_duplicate_while_many_write() -> TestResult {
     let (_world, store) = world(1).await?;
     let store = Arc::new(store);
     let items = || [Category::Control, Category::Page, Category::Control, Category::Console].map(own).to_vec();
@@ -269,7 +269,7 @@ async fn days_are_made_ahead_and_dropped_when_they_are_too_old() -> TestResult {
 }
 
 #[tokio::test]
-async fn what_is_captured_is_kept_with_the_session_and_changed_only_while_it_lives() -> TestResult {
+async fn what_is_captured_is_stored_with_the_session_and_changed_only_while_it_lives() -> TestResult {
     let (world, _) = world(1).await?;
     let rows = PgSessions::new(world.db.database().clone());
     let capture = Capture::only([Category::Console, Category::Captcha]);
@@ -295,7 +295,7 @@ fn saying(text: &str) -> Item {
 }
 
 #[tokio::test]
-async fn each_budget_bounds_what_is_stored_and_the_loss_is_told_with_its_limit() -> TestResult {
+async fn each_budget_bounds_what_is_stored_and_the_loss_is_reported_with_its_limit() -> TestResult {
     let text = "x".repeat(1000);
     let (one, unbounded) = (stored_bytes(&text), StorageBudgets::UNBOUNDED);
     for (budgets, limit, of_both) in [
@@ -309,9 +309,9 @@ async fn each_budget_bounds_what_is_stored_and_the_loss_is_told_with_its_limit()
             let stored = store.append(&[batch(n, id, items)], NOON).await?;
             let events = &stored[0].events;
             assert_eq!(events.len() as u64, fit + 1, "{limit:?}: those that fit, and the word of the others");
-            let told = &events.last().expect("told").event.body;
-            let said = format!("\"limit\":\"{}\"", limit.as_str());
-            assert!(told.contains(&format!("\"count\":{}", 10 - fit)) && told.contains(&said), "{told}");
+            let reported = &events.last().expect("told").event.body;
+            let given = format!("\"limit\":\"{}\"", limit.as_str());
+            assert!(reported.contains(&format!("\"count\":{}", 10 - fit)) && reported.contains(&given), "{reported}");
             assert_eq!(store.counted(session_id(n)).await?, stored[0].counted);
             // What goes on is counted, and told at the end.
             let more =
@@ -328,7 +328,7 @@ async fn each_budget_bounds_what_is_stored_and_the_loss_is_told_with_its_limit()
 }
 
 #[tokio::test]
-async fn what_is_too_old_to_be_kept_makes_room_again() -> TestResult {
+async fn what_is_too_old_to_be_stored_makes_room_again() -> TestResult {
     let text = "x".repeat(1000);
     let budgets = StorageBudgets { session: 3 * stored_bytes(&text), ..StorageBudgets::UNBOUNDED };
     let (world, store) = within(1, bounds(budgets)).await?;
@@ -344,8 +344,8 @@ async fn what_is_too_old_to_be_kept_makes_room_again() -> TestResult {
     store.tidy(NOON, NOON - Duration::days(7)).await?;
     let stored = store.append(&[batch(1, 3, vec![saying(&text)])], NOON).await?;
     assert_eq!(stored[0].counted.limit, None);
-    let kept = store.counted(session_id(1)).await?.bytes;
-    assert_eq!(usage.of_node().await?, kept);
+    let stored = store.counted(session_id(1)).await?.bytes;
+    assert_eq!(usage.of_node().await?, stored);
     Ok(())
 }
 

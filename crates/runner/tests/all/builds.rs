@@ -83,14 +83,14 @@ async fn a_load_failure_has_a_reason() {
     // keeps it.
     let here = fixture.unpacked();
     assert_eq!(here.len(), 2);
-    let stored: Vec<String> = fixture.builder.kept().await.into_iter().map(|(name, _)| name).collect();
+    let stored: Vec<String> = fixture.builder.stored().await.into_iter().map(|(name, _)| name).collect();
     assert!(here.iter().all(|name| stored.contains(name)), "{here:?} {stored:?}");
     fixture.builder.discard(&here[0]).await;
     assert_eq!(fixture.unpacked(), here);
     fixture.restart();
     fixture.builder.discard(&here[0]).await;
     assert_eq!(fixture.unpacked(), here[1..]);
-    let stored = fixture.builder.kept().await;
+    let stored = fixture.builder.stored().await;
     assert!(
         stored.iter().all(|(name, _)| *name != here[0]) && stored.iter().any(|(name, _)| *name == here[1]),
         "{stored:?}"
@@ -143,7 +143,7 @@ def say(port):
     secrets = [name for name in os.environ if name.startswith("KERNEL_") or name == "GREETING"]
     with open("/proc/1/cmdline", "rb") as file:
         assert b"sk_test" not in file.read()
-    return f"script: {said} {secrets}"
+    return f"script: {given} {secrets}"
 "#;
 const REFUSED: &str =
     "script: ['403', '403', '403', '403', '403', '403', '403', '403', 'not reached', 'not reached'] []";

@@ -112,7 +112,7 @@ impl FlowRunner {
             // The values of another site than the credential's do not belong to it.
             (Some(CredentialRef::Named(_)), Some(credential)) if !entered.is_of(&credential.domain) => Ok(None),
             (Some(CredentialRef::Named(_)), Some(credential)) => {
-                let changed = self.deps.credentials.kept_in(&scope, credential.id, entered.values);
+                let changed = self.deps.credentials.stored_in(&scope, credential.id, entered.values);
                 Ok(changed.ok().map(|changed| (changed, None)))
             }
             (Some(CredentialRef::Named(name)), None) => {
@@ -143,13 +143,13 @@ impl FlowRunner {
             let collected = match self.connections.deps().credentials.find(connection.project, &which).await? {
                 // An earlier connection created it.
                 Some(taken) if taken.domain == entered.domain => {
-                    credentials.kept_in(scope, taken.id, entered.values.clone())
+                    credentials.stored_in(scope, taken.id, entered.values.clone())
                 }
                 Some(_) => continue,
                 None => {
                     let values = Some(entered.values.clone());
                     let new = NewCredential::parse(Some(&name), Some(&entered.domain), values, None, None);
-                    new.map_err(Into::into).and_then(|new| credentials.kept_as_new(scope, new))
+                    new.map_err(Into::into).and_then(|new| credentials.create_stored(scope, new))
                 }
             };
             return Ok(collected.ok().map(|collected| (collected, name)));

@@ -23,16 +23,16 @@ impl Sessions {
     ///
     /// # Errors
     /// See [`CreateSessionError`]; nothing of the session remains then.
-    pub async fn create(&self, scope: &Scope, wish: SessionRequest) -> Result<Session, CreateSessionError> {
-        let wish = self.checked(scope, wish).await?;
+    pub async fn create(&self, scope: &Scope, request: SessionRequest) -> Result<Session, CreateSessionError> {
+        let request = self.checked(scope, request).await?;
         for _ in 0..MAX_SPARES_TRIED {
-            let Some(browser) = self.deps.spares.take(&spare_shape(&wish.shape)) else { break };
-            match self.create_on_spare(scope, &wish, browser).await {
+            let Some(browser) = self.deps.spares.take(&spare_shape(&request.shape)) else { break };
+            match self.create_on_spare(scope, &request, browser).await {
                 Err(CreateSessionError::Specific(_)) => {}
                 done => return done,
             }
         }
-        self.create_on_new_browser(SessionId::mint(self.deps.ids.as_ref()), scope, &wish).await
+        self.create_on_new_browser(SessionId::mint(self.deps.ids.as_ref()), scope, &request).await
     }
 
     /// Like [`create`](Self::create), for a login: never on a spare browser, and with an id that the caller stored
@@ -44,28 +44,29 @@ impl Sessions {
         &self,
         id: SessionId,
         scope: &Scope,
-        wish: SessionRequest,
+        request: SessionRequest,
     ) -> Result<Session, CreateSessionError> {
-        let wish = NewSession { for_login: true, ..self.checked(scope, wish).await? };
-        self.create_on_new_browser(id, scope, &wish).await
+        let request = NewSession { for_login: true, ..self.checked(scope, request).await? };
+        self.create_on_new_browser(id, scope, &request).await
     }
 
     /// Checks the request and resolves the resources that it names.
-    async fn checked(&self, scope: &Scope, wish: SessionRequest) -> Result<NewSession, CreateSessionError> {
+    async fn checked(&self, scope: &Scope, request: SessionRequest) -> Result<NewSession, CreateSessionError> {
         scope.writable()?;
-        let mut wish = wish.parse()?;
-        wish.shape.extensions =
-            resolve::<CreateSessionError>(&*self.deps.extensions, scope.project_id(), &wish.extensions).await?;
-        if let Some(asked) = &wish.proxy {
-            wish.shape.proxy = Some(self.deps.proxies.resolve::<CreateSessionError>(scope.project_id(), asked).await?);
+        let mut request = request.parse()?;
+        request.shape.extensions =
+            resolve::<CreateSessionError>(&*self.deps.extensions, scope.project_id(), &request.extensions).await?;
+        if let Some(requested) = &request.proxy {
+            request.shape.proxy =
+                Some(self.deps.proxies.resolve::<CreateSessionError>(scope.project_id(), requested).await?);
         }
-        if let Some(asked) = &wish.profile {
-            wish.shape.profile = Some(self.profile::<CreateSessionError>(scope, asked).await?);
+        if let Some(requested) = &request.profile {
+            request.shape.profile = Some(self.profile::<CreateSessionError>(scope, requested).await?);
         }
-        Ok(wish)
+        Ok(request)
     }
 
-    fn draft(&self, id: SessionId, scope: &Scope, wish: &NewSession) -> Session {
+    fn draft(&self, id: SessionId, scope: &Scope, request: &NewSession) -> Session {
         let now = self.deps.clock.now();
         Session {
             id,
@@ -73,14 +74,14 @@ impl Sessions {
             node: self.deps.node,
             browser: None,
             pool: None,
-            shape: wish.shape.clone(),
-            name: wish.name.clone(),
-            timeout_seconds: wish.timeout_seconds,
-            start_url: wish.start_url.clone(),
-            tags: wish.tags.clone(),
-            telemetry: wish.telemetry.clone(),
-            invocation: wish.invocation,
-            for_login: wish.for_login,
+            shape: request.shape.clone(),
+            name: request.name.clone(),
+            timeout_seconds: request.timeout_seconds,
+            start_url: request.start_url.clone(),
+            tags: request.tags.clone(),
+            telemetry: request.telemetry.clone(),
+            invocation: request.invocation,
+            for_login: request.for_login,
             state: SessionState::Starting,
             created_at: now,
             last_active_at: now,
@@ -91,10 +92,10 @@ impl Sessions {
     async fn create_on_spare(
         &self,
         scope: &Scope,
-        wish: &NewSession,
+        request: &NewSession,
         browser: BrowserId,
     ) -> Result<Session, CreateSessionError> {
-        let draft = self.draft(SessionId::mint(self.deps.ids.as_ref()), scope, wish);
+        let draft = self.draft(SessionId::mint(self.deps.ids.as_ref()), scope, request);
         let session = Session { state: SessionState::Active, browser: Some(browser), ..draft };
         let row = self.leased_browser(&session, browser);
         match self.reserve(scope, &session, Some(row)).await {
@@ -106,7 +107,7 @@ impl Sessions {
                 return Err(error.into());
             }
             Err(refused) => {
-                self.deps.spares.put_back(&spare_shape(&wish.shape), browser);
+                self.deps.spares.put_back(&spare_shape(&request.shape), browser);
                 return Err(refused);
             }
         }
@@ -129,9 +130,9 @@ impl Sessions {
         &self,
         id: SessionId,
         scope: &Scope,
-        wish: &NewSession,
+        request: &NewSession,
     ) -> Result<Session, CreateSessionError> {
-        let draft = self.draft(id, scope, wish);
+        let draft = self.draft(id, scope, request);
         match self.reserve(scope, &draft, None).await {
             Ok(()) => {}
             Err(CreateSessionError::Store(error)) => {
@@ -142,9 +143,9 @@ impl Sessions {
         }
         let id = BrowserId::mint(self.deps.ids.as_ref());
         let started = async {
-            let launch = Launch { id, shape: wish.shape.clone(), abandoned_after_seconds: wish.timeout_seconds };
-            if wish.shape.proxy.is_some() {
-                self.deps.proxies.send(id, wish.shape.proxy).await.map_err(EngineError::from)?;
+            let launch = Launch { id, shape: request.shape.clone(), abandoned_after_seconds: request.timeout_seconds };
+            if request.shape.proxy.is_some() {
+                self.deps.proxies.send(id, request.shape.proxy).await.map_err(EngineError::from)?;
             }
             self.deps.engine.start(&launch).await?;
             self.begin_capture(&Session { browser: Some(id), ..draft.clone() }).await?;

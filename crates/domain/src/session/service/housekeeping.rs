@@ -117,13 +117,13 @@ impl Sessions {
     /// # Errors
     /// Returns the error of the store.
     pub async fn adopt(&self, alive: &[BrowserId]) -> Result<Vec<BrowserId>, StoreError> {
-        let mut kept = Vec::new();
+        let mut stored = Vec::new();
         for session in self.deps.sessions.of_node(self.deps.node).await? {
             let living = session.browser.filter(|id| session.is_active() && alive.contains(id));
             if let Some(browser) = living {
                 self.deps.activity.take_up(&session);
                 self.watch(&session);
-                kept.push(browser);
+                stored.push(browser);
                 continue;
             }
             let event = if session.is_active() { SessionEvent::Crash } else { SessionEvent::StartFailed };
@@ -133,16 +133,16 @@ impl Sessions {
         }
         for browser in self.deps.browsers.of_node(self.deps.node).await? {
             match browser.state {
-                BrowserState::Idle if alive.contains(&browser.id) => kept.push(browser.id),
-                BrowserState::Leased if kept.contains(&browser.id) => {}
+                BrowserState::Idle if alive.contains(&browser.id) => stored.push(browser.id),
+                BrowserState::Leased if stored.contains(&browser.id) => {}
                 // The browser is removed later, after its session's data is saved.
                 BrowserState::Ending if alive.contains(&browser.id) && self.unsaved(&browser).await?.is_some() => {
-                    kept.push(browser.id);
+                    stored.push(browser.id);
                 }
                 _ => self.clean_up_browser(&browser).await?,
             }
         }
-        Ok(kept)
+        Ok(stored)
     }
 
     fn is_without_browser(&self, session: &Session) -> bool {

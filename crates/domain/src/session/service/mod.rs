@@ -113,7 +113,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`NotFound`](crate::NotFound); the error of the store.
-    pub async fn lasting(&self, id: SessionId) -> Result<Session, UseSessionError> {
+    pub async fn find_including_ended(&self, id: SessionId) -> Result<Session, UseSessionError> {
         let found = self.deps.sessions.find(id).await?.filter(|found| found.state != SessionState::Starting);
         found.ok_or_else(|| not_found(id.to_string()).into())
     }

@@ -12,10 +12,10 @@ impl Sessions {
     pub(super) async fn profile<E: From<InvalidInput> + From<StoreError>>(
         &self,
         scope: &Scope,
-        wish: &ProfileRequest,
+        request: &ProfileRequest,
     ) -> Result<LoadedProfile, E> {
-        let found = self.deps.profiles.resolve::<E>(scope, &wish.which).await?;
-        Ok(LoadedProfile { id: found.id, version: found.version, save_changes: wish.save_changes })
+        let found = self.deps.profiles.resolve::<E>(scope, &request.which).await?;
+        Ok(LoadedProfile { id: found.id, version: found.version, save_changes: request.save_changes })
     }
 
     /// Reserves a profile for a session that has none. Until the guard is dropped, no other call can give the session a
@@ -24,9 +24,9 @@ impl Sessions {
         &self,
         scope: &Scope,
         session: &Session,
-        wish: &ProfileRequest,
+        request: &ProfileRequest,
     ) -> Result<(LoadedProfile, ExclusiveSave), UpdateSessionError> {
-        let profile = self.profile::<UseSessionError>(scope, wish).await?;
+        let profile = self.profile::<UseSessionError>(scope, request).await?;
         let taken = || UpdateSessionError::HasProfile(session.id);
         let alone = self.deps.profiles.alone(browser_of(session)?).ok_or_else(taken)?;
         // Read again: the previous holder of the guard may have stored a profile.

@@ -20,9 +20,9 @@ impl Sessions {
         &self,
         scope: &Scope,
         which: &str,
-        wish: SessionUpdateRequest,
+        request: SessionUpdateRequest,
     ) -> Result<Session, UpdateSessionError> {
-        let changes = wish.parse().map_err(|refusal| match refusal {
+        let changes = request.parse().map_err(|refusal| match refusal {
             Refusal::Invalid(invalid) => UpdateSessionError::Use(invalid.into()),
             Refusal::NotSupported(unsupported) => unsupported.into(),
         })?;
@@ -41,17 +41,17 @@ impl Sessions {
         let proxy = match &changes.proxy {
             None => None,
             Some(None) => Some((None, Route::Direct)),
-            Some(Some(asked)) => {
-                let id = self.deps.proxies.resolve::<UseSessionError>(scope.project_id(), asked).await?;
+            Some(Some(requested)) => {
+                let id = self.deps.proxies.resolve::<UseSessionError>(scope.project_id(), requested).await?;
                 let route = self.deps.proxies.prepare(Some(id)).await;
                 Some((Some(id), route.map_err(|error| UseSessionError::Engine(error.into()))?))
             }
         };
-        if let Some(wish) = &changes.telemetry {
-            captured(&session, wish)?;
+        if let Some(request) = &changes.telemetry {
+            captured(&session, request)?;
         }
         let profile = match &changes.profile {
-            Some(asked) => Some(self.reserve_profile(scope, &session, asked).await?),
+            Some(requested) => Some(self.reserve_profile(scope, &session, requested).await?),
             None => None,
         };
         // Steps that can be refused come first and are undone on failure: nothing is changed then.
@@ -92,8 +92,8 @@ impl Sessions {
                 }
                 self.send_as_stored(scope, &session, proxy, route).await?;
             }
-            if let Some(wish) = &changes.telemetry {
-                self.recapture(&session, wish, which).await?;
+            if let Some(request) = &changes.telemetry {
+                self.recapture(&session, request, which).await?;
             }
             Ok(self.get(scope, &session.id.to_string(), false).await?)
         };
@@ -130,8 +130,13 @@ impl Sessions {
     }
 
     /// Applies a change of the telemetry capture.
-    async fn recapture(&self, session: &Session, wish: &ConfigRequest, which: &str) -> Result<(), UpdateSessionError> {
-        let telemetry = captured(session, wish)?;
+    async fn recapture(
+        &self,
+        session: &Session,
+        request: &ConfigRequest,
+        which: &str,
+    ) -> Result<(), UpdateSessionError> {
+        let telemetry = captured(session, request)?;
         if telemetry == session.telemetry {
             return Ok(());
         }
@@ -169,8 +174,8 @@ fn half_done(error: UpdateSessionError) -> UpdateSessionError {
 }
 
 /// Returns the telemetry capture after a change.
-fn captured(session: &Session, wish: &ConfigRequest) -> Result<Option<Capture>, UseSessionError> {
-    let telemetry = telemetry::on_change(Some(wish), session.telemetry.as_ref());
+fn captured(session: &Session, request: &ConfigRequest) -> Result<Option<Capture>, UseSessionError> {
+    let telemetry = telemetry::on_change(Some(request), session.telemetry.as_ref());
     telemetry.map_err(|bad| InvalidInput::of("telemetry", bad).into())
 }
 

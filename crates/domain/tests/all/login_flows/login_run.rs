@@ -183,7 +183,7 @@ impl Scenario {
             Arc::new(MockReplayRepository::new()),
             Arc::new(MockBlobStore::new()),
             clock.clone(),
-            ReplayLimits { most_bytes: 1, kept_for: Duration::days(1) },
+            ReplayLimits { most_bytes: 1, retention: Duration::days(1) },
             Arc::new(UnlimitedDisk),
         );
         let sealer = Arc::new(PlainSealer);

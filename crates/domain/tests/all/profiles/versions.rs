@@ -29,8 +29,8 @@ async fn bytes_without_a_row_go_after_an_hour_and_spent_versions_at_once() {
         of.lock().push(key.to_owned());
         Ok(())
     });
-    let kept = Ports::kept(rows, blobs);
-    let profiles = Profiles::new(kept, Arc::new(FixedClock::default()), Arc::new(CountingIds::default()), 7);
+    let stored = Ports::stored(rows, blobs);
+    let profiles = Profiles::new(stored, Arc::new(FixedClock::default()), Arc::new(CountingIds::default()), 7);
     profiles.clear().await.expect("cleared");
     assert_eq!(*gone.lock(), [blob(1), blob(2)]);
 }
@@ -46,7 +46,7 @@ async fn a_browser_gets_the_version_it_is_to_have_or_a_reason() {
             Ok(found.then_some(row))
         });
         blobs.expect_get().returning(move |_| Ok(there.then(|| bytes("state"))));
-        Ports::kept(rows, blobs)
+        Ports::stored(rows, blobs)
     };
     let archive = source(true, true).archive(&loaded(false)).await.expect("read").expect("a version");
     assert_eq!(part(archive).await.expect("a part").expect("read"), "state");
@@ -62,7 +62,7 @@ async fn a_browser_gets_the_version_it_is_to_have_or_a_reason() {
         Ok(Some(ProfileVersion { id, profile, session: session_id(9), based_on: None, key: vec![0], created_at: NOON }))
     });
     blobs.expect_get().returning(|_| Ok(Some(bytes("state"))));
-    let moved = Ports::kept(rows, blobs).archive(&loaded(false)).await;
+    let moved = Ports::stored(rows, blobs).archive(&loaded(false)).await;
     assert!(matches!(moved, Err(OperationError::Failed(_))), "its key does not belong here");
 }
 
@@ -92,7 +92,7 @@ async fn keys_that_cannot_be_opened_keep_no_other_from_being_sealed_anew() {
         Ok(())
     });
     let (clock, ids) = (Arc::new(FixedClock::default()), Arc::new(CountingIds::default()));
-    let profiles = Profiles::new(Ports::kept(rows, MockBlobStore::new()), clock, ids, 10);
+    let profiles = Profiles::new(Ports::stored(rows, MockBlobStore::new()), clock, ids, 10);
     let resealed = profiles.reseal(&PlainSealer).await.expect("the others are done");
     assert_eq!((resealed.done, resealed.failed.len()), (2, 150));
     let place = ProfileVersion::place(id(1), super::version(7));

@@ -145,7 +145,7 @@ impl Common {
             clock.clone(),
         );
         let profiles = SessionProfiles::new(ProfileDeps {
-            kept: profile_versions.clone(),
+            stored: profile_versions.clone(),
             machine: Arc::new(MockProfileMachine::new()),
             reports: Arc::new(MockProfileReports::new()),
             pools: wake.clone(),
@@ -339,7 +339,7 @@ impl Ports {
             Arc::new(self.stored_replays),
             Arc::new(self.videos),
             clock.clone(),
-            ReplayLimits { most_bytes: 1 << 20, kept_for: time::Duration::days(7) },
+            ReplayLimits { most_bytes: 1 << 20, retention: time::Duration::days(7) },
             Arc::new(UnlimitedDisk),
         );
         let project_rows = Arc::new(self.projects.unwrap_or_else(projects_repository));

@@ -25,7 +25,7 @@ pub struct ReplayLimits {
     /// The maximum of the videos of all ended sessions, in bytes.
     pub most_bytes: u64,
     /// The time for which a video is kept after the end of its session.
-    pub kept_for: Duration,
+    pub retention: Duration,
 }
 
 /// The recordings of sessions that have ended.
@@ -65,7 +65,7 @@ impl ReplayArchive {
             return Ok(Some(StorageLimit::Disk.message().to_owned()));
         }
         let most = self.limits.most_bytes;
-        let room = most.saturating_sub(self.rows.kept_bytes().await?);
+        let room = most.saturating_sub(self.rows.stored_bytes().await?);
         let why = || format!("the recordings of ended sessions take all of the {} MiB that they may", most >> 20);
         Ok((size_bytes > room).then(why))
     }
@@ -103,7 +103,7 @@ impl ReplayArchive {
 
     async fn clear_outdated(&self) -> Result<(), BlobError> {
         loop {
-            let outdated = self.rows.outdated(self.clock.now() - self.limits.kept_for).await.map_err(store)?;
+            let outdated = self.rows.outdated(self.clock.now() - self.limits.retention).await.map_err(store)?;
             if outdated.is_empty() {
                 return Ok(());
             }
@@ -123,8 +123,8 @@ impl ReplayArchive {
             found.into_iter().filter(|(_, since)| *since < before).filter_map(|(key, _)| of_blob(&key)).collect();
         for some in old.chunks(1000) {
             let ids: Vec<_> = some.iter().map(|(_, id)| *id).collect();
-            let kept = self.rows.kept(&ids).await.map_err(store)?;
-            for (session, id) in some.iter().filter(|(_, id)| !kept.contains(id)) {
+            let stored = self.rows.stored(&ids).await.map_err(store)?;
+            for (session, id) in some.iter().filter(|(_, id)| !stored.contains(id)) {
                 self.blobs.delete(&blob(*session, *id)).await?;
             }
         }

@@ -131,7 +131,7 @@ pub(super) fn unreadable(error: &StoreVersionError) -> OperationError {
     })
 }
 
-pub(super) fn not_kept() -> OperationError {
+pub(super) fn not_stored() -> OperationError {
     OperationError::Missing("the profile's saved state is not kept any more".to_owned())
 }
 
@@ -142,6 +142,6 @@ impl ProfileSource for ProfileVersions {
         noted.map_err(|error| unreadable(&error.into()))?;
         let Some(version) = profile.version else { return Ok(None) };
         let opened = self.open(profile.id, version).await.map_err(|error| unreadable(&error))?;
-        opened.map(Some).ok_or_else(not_kept)
+        opened.map(Some).ok_or_else(not_stored)
     }
 }
