@@ -203,7 +203,7 @@ const TECHNOLOGY_RULES: &[TechnologyRule] = &[
 /// The dependencies of the domain. A new line needs a reason in the commit, because downstream teams embed this crate.
 const DOMAIN_MAY_USE: &[&str] = &[
     "async-trait",
-    "base64",           // the written form of an API key
+    "base64",           // the texts of API keys, one-time links and audit cursors
     "bytes",            // what streams into a session and out of it is made of
     "futures-core",     // and the trait of such a stream
     "mockall",          // behind the feature `mocks`

@@ -2,59 +2,40 @@
 
 use std::fmt;
 
-/// The reason for which a field was refused; the closed list of `details[].code`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FieldCode {
-    /// A required field is absent.
-    Required,
-    /// The value is of another JSON type.
-    InvalidType,
-    /// The text has another form.
-    InvalidFormat,
-    /// The number lies outside its bounds.
-    OutOfRange,
-    /// The text is too short.
-    TooShort,
-    /// The text is too long.
-    TooLong,
-    /// The list or map has too many members.
-    TooMany,
-    /// The value is not one of those allowed.
-    NotAllowed,
-    /// Two fields that exclude one another were given.
-    MutuallyExclusive,
-    /// A policy, path or address that is never allowed.
-    Blocked,
-    /// The resource that the field names does not exist.
-    ReferenceNotFound,
-    /// Several resources bear the name.
-    Ambiguous,
-    /// The path is not a directory.
-    NotADirectory,
-    /// The path is a directory.
-    IsADirectory,
-}
+use crate::text_enum::text_enum;
 
-impl FieldCode {
-    /// Returns the code of the wire format.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Required => "required",
-            Self::InvalidType => "invalid_type",
-            Self::InvalidFormat => "invalid_format",
-            Self::OutOfRange => "out_of_range",
-            Self::TooShort => "too_short",
-            Self::TooLong => "too_long",
-            Self::TooMany => "too_many",
-            Self::NotAllowed => "not_allowed",
-            Self::MutuallyExclusive => "mutually_exclusive",
-            Self::Blocked => "blocked",
-            Self::ReferenceNotFound => "reference_not_found",
-            Self::Ambiguous => "ambiguous",
-            Self::NotADirectory => "not_a_directory",
-            Self::IsADirectory => "is_a_directory",
-        }
+text_enum! {
+    /// The reason for which a field was refused; the closed list of `details[].code`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum FieldCode {
+        /// A required field is absent.
+        Required => "required",
+        /// The value is of another JSON type.
+        InvalidType => "invalid_type",
+        /// The text has another form.
+        InvalidFormat => "invalid_format",
+        /// The number lies outside its bounds.
+        OutOfRange => "out_of_range",
+        /// The text is too short.
+        TooShort => "too_short",
+        /// The text is too long.
+        TooLong => "too_long",
+        /// The list or map has too many members.
+        TooMany => "too_many",
+        /// The value is not one of those allowed.
+        NotAllowed => "not_allowed",
+        /// Two fields that exclude one another were given.
+        MutuallyExclusive => "mutually_exclusive",
+        /// A policy, path or address that is never allowed.
+        Blocked => "blocked",
+        /// The resource that the field names does not exist.
+        ReferenceNotFound => "reference_not_found",
+        /// Several resources bear the name.
+        Ambiguous => "ambiguous",
+        /// The path is not a directory.
+        NotADirectory => "not_a_directory",
+        /// The path is a directory.
+        IsADirectory => "is_a_directory",
     }
 }
 

@@ -51,6 +51,7 @@ pub mod store_error;
 pub mod telemetry;
 #[cfg(any(test, feature = "mocks"))]
 pub mod testing;
+mod text_enum;
 
 pub use clock::{Clock, Entropy, FirstSeen, IdSource, MonotonicClock, MonotonicTime};
 pub use ids::{

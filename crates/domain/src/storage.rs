@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::ids::NodeId;
 use crate::store_error::StoreError;
+use crate::text_enum::text_enum;
 
 /// What a stored event or line takes beside its text, in bytes: its row, and its places in indexes.
 pub const ROW_BYTES: u64 = 128;
@@ -26,34 +27,22 @@ impl StorageBudgets {
     pub const UNBOUNDED: Self = Self { session: u64::MAX, project: u64::MAX, node: u64::MAX };
 }
 
-/// Why something is not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StorageLimit {
-    /// The session has used up its budget.
-    Session,
-    /// The project has.
-    Project,
-    /// The node has.
-    Node,
-    /// The disk of the node is nearly full.
-    Disk,
+text_enum! {
+    /// Why something is not stored.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum StorageLimit {
+        /// The session has used up its budget.
+        Session => "session",
+        /// The project has.
+        Project => "project",
+        /// The node has.
+        Node => "node",
+        /// The disk of the node is nearly full.
+        Disk => "disk",
+    }
 }
 
 impl StorageLimit {
-    /// All four.
-    pub const ALL: [Self; 4] = [Self::Session, Self::Project, Self::Node, Self::Disk];
-
-    /// As it is stored and said.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::Project => "project",
-            Self::Node => "node",
-            Self::Disk => "disk",
-        }
-    }
-
     /// What is the matter, for people.
     #[must_use]
     pub const fn message(self) -> &'static str {

@@ -79,7 +79,7 @@ impl SessionServices {
         let exporter = exporter.map(|exporter| Arc::new(exporter) as Arc<dyn TelemetryExporter>);
         let (store, tap, unfollowed) = (rows.telemetry.clone(), Arc::new(engine.clone()), CancellationToken::new());
         let (following, open) = (unfollowed.clone(), connections.clone());
-        let open = Arc::new(move |session| open.of(session));
+        let open = Arc::new(move |session| open.count(session));
         let (recorder, feed, event_writer) =
             events::start((system.clone(), system.clone()), store, tap, open, exporter, following);
         let recorder = Arc::new(recorder);

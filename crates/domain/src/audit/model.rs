@@ -3,29 +3,22 @@
 use time::OffsetDateTime;
 
 use crate::ids::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, UserId};
+use crate::text_enum::text_enum;
 
-/// How a caller showed who it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthStrategy {
-    /// With an API key.
-    ApiKey,
-    /// With the token of a session, or with the cookie that the page of a login has for its session.
-    SessionToken,
-    /// With a key that was refused.
-    None,
+text_enum! {
+    /// How a caller showed who it is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AuthStrategy {
+        /// With an API key.
+        ApiKey => "api_key",
+        /// With the token of a session, or with the cookie that the page of a login has for its session.
+        SessionToken => "session_token",
+        /// With a key that was refused.
+        None => "none",
+    }
 }
 
 impl AuthStrategy {
-    /// As it is stored and said.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ApiKey => "api_key",
-            Self::SessionToken => "session_token",
-            Self::None => "none",
-        }
-    }
-
     /// As it was stored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -33,28 +26,20 @@ impl AuthStrategy {
     }
 }
 
-/// Which part of the service was called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditService {
-    /// The API.
-    Api,
-    /// A session's own address.
-    Session,
-    /// The API, by a deployed app.
-    Apps,
+text_enum! {
+    /// Which part of the service was called.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AuditService {
+        /// The API.
+        Api => "api",
+        /// A session's own address.
+        Session => "session",
+        /// The API, by a deployed app.
+        Apps => "apps",
+    }
 }
 
 impl AuditService {
-    /// As it is stored and said.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Api => "api",
-            Self::Session => "session",
-            Self::Apps => "apps",
-        }
-    }
-
     /// As it was stored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -2,81 +2,6 @@
 
 use crate::login_page::{Choice, ChoiceKind, Field, FieldKind, InputKind, MAX_OPTIONS, MfaKind};
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $word:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
-
-        impl $name {
-            /// All values.
-            pub const ALL: &[Self] = &[$(Self::$variant,)+];
-
-            /// Returns the word for the store and the API.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-        }
-    };
-}
-pub(super) use words;
-
-macro_rules! words_of {
-    ($name:ident { $($variant:ident => $word:literal,)+ }) => {
-        impl $name {
-            /// All values.
-            pub const ALL: &[Self] = &[$(Self::$variant,)+];
-
-            /// Returns the word for the store and the API.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-        }
-    };
-}
-
-words_of!(FieldKind {
-    Identifier => "identifier",
-    Password => "password",
-    Code => "code",
-    TotpCode => "totp_code",
-    TotpSecret => "totp_secret",
-    Text => "text",
-});
-
-words_of!(InputKind {
-    Text => "text",
-    Email => "email",
-    Password => "password",
-    Tel => "tel",
-    Number => "number",
-    Url => "url",
-    Code => "code",
-    Totp => "totp",
-});
-
-words_of!(ChoiceKind {
-    MfaMethod => "mfa_method",
-    SsoProvider => "sso_provider",
-    SignInMethod => "sign_in_method",
-    AuthMethod => "auth_method",
-    IdentifierMethod => "identifier_method",
-    Account => "account",
-    Other => "other",
-});
-
-words_of!(MfaKind {
-    Sms => "sms",
-    Call => "call",
-    Email => "email",
-    Totp => "totp",
-    Push => "push",
-    Password => "password",
-    Switch => "switch",
-});
-
 /// A field that a flow waits for. All texts come from the page: cleaned and bounded, but not trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedField {
@@ -84,24 +9,24 @@ pub struct RequestedField {
     pub id: String,
     /// The name under which its value is stored.
     pub name: String,
-    /// Its purpose.
-    pub kind: FieldKind,
-    /// Its type of input.
-    pub input: InputKind,
     /// Its label on the page.
     pub label: String,
     /// Its description on the page.
     pub hint: Option<String>,
     /// Its placeholder.
     pub placeholder: Option<String>,
-    /// Its CSS selector, for people.
-    pub selector: String,
-    /// Whether it is required.
-    pub required: bool,
+    /// Its purpose.
+    pub kind: FieldKind,
+    /// Its type of input.
+    pub input: InputKind,
     /// The second factor that it belongs to.
     pub mfa: Option<MfaKind>,
+    /// Whether it is required.
+    pub required: bool,
     /// The allowed values; empty: any value.
     pub options: Vec<String>,
+    /// Its CSS selector, for people.
+    pub selector: String,
 }
 
 /// A choice that a flow waits for. All texts come from the page.

@@ -2,14 +2,15 @@
 
 use time::{Duration, OffsetDateTime};
 
-use super::awaited::words;
 use super::{AuthConnection, ConnectionStatus, CredentialRef, RequestedChoice, RequestedField};
 use crate::ids::{AuthConnectionId, AuthFlowId, CredentialId, NodeId, ProxyId, ReplayId, SessionId};
 use crate::login_page::{HostPattern, Progress};
+use crate::text_enum::text_enum;
 
-words! {
+text_enum! {
     /// The purpose of a flow.
-    FlowKind {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum FlowKind {
         /// A login with a person.
         Login => "LOGIN",
         /// A login with stored values.
@@ -19,9 +20,10 @@ words! {
     }
 }
 
-words! {
+text_enum! {
     /// The status of a flow.
-    FlowStatus {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum FlowStatus {
         /// It is running.
         InProgress => "IN_PROGRESS",
         /// The profile was logged in and saved.
@@ -35,9 +37,10 @@ words! {
     }
 }
 
-words! {
+text_enum! {
     /// The step of a flow, or its last one.
-    FlowStep {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum FlowStep {
         /// The page is being read.
         Discovering => "DISCOVERING",
         /// It waits for values or a choice.
@@ -51,9 +54,10 @@ words! {
     }
 }
 
-words! {
+text_enum! {
     /// Why a flow failed; the closed list of `error_code`.
-    FlowError {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum FlowError {
         /// The site refused the stored values, or locked the account.
         CredentialsRejected => "credentials_rejected",
         /// The site asks for something that is not stored, and the flow is unattended.

@@ -2,15 +2,16 @@
 
 use time::OffsetDateTime;
 
-use super::awaited::words;
 use super::{Flow, FlowRequirement, ProviderScope, Settings};
 use crate::credential::Credential;
 use crate::ids::{AuthConnectionId, OrganizationId, ProfileId, ProjectId};
 use crate::login_page::{AllowedHosts, HostPattern};
+use crate::text_enum::text_enum;
 
-words! {
+text_enum! {
     /// Whether the profile is logged in, as far as is known.
-    ConnectionStatus {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ConnectionStatus {
         /// The last login or health check found it logged in.
         Authenticated => "AUTHENTICATED",
         /// It is not logged in.

@@ -1,12 +1,13 @@
 //! Whether an unattended login of a connection can succeed, as far as that is known without trying.
 
-use super::awaited::words;
 use super::{AuthConnection, CredentialRef, FlowRequirement};
 use crate::credential::{Credential, Sites};
+use crate::text_enum::text_enum;
 
-words! {
+text_enum! {
     /// Why an unattended login is possible, or why not.
-    ReauthReason {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ReauthReason {
         /// A credential provider can be asked.
         ExternalCredential => "external_credential",
         /// The credential exists, and the last login asked for nothing.

@@ -11,8 +11,7 @@ use super::input::{CheckedUpdate, NewConnection, parse_proxy};
 use super::{
     AuthConnection, AuthConnectionRepository, ConnectionFilter, ConnectionRequest, ConnectionStatus, ConnectionStored,
     ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowChangeNotifier, FlowEvent, FlowKind,
-    FlowRefused, FlowSettings, FlowStatus, FlowStep, ProviderScope, Reauth, Settings, Submission, SubmitRequest,
-    TimelineEvent,
+    FlowRefused, FlowSettings, FlowStatus, ProviderScope, Reauth, Settings, Submission, SubmitRequest, TimelineEvent,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, Entropy, IdSource};

@@ -6,6 +6,7 @@ use super::{BrowserPolicy, Viewport};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::profile::LoadedProfile;
+use crate::text_enum::text_enum;
 
 /// How a browser is started. Browsers of the same shape are interchangeable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,32 +57,18 @@ impl StartUrl {
     }
 }
 
-/// The state of a browser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BrowserState {
-    /// It is being started for its pool.
-    Warming,
-    /// It is ready, without a session.
-    Idle,
-    /// A session uses it.
-    Leased,
-    /// Its sandbox is ending; its row is deleted afterwards.
-    Ending,
-}
-
-impl BrowserState {
-    /// All states.
-    pub const ALL: [Self; 4] = [Self::Warming, Self::Idle, Self::Leased, Self::Ending];
-
-    /// Returns the word for the store and for operators.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Warming => "warming",
-            Self::Idle => "idle",
-            Self::Leased => "leased",
-            Self::Ending => "ending",
-        }
+text_enum! {
+    /// The state of a browser.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum BrowserState {
+        /// It is being started for its pool.
+        Warming => "warming",
+        /// It is ready, without a session.
+        Idle => "idle",
+        /// A session uses it.
+        Leased => "leased",
+        /// Its sandbox is ending; its row is deleted afterwards.
+        Ending => "ending",
     }
 }
 

@@ -8,29 +8,20 @@ use crate::auth_connection::ProviderScope;
 use crate::credential::Sites;
 use crate::ids::{CredentialProviderId, OrganizationId, ProjectId};
 use crate::name::LabelName;
+use crate::text_enum::text_enum;
 
-/// Kinds of stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProviderType {
-    /// A 1Password Connect server.
-    PasswordManager,
-    /// A KeePass database, a file on the server's machine.
-    Keepass,
+text_enum! {
+    /// Kinds of stores.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProviderType {
+        /// A 1Password Connect server.
+        PasswordManager => "passwordmanager",
+        /// A KeePass database, a file on the server's machine.
+        Keepass => "keepass",
+    }
 }
 
 impl ProviderType {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::PasswordManager, Self::Keepass];
-
-    /// As it is written.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PasswordManager => "passwordmanager",
-            Self::Keepass => "keepass",
-        }
-    }
-
     /// As it is written, or by the name that the public client has for it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -8,38 +8,26 @@ use url::Url;
 use super::{Entrypoint, PackagePath};
 use crate::ids::{ApiKeyId, AppVersionId, DeploymentId, NodeId, ProjectId};
 use crate::name::LabelName;
+use crate::text_enum::text_enum;
 
-/// Where a deployment stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DeploymentStatus {
-    /// Its source is kept; nobody builds it yet.
-    Queued,
-    /// It is being built.
-    InProgress,
-    /// Its actions can be invoked.
-    Running,
-    /// It could not be built, or not be kept up. Final.
-    Failed,
-    /// It was stopped. Final.
-    Stopped,
+text_enum! {
+    /// Where a deployment stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum DeploymentStatus {
+        /// Its source is kept; nobody builds it yet.
+        Queued => "queued",
+        /// It is being built.
+        InProgress => "in_progress",
+        /// Its actions can be invoked.
+        Running => "running",
+        /// It could not be built, or not be kept up. Final.
+        Failed => "failed",
+        /// It was stopped. Final.
+        Stopped => "stopped",
+    }
 }
 
 impl DeploymentStatus {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Queued, Self::InProgress, Self::Running, Self::Failed, Self::Stopped];
-
-    /// As it is stored and said.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::InProgress => "in_progress",
-            Self::Running => "running",
-            Self::Failed => "failed",
-            Self::Stopped => "stopped",
-        }
-    }
-
     /// Whether nothing can happen to it any more.
     #[must_use]
     pub const fn is_final(self) -> bool {

@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, required};
 use crate::session_operation::OperationError;
+use crate::text_enum::text_enum;
 
 /// The longest path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
@@ -204,29 +205,18 @@ pub struct Change {
     pub is_dir: bool,
 }
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
-    /// Something came to be at the path, or was moved there.
-    Create,
-    /// The content changed.
-    Write,
-    /// It is gone.
-    Delete,
-    /// It was moved away from the path.
-    Rename,
-}
-
-impl ChangeKind {
-    /// As it stands on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Write => "WRITE",
-            Self::Delete => "DELETE",
-            Self::Rename => "RENAME",
-        }
+text_enum! {
+    /// What happened.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ChangeKind {
+        /// Something came to be at the path, or was moved there.
+        Create => "CREATE",
+        /// The content changed.
+        Write => "WRITE",
+        /// It is gone.
+        Delete => "DELETE",
+        /// It was moved away from the path.
+        Rename => "RENAME",
     }
 }
 

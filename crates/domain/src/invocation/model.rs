@@ -4,35 +4,24 @@ use time::{Duration, OffsetDateTime};
 
 use crate::ids::{DeploymentId, InvocationId, NodeId, ProjectId};
 use crate::name::LabelName;
+use crate::text_enum::text_enum;
 
-/// Where an invocation stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum InvocationStatus {
-    /// It is accepted; nobody runs it yet.
-    Queued,
-    /// A node runs it.
-    Running,
-    /// Its action returned, or somebody said so. Final.
-    Succeeded,
-    /// It did not succeed. Final.
-    Failed,
+text_enum! {
+    /// Where an invocation stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum InvocationStatus {
+        /// It is accepted; nobody runs it yet.
+        Queued => "queued",
+        /// A node runs it.
+        Running => "running",
+        /// Its action returned, or somebody said so. Final.
+        Succeeded => "succeeded",
+        /// It did not succeed. Final.
+        Failed => "failed",
+    }
 }
 
 impl InvocationStatus {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Queued, Self::Running, Self::Succeeded, Self::Failed];
-
-    /// As it is stored and said.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-        }
-    }
-
     /// Whether nothing can happen to it any more.
     #[must_use]
     pub const fn is_final(self) -> bool {

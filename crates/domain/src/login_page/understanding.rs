@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use secrecy::SecretString;
 
 use super::{Act, AllowedHosts, Handle, Key, Known, Reading, rules};
+use crate::text_enum::text_enum;
 
 /// The progress of one login. A page without a password field means something else before the password was sent than after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,42 +128,46 @@ pub struct Field {
     pub origin: String,
 }
 
-/// The purpose of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FieldKind {
-    /// A user name, an e-mail address, a phone number.
-    Identifier,
-    /// The password.
-    Password,
-    /// A code that was sent to a person.
-    Code,
-    /// A code of an authenticator app.
-    TotpCode,
-    /// The secret of an authenticator app.
-    TotpSecret,
-    /// Any other value: a company, a tenant, a date.
-    Text,
+text_enum! {
+    /// The purpose of a field.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum FieldKind {
+        /// A user name, an e-mail address, a phone number.
+        Identifier => "identifier",
+        /// The password.
+        Password => "password",
+        /// A code that was sent to a person.
+        Code => "code",
+        /// A code of an authenticator app.
+        TotpCode => "totp_code",
+        /// The secret of an authenticator app.
+        TotpSecret => "totp_secret",
+        /// Any other value: a company, a tenant, a date.
+        Text => "text",
+    }
 }
 
-/// The type of input of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputKind {
-    /// A line of text.
-    Text,
-    /// An e-mail address.
-    Email,
-    /// A password.
-    Password,
-    /// A phone number.
-    Tel,
-    /// A number.
-    Number,
-    /// A URL.
-    Url,
-    /// A code.
-    Code,
-    /// A code of an authenticator app.
-    Totp,
+text_enum! {
+    /// The type of input of a field.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum InputKind {
+        /// A line of text.
+        Text => "text",
+        /// An e-mail address.
+        Email => "email",
+        /// A password.
+        Password => "password",
+        /// A phone number.
+        Tel => "tel",
+        /// A number.
+        Number => "number",
+        /// A URL.
+        Url => "url",
+        /// A code.
+        Code => "code",
+        /// A code of an authenticator app.
+        Totp => "totp",
+    }
 }
 
 /// A choice that a page offers.
@@ -194,42 +199,46 @@ pub struct Choice {
     pub xpath: String,
 }
 
-/// The kind of a choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChoiceKind {
-    /// Second factors.
-    MfaMethod,
-    /// SSO providers.
-    SsoProvider,
-    /// Ways to sign in.
-    SignInMethod,
-    /// Ways to prove an identity.
-    AuthMethod,
-    /// Kinds of identifiers.
-    IdentifierMethod,
-    /// Accounts.
-    Account,
-    /// Any other choice.
-    Other,
+text_enum! {
+    /// The kind of a choice.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ChoiceKind {
+        /// Second factors.
+        MfaMethod => "mfa_method",
+        /// SSO providers.
+        SsoProvider => "sso_provider",
+        /// Ways to sign in.
+        SignInMethod => "sign_in_method",
+        /// Ways to prove an identity.
+        AuthMethod => "auth_method",
+        /// Kinds of identifiers.
+        IdentifierMethod => "identifier_method",
+        /// Accounts.
+        Account => "account",
+        /// Any other choice.
+        Other => "other",
+    }
 }
 
-/// How a second factor is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MfaKind {
-    /// By text message.
-    Sms,
-    /// By phone call.
-    Call,
-    /// By e-mail.
-    Email,
-    /// By an authenticator app.
-    Totp,
-    /// As a prompt on another device.
-    Push,
-    /// The password, instead.
-    Password,
-    /// "Another way".
-    Switch,
+text_enum! {
+    /// How a second factor is sent.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum MfaKind {
+        /// By text message.
+        Sms => "sms",
+        /// By phone call.
+        Call => "call",
+        /// By e-mail.
+        Email => "email",
+        /// By an authenticator app.
+        Totp => "totp",
+        /// As a prompt on another device.
+        Push => "push",
+        /// The password, instead.
+        Password => "password",
+        /// "Another way".
+        Switch => "switch",
+    }
 }
 
 /// A step that a person does elsewhere.

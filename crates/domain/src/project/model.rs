@@ -5,24 +5,16 @@ use time::OffsetDateTime;
 use crate::ids::{OrganizationId, ProjectId};
 use crate::name::LabelName;
 use crate::organization::{Caps, Organization};
+use crate::text_enum::text_enum;
 
-/// Whether a project takes new resources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProjectStatus {
-    /// It does.
-    Active,
-    /// It does not; what is there can be read, used and removed.
-    Archived,
-}
-
-impl ProjectStatus {
-    /// As it is stored and said.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Archived => "archived",
-        }
+text_enum! {
+    /// Whether a project takes new resources.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProjectStatus {
+        /// It does.
+        Active => "active",
+        /// It does not; what is there can be read, used and removed.
+        Archived => "archived",
     }
 }
 

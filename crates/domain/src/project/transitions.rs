@@ -4,29 +4,18 @@ use time::OffsetDateTime;
 
 use super::{Project, ProjectStatus};
 
-/// What can happen to a project.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProjectEvent {
-    /// It takes new resources again.
-    Activate,
-    /// It takes nothing new.
-    Archive,
-    /// It goes; whether something of it is still active, the store sees to.
-    Delete,
-}
+use crate::text_enum::text_enum;
 
-impl ProjectEvent {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Activate, Self::Archive, Self::Delete];
-
-    /// For people.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Activate => "activated",
-            Self::Archive => "archived",
-            Self::Delete => "deleted",
-        }
+text_enum! {
+    /// What can happen to a project.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProjectEvent {
+        /// It takes new resources again.
+        Activate => "activated",
+        /// It takes nothing new.
+        Archive => "archived",
+        /// It goes; whether something of it is still active, the store sees to.
+        Delete => "deleted",
     }
 }
 

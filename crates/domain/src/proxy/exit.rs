@@ -2,41 +2,28 @@
 
 use super::ProxyType;
 use crate::field::{FieldCode, Fields, InvalidValue};
+use crate::text_enum::text_enum;
 
-/// What an exit can be chosen by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitMember {
-    /// The country.
-    Country,
-    /// The state.
-    State,
-    /// The city.
-    City,
-    /// The postal code.
-    Zip,
-    /// The network.
-    Asn,
-    /// What the machine at the exit runs.
-    Os,
+text_enum! {
+    /// What an exit can be chosen by.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ExitMember {
+        /// The country.
+        Country => "country",
+        /// The state.
+        State => "state",
+        /// The city.
+        City => "city",
+        /// The postal code.
+        Zip => "zip",
+        /// The network.
+        Asn => "asn",
+        /// What the machine at the exit runs.
+        Os => "os",
+    }
 }
 
 impl ExitMember {
-    /// All of them.
-    pub const ALL: [Self; 6] = [Self::Country, Self::State, Self::City, Self::Zip, Self::Asn, Self::Os];
-
-    /// As it is said.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Country => "country",
-            Self::State => "state",
-            Self::City => "city",
-            Self::Zip => "zip",
-            Self::Asn => "asn",
-            Self::Os => "os",
-        }
-    }
-
     /// What proxies of that type are chosen by.
     pub(super) fn of(kind: ProxyType) -> &'static [Self] {
         match kind {

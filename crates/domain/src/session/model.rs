@@ -9,62 +9,32 @@ use crate::browser::{Shape, StartUrl};
 use crate::ids::{BadId, BrowserId, InvocationId, NodeId, PoolId, ProjectId, SessionId};
 use crate::name::{LabelName, SlugName};
 use crate::telemetry::Capture;
+use crate::text_enum::text_enum;
 
-/// The reason why a session ended; part of close frames, logs and the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EndReason {
-    /// The caller deleted it, or its pool was deleted by force.
-    Deleted,
-    /// It was idle for its timeout.
-    IdleTimeout,
-    /// Its browser ended by itself.
-    Crashed,
-    /// Its browser needed more memory than it may have.
-    Oom,
-    /// Its browser was closed from inside: by a client (`Browser.close`, the last page of a browser with a display), or by a person.
-    BrowserClosed,
-    /// Its browser did not answer any more, and was ended.
-    BrowserHung,
-    /// It was released to its pool.
-    Released,
-    /// Its browser could not be started or did not answer.
-    StartFailed,
-    /// The response did not reach the caller.
-    Undelivered,
-    /// Its node was lost.
-    NodeLost,
-}
-
-impl EndReason {
-    /// All reasons.
-    pub const ALL: [Self; 10] = [
-        Self::Deleted,
-        Self::IdleTimeout,
-        Self::Crashed,
-        Self::Oom,
-        Self::BrowserClosed,
-        Self::BrowserHung,
-        Self::Released,
-        Self::StartFailed,
-        Self::Undelivered,
-        Self::NodeLost,
-    ];
-
-    /// Returns the name in the store and the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deleted => "deleted",
-            Self::IdleTimeout => "idle_timeout",
-            Self::Crashed => "crashed",
-            Self::Oom => "oom",
-            Self::BrowserClosed => "browser_closed",
-            Self::BrowserHung => "browser_hung",
-            Self::Released => "released",
-            Self::StartFailed => "start_failed",
-            Self::Undelivered => "undelivered",
-            Self::NodeLost => "node_lost",
-        }
+text_enum! {
+    /// The reason why a session ended; part of close frames, logs and the store.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum EndReason {
+        /// The caller deleted it, or its pool was deleted by force.
+        Deleted => "deleted",
+        /// It was idle for its timeout.
+        IdleTimeout => "idle_timeout",
+        /// Its browser ended by itself.
+        Crashed => "crashed",
+        /// Its browser needed more memory than it may have.
+        Oom => "oom",
+        /// Its browser was closed from inside: by a client (`Browser.close`, the last page of a browser with a display), or by a person.
+        BrowserClosed => "browser_closed",
+        /// Its browser did not answer any more, and was ended.
+        BrowserHung => "browser_hung",
+        /// It was released to its pool.
+        Released => "released",
+        /// Its browser could not be started or did not answer.
+        StartFailed => "start_failed",
+        /// The response did not reach the caller.
+        Undelivered => "undelivered",
+        /// Its node was lost.
+        NodeLost => "node_lost",
     }
 }
 

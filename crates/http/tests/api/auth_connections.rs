@@ -3,20 +3,16 @@
 use casement_domain::{
     AuthConnectionId, ProfileId, ProxyId, SessionId,
     auth_connection::{
-        AuthConnection, ConnectionDeleted, ConnectionStatus, ConnectionStored, ConnectionUpdated, CredentialRef, Flow,
-        FlowBegun, FlowError, FlowFailure, FlowKind, FlowRequirement, FlowStatus, FlowStep, RequestedChoice,
-        RequestedField, Settings, TimelineEvent,
+        AuthConnection, ConnectionDeleted, ConnectionStatus, ConnectionStored, ConnectionUpdated, Flow, FlowKind,
+        FlowStep, RequestedChoice, RequestedField, Settings,
     },
     login_page::{ChoiceKind, FieldKind, HostPattern, InputKind, MfaKind},
-    page::Listed,
     profile::{Profile, ProfileStored},
     sealing::Sealer as _,
     testing::{NOON, PlainSealer, organization_id, project_id},
 };
-use futures_util::{StreamExt as _, stream};
 use pretty_assertions::assert_eq;
-use secrecy::ExposeSecret as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::support::{Ports, TestApi};
 

@@ -190,7 +190,7 @@ async fn archives_are_loaded_under_their_names_and_the_browser_restarts_once() {
     let mut ports = in_session();
     for name in ["one", "two"] {
         let adding = ports
-            .loading
+            .extension_machine
             .expect_add()
             .times(1)
             .withf(move |browser, given, _| (*browser, given) == (browser_id(1), name));

@@ -340,7 +340,7 @@ async fn malformed_chunks_get_a_response_whether_or_not_a_handler_runs() {
             let mut raw = request("POST", "/browser_pools", &lines, "");
             raw.extend_from_slice(body.as_bytes());
             let reply = api.raw(raw).await;
-            assert_eq!((reply.status, &*reply.code()), (400, "bad_request"), "{body:?} {keys_take:?}");
+            assert_eq!((reply.status, &*reply.code()), (400, "bad_request"), "{body:?} {keys_delay:?}");
             assert_eq!(reply.header("x-request-id").map(str::len), Some(26));
         }
     }

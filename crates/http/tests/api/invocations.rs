@@ -180,7 +180,7 @@ async fn an_invocation_that_is_not_possible_is_refused_with_its_reason() {
     let reply = TestApi::start(running(0)).post("/invocations", with("payload", long.into())).await;
     assert!(reply.details()[0].starts_with("too_long: payload:"), "{reply}");
 
-    let limit = LimitExceeded { limit: Limit::ProjectInvocations, value: 1, used: 1, input: 1 };
+    let limit = LimitExceeded { limit: Limit::ProjectInvocations, value: 1, used: 1, asked: 1 };
     for (stored, status, code) in [
         (InvocationStored::LimitExceeded(limit), 429, "limit_exceeded"),
         (InvocationStored::NotRunning, 409, "invalid_state"),

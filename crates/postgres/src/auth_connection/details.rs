@@ -137,12 +137,12 @@ impl Details {
     /// Puts what is here into `flow`.
     pub(super) fn into_flow(self, flow: Flow) -> Result<Flow, BadRow> {
         let bad = |error: &dyn ToString| BadRow::new(COLUMN, error.to_string());
-        let status = |text: &str| by_text(COLUMN, ConnectionStatus::ALL, ConnectionStatus::as_str, text);
+        let status = |text: &str| by_text(COLUMN, &ConnectionStatus::ALL, ConnectionStatus::as_str, text);
         let proxy = self.proxy.map(|id| id.parse::<ProxyId>().map_err(|error| bad(&error))).transpose()?;
         let replay = self.replay.map(|id| id.parse::<ReplayId>().map_err(|error| bad(&error))).transpose()?;
         let failure = match self.failure {
             Some((code, message)) => {
-                Some(FlowFailure { code: by_text(COLUMN, FlowError::ALL, FlowError::as_str, code)?, message })
+                Some(FlowFailure { code: by_text(COLUMN, &FlowError::ALL, FlowError::as_str, code)?, message })
             }
             None => None,
         };
@@ -179,7 +179,7 @@ impl Details {
 }
 
 fn mfa(text: Option<String>) -> Result<Option<MfaKind>, BadRow> {
-    text.map(|text| by_text(COLUMN, MfaKind::ALL, MfaKind::as_str, text)).transpose()
+    text.map(|text| by_text(COLUMN, &MfaKind::ALL, MfaKind::as_str, text)).transpose()
 }
 
 impl From<&FlowSettings> for BegunWithForm {
@@ -241,8 +241,8 @@ impl FieldForm {
         Ok(RequestedField {
             id: self.id,
             name: self.name,
-            kind: by_text(COLUMN, FieldKind::ALL, FieldKind::as_str, self.kind)?,
-            input: by_text(COLUMN, InputKind::ALL, InputKind::as_str, self.input)?,
+            kind: by_text(COLUMN, &FieldKind::ALL, FieldKind::as_str, self.kind)?,
+            input: by_text(COLUMN, &InputKind::ALL, InputKind::as_str, self.input)?,
             label: self.label,
             hint: self.hint,
             placeholder: self.placeholder,
@@ -274,7 +274,7 @@ impl ChoiceForm {
     fn choice(self) -> Result<RequestedChoice, BadRow> {
         Ok(RequestedChoice {
             id: self.id,
-            kind: by_text(COLUMN, ChoiceKind::ALL, ChoiceKind::as_str, self.kind)?,
+            kind: by_text(COLUMN, &ChoiceKind::ALL, ChoiceKind::as_str, self.kind)?,
             label: self.label,
             description: self.description,
             selector: self.selector,

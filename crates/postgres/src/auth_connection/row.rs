@@ -59,7 +59,7 @@ impl TryFrom<ConnectionRow> for AuthConnection {
             domain: row.domain,
             profile: ProfileId::from_ulid(ulid(row.profile_id)),
             profile_name: row.profile_name.unwrap_or_default(),
-            status: by_text(status, ConnectionStatus::ALL, ConnectionStatus::as_str, row.status)?,
+            status: by_text(status, &ConnectionStatus::ALL, ConnectionStatus::as_str, row.status)?,
             settings: Settings {
                 allowed_domains: patterns("auth_connections.allowed_domains", &row.allowed_domains)?,
                 auto_reauth: row.auto_reauth,
@@ -261,12 +261,12 @@ impl TryFrom<FlowRow> for Flow {
     fn try_from(row: FlowRow) -> Result<Self, BadRow> {
         let page_key =
             row.page_key.map(|hash| hash.try_into().map_err(|_| BadRow::new("auth_flows.page_key", "not 32 bytes")));
-        let kind = by_text("auth_flows.kind", FlowKind::ALL, FlowKind::as_str, row.kind)?;
+        let kind = by_text("auth_flows.kind", &FlowKind::ALL, FlowKind::as_str, row.kind)?;
         let (id, connection) = (ulid(row.id), ulid(row.connection_id));
         let (id, connection) = (AuthFlowId::from_ulid(id), AuthConnectionId::from_ulid(connection));
         let flow = Self {
-            status: by_text("auth_flows.status", FlowStatus::ALL, FlowStatus::as_str, row.status)?,
-            step: by_text("auth_flows.step", FlowStep::ALL, FlowStep::as_str, row.step)?,
+            status: by_text("auth_flows.status", &FlowStatus::ALL, FlowStatus::as_str, row.status)?,
+            step: by_text("auth_flows.step", &FlowStep::ALL, FlowStep::as_str, row.step)?,
             revision: row.revision,
             node: row.node_id.map(|id| NodeId::from_ulid(ulid(id))),
             open: row.open,

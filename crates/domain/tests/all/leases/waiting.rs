@@ -1,5 +1,7 @@
 //! Callers in the wait queue, and their tickets.
 
+use pretty_assertions::assert_eq;
+
 use super::*;
 
 #[tokio::test]

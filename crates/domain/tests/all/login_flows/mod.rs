@@ -117,7 +117,7 @@ async fn a_flow_is_run_on_from_each_of_its_stored_steps() {
         if flow.step == FlowStep::AwaitingInput && flow.acts == 0 {
             let values =
                 [("identifier", "ann"), ("password", "right")].map(|(id, value)| (id.to_owned(), value.into()));
-            let input = SubmitInput { field_values: Some(values.into()), ..SubmitInput::default() };
+            let input = SubmitRequest { field_values: Some(values.into()), ..SubmitRequest::default() };
             let id = auth_connection_id(1).to_string();
             login_run.connections.submit(&scope(), &id, input).await.expect("accepted");
         }

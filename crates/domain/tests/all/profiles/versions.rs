@@ -87,7 +87,7 @@ async fn keys_that_cannot_be_opened_keep_no_other_from_being_sealed_anew() {
     rows.expect_reseal().times(2).returning(move |id, current, next| {
         let mut old = of.lock();
         assert!(old.iter().any(|row| row.id == id && row.key == current), "what was read is replaced");
-        assert_eq!(next, PlainSealer::stream_key(&ProfileVersion::place(super::profiles::id(1), id)));
+        assert_eq!(next, PlainSealer::stream_key(&ProfileVersion::place(super::id(1), id)));
         old.retain(|row| row.id != id);
         Ok(())
     });
@@ -95,6 +95,6 @@ async fn keys_that_cannot_be_opened_keep_no_other_from_being_sealed_anew() {
     let profiles = Profiles::new(Ports::kept(rows, MockBlobStore::new()), clock, ids, 10);
     let resealed = profiles.reseal(&PlainSealer).await.expect("the others are done");
     assert_eq!((resealed.done, resealed.failed.len()), (2, 150));
-    let place = ProfileVersion::place(id(1), super::profiles::version(7));
+    let place = ProfileVersion::place(id(1), super::version(7));
     assert_eq!(resealed.failed.get(&place), Some(&SealError::Damaged));
 }

@@ -134,7 +134,7 @@ impl Health for FixedHealth {
 }
 
 /// The only archive that is accepted.
-pub(super) const ARCHIVE: &[u8] = b"PK\x03\x04 an archive";
+pub(in crate::api) const ARCHIVE: &[u8] = b"PK\x03\x04 an archive";
 
 /// Accepts [`ARCHIVE`] and no other archive.
 pub(super) struct Archives;
