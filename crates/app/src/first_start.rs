@@ -1,10 +1,11 @@
 //! Fills an empty store: the organization, its owner, the default project, an API key and a pool.
 
+use casement_domain::UseCaseError;
 use casement_domain::access::Scope;
 use casement_domain::api_key::{ApiKeys, KeyRequest};
 use casement_domain::name::LabelName;
 use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
-use casement_domain::pool::{CreatePoolError, PoolRequest, Pools};
+use casement_domain::pool::{PoolRequest, Pools};
 use casement_domain::project::{Project, ProjectRepository, ProjectStatus};
 use casement_domain::{Clock, IdSource, OrganizationId, ProjectId, UserId};
 use tracing::info;
@@ -105,7 +106,7 @@ pub(crate) async fn default_pool(
     };
     match pools.create(&scope, input).await {
         // Created just before the process ended.
-        Ok(_) | Err(CreatePoolError::NameTaken(_)) => data_dir.has_default_pool()?,
+        Ok(_) | Err(UseCaseError::NameTaken(_)) => data_dir.has_default_pool()?,
         Err(error) => return Err(error.into()),
     }
     info!("first start: created the pool `{DEFAULT_POOL}` of {DEFAULT_POOL_SIZE} headless browsers");

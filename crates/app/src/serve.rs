@@ -130,8 +130,8 @@ impl Running {
         let has_default_pool = begin(settings, data_dir, &infrastructure, &services).await?;
         let (checked_pools, pool_fill_progress) = PoolFillProgress::begin(infrastructure.rows.pools.clone()).await?;
         let cases = UseCases::new(&infrastructure, &services, settings, data_dir);
-        let services = cases.services(&infrastructure, &services, store, data_dir, &metrics)?;
-        let server = casement_http::serve(config(settings, &infrastructure), services, listener)?;
+        let http_services = cases.services(&infrastructure, &services, store, data_dir, &metrics)?;
+        let server = casement_http::serve(config(settings, &infrastructure), http_services, listener)?;
         let jobs =
             BackgroundJobs::spawn(&infrastructure, &services, cases, events, checked_pools, (settings, store, metrics));
         Ok((Self { server, infrastructure, services, jobs, writers, has_default_pool }, pool_fill_progress))

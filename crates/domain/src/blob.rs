@@ -1,37 +1,46 @@
-//! Where the bytes of stored things lie, which no database should hold.
+//! The port to blobs: bytes that are stored outside of the database.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
+use crate::error::{SpecificError, UseCaseError};
 use crate::session_operation::{ByteStream, OperationError};
 
-/// Bytes could not be kept or read.
+/// The error of storing or reading a blob.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    /// The bytes to keep broke off, or were refused on their way.
+    /// The content to store was refused, or its stream failed.
     #[error(transparent)]
     Content(#[from] OperationError),
-    /// The store of bytes failed; the same call may work later.
+    /// The blob store failed; the same call may succeed later.
     #[error("stored bytes cannot be reached: {0}")]
     Store(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Keeps bytes under keys: `/`-separated words of letters, digits, `.`, `_` and `-`.
+impl SpecificError for BlobError {}
+
+impl From<OperationError> for UseCaseError<BlobError> {
+    fn from(error: OperationError) -> Self {
+        Self::Specific(error.into())
+    }
+}
+
+/// The blob store. Keys are words of letters, digits, `.`, `_` and `-`, separated by `/`.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait BlobStore: Send + Sync {
-    /// Keeps the bytes, whole or not at all, in place of what was there.
+    /// Stores the content atomically, in place of a previous one.
     async fn put(&self, key: &str, content: ByteStream) -> Result<(), BlobError>;
 
-    /// The bytes, as they come.
+    /// Returns the content as a stream.
     async fn get(&self, key: &str) -> Result<Option<ByteStream>, BlobError>;
 
-    /// `length` bytes from `offset` on, which must lie within what is there.
+    /// Returns `length` bytes from `offset` on, which must lie within the content.
     async fn get_part(&self, key: &str, offset: u64, length: u64) -> Result<Option<ByteStream>, BlobError>;
 
-    /// Forgets the bytes. Forgetting what is not there is fine.
+    /// Deletes a blob. A missing blob is no error.
     async fn delete(&self, key: &str) -> Result<(), BlobError>;
 
-    /// The keys below `prefix`, and since when each is there.
+    /// Returns the keys with this prefix, with their times of storing.
     async fn list(&self, prefix: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError>;
 }

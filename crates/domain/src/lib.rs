@@ -23,6 +23,7 @@ pub mod credential;
 pub mod credential_provider;
 pub mod curl;
 pub mod deployment;
+pub mod error;
 pub mod extension;
 pub mod field;
 pub mod fs;
@@ -54,6 +55,7 @@ pub mod testing;
 mod text_enum;
 
 pub use clock::{Clock, Entropy, FirstSeen, IdSource, MonotonicClock, MonotonicTime};
+pub use error::{InUse, NameTaken, NotFound, UseCaseError};
 pub use ids::{
     ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BrowserId, CredentialId,
     CredentialProviderId, DeploymentId, ExtensionId, InvocationId, NodeId, NodeRunId, OrganizationId, PoolId,

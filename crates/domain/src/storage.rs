@@ -1,4 +1,4 @@
-//! How much is stored of what pages and programs write: telemetry, and the logs of builds and invocations.
+//! Storage budgets: the bounds of stored telemetry and of the logs of builds and invocations.
 
 use std::sync::Arc;
 
@@ -8,34 +8,34 @@ use crate::ids::NodeId;
 use crate::store_error::StoreError;
 use crate::text_enum::text_enum;
 
-/// What a stored event or line takes beside its text, in bytes: its row, and its places in indexes.
+/// The bytes that a stored event or line takes beside its text, for its row and its index entries.
 pub const ROW_BYTES: u64 = 128;
 
-/// The most that is kept at a time, in bytes.
+/// The maximum of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageBudgets {
-    /// Of the telemetry of one session.
+    /// The budget of the telemetry of one session.
     pub session: u64,
-    /// Of one project: the telemetry of its sessions and the logs of its builds and invocations.
+    /// The budget of one project: the telemetry of its sessions and the logs of its builds and invocations.
     pub project: u64,
-    /// The same of all projects, as far as this node has stored it.
+    /// The budget of all projects together, for the data that one node has stored.
     pub node: u64,
 }
 
 impl StorageBudgets {
-    /// No bound at all.
+    /// No bounds.
     pub const UNBOUNDED: Self = Self { session: u64::MAX, project: u64::MAX, node: u64::MAX };
 }
 
 text_enum! {
-    /// Why something is not stored.
+    /// The limit that prevents storing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum StorageLimit {
-        /// The session has used up its budget.
+        /// The budget of the session.
         Session => "session",
-        /// The project has.
+        /// The budget of the project.
         Project => "project",
-        /// The node has.
+        /// The budget of the node.
         Node => "node",
         /// The disk of the node is nearly full.
         Disk => "disk",
@@ -43,7 +43,7 @@ text_enum! {
 }
 
 impl StorageLimit {
-    /// What is the matter, for people.
+    /// Returns a description for people.
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
@@ -55,14 +55,14 @@ impl StorageLimit {
     }
 }
 
-/// Whether the disk of the node has room for what can be missed.
+/// The port to the free space of the node's disk.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait DiskSpace: Send + Sync {
-    /// Less is free than the reserve.
+    /// Returns whether less than the reserve is free.
     fn is_low(&self) -> bool;
 }
 
-/// A disk that is never full: where nobody looks.
+/// A disk that is never full, for nodes without a check of the disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UnlimitedDisk;
 
@@ -72,22 +72,22 @@ impl DiskSpace for UnlimitedDisk {
     }
 }
 
-/// How much is stored.
+/// The port to the stored amount.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait StorageUsage: Send + Sync {
-    /// How many bytes of telemetry and logs are kept that this node has stored.
+    /// Returns the bytes of the stored telemetry and logs that this node has written.
     async fn of_node(&self) -> Result<u64, StoreError>;
 }
 
-/// What bounds a store of this node.
+/// The bounds of a store of this node.
 #[derive(Clone)]
 pub struct StorageBounds {
-    /// Whose budget is [`StorageBudgets::node`].
+    /// The node, whose budget is [`StorageBudgets::node`].
     pub node: NodeId,
-    /// How much is kept.
+    /// The budgets.
     pub budgets: StorageBudgets,
-    /// How the disk is.
+    /// The free space of the disk.
     pub disk: Arc<dyn DiskSpace>,
 }
 
@@ -101,13 +101,13 @@ impl std::fmt::Debug for StorageBounds {
 }
 
 impl StorageBounds {
-    /// No bound, on a node.
+    /// Creates bounds that allow everything.
     #[must_use]
     pub fn unbounded(node: NodeId) -> Self {
         Self { node, budgets: StorageBudgets::UNBOUNDED, disk: Arc::new(UnlimitedDisk) }
     }
 
-    /// What is left when so many bytes are kept of a project, and of this node.
+    /// Returns the remaining bytes after the used bytes of a project and of this node.
     #[must_use]
     pub fn room(&self, project_used: u64, node_used: u64) -> StorageRoom {
         StorageRoom {
@@ -119,30 +119,30 @@ impl StorageBounds {
     }
 }
 
-/// How many bytes may still be stored.
+/// The bytes that may still be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageRoom {
-    /// Of the session; [`u64::MAX`] for what belongs to none.
+    /// The remaining bytes of the session; [`u64::MAX`] for data of no session.
     pub session: u64,
-    /// Of its project.
+    /// The remaining bytes of the project.
     pub project: u64,
-    /// On the node.
+    /// The remaining bytes of the node.
     pub node: u64,
-    /// The disk has none.
+    /// Whether the disk is nearly full.
     pub is_disk_low: bool,
 }
 
 impl StorageRoom {
-    /// As much as one likes.
+    /// Creates unlimited room.
     #[must_use]
     pub const fn unbounded() -> Self {
         Self { session: u64::MAX, project: u64::MAX, node: u64::MAX, is_disk_low: false }
     }
 
-    /// Takes so many bytes of it.
+    /// Reserves bytes.
     ///
     /// # Errors
-    /// The narrowest limit that they would pass; nothing is taken then.
+    /// The narrowest limit that would be exceeded; nothing is reserved then.
     pub fn take(&mut self, bytes: u64) -> Result<(), StorageLimit> {
         if self.is_disk_low {
             return Err(StorageLimit::Disk);
@@ -160,7 +160,7 @@ impl StorageRoom {
         Ok(())
     }
 
-    /// Takes so many bytes, or all there are: of what is stored in any case.
+    /// Subtracts bytes that are stored in any case, down to zero.
     pub fn spend(&mut self, bytes: u64) {
         for left in [&mut self.session, &mut self.project, &mut self.node] {
             if *left != u64::MAX {

@@ -31,19 +31,10 @@ impl StoreError {
         Self::Unavailable { operation, maybe_done: false, source: source.into() }
     }
 
-    /// The same after something else of the same call was done.
+    /// Sets whether the operation may have been done: `true` after another part of the same call was done, `false` where
+    /// the caller undoes what may have been done.
     #[must_use]
-    pub fn half_done(self) -> Self {
-        self.with(true)
-    }
-
-    /// The same where whoever asked sees to it that what may have been done is undone.
-    #[must_use]
-    pub fn undone(self) -> Self {
-        self.with(false)
-    }
-
-    fn with(self, maybe_done: bool) -> Self {
+    pub fn with_maybe_done(self, maybe_done: bool) -> Self {
         match self {
             Self::Unavailable { operation, source, .. } => Self::Unavailable { operation, maybe_done, source },
             broken @ Self::Broken { .. } => broken,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use actix_web::http::StatusCode;
 use casement_domain::{
-    credential::{Credential, CredentialError, CredentialFilter, CredentialUpdate, NewCredential, TotpCode},
+    credential::{Credential, CredentialFilter, CredentialUpdate, NewCredential, TotpCode},
     field::InvalidInput,
 };
 use secrecy::ExposeSecret as _;
@@ -13,7 +13,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
     from_fields::secrets,
     json::nullable,
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
@@ -224,20 +223,4 @@ async fn delete_credential(request: Request<ProjectKey>) -> Answer {
 async fn get_totp_code(request: Request<ProjectKey>) -> Answer {
     let code = request.services().credentials.totp_code(request.scope(), &request.path("id_or_name")?).await?;
     Ok(answer::record(StatusCode::OK, &TotpCodeBody::from(code)))
-}
-
-impl From<CredentialError> for ApiError {
-    fn from(error: CredentialError) -> Self {
-        match error {
-            CredentialError::Invalid(invalid) => invalid.into(),
-            CredentialError::Archived(archived) => archived.into(),
-            CredentialError::ProjectGone | CredentialError::NotFound(_) | CredentialError::NoTotpSecret(_) => {
-                Self::new(Code::NotFound, error.to_string())
-            }
-            CredentialError::Limit(limit) => limit.into(),
-            CredentialError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            CredentialError::Seal(seal) => Self::internal(seal),
-            CredentialError::Store(store) => store.into(),
-        }
-    }
 }

@@ -2,8 +2,8 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::credential_provider::{
-    CredentialProvider, ProviderError, ProviderItem, ProviderPlace, ProviderRequest, ProviderTest,
-    ProviderUpdateRequest, ProviderVault,
+    CredentialProvider, ProviderItem, ProviderPlace, ProviderRequest, ProviderTest, ProviderUpdateRequest,
+    ProviderVault,
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -11,7 +11,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
     from_fields::{from_fields, option},
     operation::{LIMIT_REACHED, NAME_TAKEN, Operations},
     query::non_empty,
@@ -263,22 +262,4 @@ async fn list_credential_provider_items(request: Request<OrganizationKey>) -> An
 async fn test_credential_provider(request: Request<OrganizationKey>) -> Answer {
     let test = request.services().credential_providers.test(request.organization(), &request.path("id")?).await?;
     Ok(answer::record(StatusCode::OK, &TestBody::from(test)))
-}
-
-impl From<ProviderError> for ApiError {
-    fn from(error: ProviderError) -> Self {
-        match error {
-            ProviderError::Invalid(invalid) => invalid.into(),
-            ProviderError::Limit(limit) => limit.into(),
-            ProviderError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            ProviderError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            ProviderError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
-            ProviderError::Fault(fault) => {
-                let message = format!("the credential provider could not be asked: {fault}");
-                Self::new(Code::UpstreamError, message).with_inner(&fault, fault.to_string())
-            }
-            ProviderError::Seal(seal) => Self::internal(seal),
-            ProviderError::Store(store) => store.into(),
-        }
-    }
 }

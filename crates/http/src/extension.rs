@@ -5,7 +5,7 @@ use actix_web::{
     http::{StatusCode, header, header::ContentType},
 };
 use casement_domain::{
-    extension::{Extension, ExtensionError, ExtensionFilter, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload},
+    extension::{Extension, ExtensionFilter, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload},
     field::{FieldCode, InvalidInput, InvalidValue},
     session_operation::{ByteStream, OperationError},
 };
@@ -235,23 +235,4 @@ async fn load_extensions(mut request: Request<ActiveSession>) -> Answer {
     let loaded = runtime.spawn(async move { extensions.load(&session, wishes).await });
     loaded.await.map_err(ApiError::internal)??;
     Ok(answer::nothing())
-}
-
-impl From<ExtensionError> for ApiError {
-    fn from(error: ExtensionError) -> Self {
-        use crate::error::Code;
-        match error {
-            ExtensionError::Invalid(invalid) => invalid.into(),
-            ExtensionError::Archived(archived) => archived.into(),
-            ExtensionError::ProjectGone | ExtensionError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            ExtensionError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            ExtensionError::Limit(limit) => limit.into(),
-            ExtensionError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
-            ExtensionError::Operation(request) => request.into(),
-            ExtensionError::Blob(error) => {
-                Self::new(Code::Unavailable, "stored files cannot be reached; nothing was done").caused_by(error)
-            }
-            ExtensionError::Store(store) => store.into(),
-        }
-    }
 }

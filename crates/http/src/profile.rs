@@ -7,7 +7,7 @@ use actix_web::{
 use casement_domain::{
     ProfileVersionId,
     field::{FieldCode, InvalidInput, InvalidValue},
-    profile::{Profile, ProfileError, ProfileFilter, StoreVersionError},
+    profile::{Profile, ProfileFilter},
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
+    error::ApiError,
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, OTHER_PROJECT, Operations},
     query::non_empty,
     request::{ProjectKey, Request},
@@ -161,22 +161,4 @@ async fn download_profile(request: Request<ProjectKey>) -> Answer {
         .content_type(ContentType::octet_stream())
         .insert_header((header::CONTENT_DISPOSITION, disposition))
         .streaming(content))
-}
-
-impl From<ProfileError> for ApiError {
-    fn from(error: ProfileError) -> Self {
-        match error {
-            ProfileError::Invalid(invalid) => invalid.into(),
-            ProfileError::Archived(archived) => archived.into(),
-            ProfileError::ProjectGone | ProfileError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            ProfileError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            ProfileError::Limit(limit) => limit.into(),
-            ProfileError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
-            ProfileError::Kept(StoreVersionError::Store(store)) | ProfileError::Store(store) => store.into(),
-            ProfileError::Kept(StoreVersionError::Blob(error)) => {
-                Self::new(Code::Unavailable, "what was saved cannot be reached").caused_by(error)
-            }
-            ProfileError::Kept(StoreVersionError::Seal(error)) => Self::internal(error),
-        }
-    }
 }

@@ -1,15 +1,12 @@
 //! `/proxies`.
 
 use actix_web::http::StatusCode;
-use casement_domain::proxy::{
-    Exit, Proxy, ProxyConfig, ProxyConfigRequest, ProxyError, ProxyFailure, ProxyFilter, ProxyRequest,
-};
+use casement_domain::proxy::{Exit, Proxy, ProxyConfig, ProxyConfigRequest, ProxyFailure, ProxyFilter, ProxyRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
     from_fields::{from_fields, option},
     operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations},
     query::non_empty,
@@ -266,19 +263,4 @@ async fn check_proxy(mut request: Request<ProjectKey>) -> Answer {
     let checked =
         request.finish(|services, scope| async move { services.proxies.check(&scope, &which, url.as_deref()).await });
     Ok(answer::record(StatusCode::OK, &ProxyBody::from(checked.await?)))
-}
-
-impl From<ProxyError> for ApiError {
-    fn from(error: ProxyError) -> Self {
-        match error {
-            ProxyError::Invalid(invalid) => invalid.into(),
-            ProxyError::NotSupported(unsupported) => unsupported.into(),
-            ProxyError::Archived(archived) => archived.into(),
-            ProxyError::ProjectGone | ProxyError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            ProxyError::Limit(limit) => limit.into(),
-            ProxyError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
-            ProxyError::Seal(seal) => Self::internal(seal),
-            ProxyError::Store(store) => store.into(),
-        }
-    }
 }

@@ -1,19 +1,26 @@
-//! What each refusal of the domain is to a caller: one `From` per error, so that one without an answer does not compile.
+//! The responses to the errors of the domain: one `From` per error type, so that a new error without one does not compile.
+
+use std::convert::Infallible;
 
 use casement_domain::{
-    StoreError,
+    InUse, NameTaken, NotFound, StoreError, UseCaseError,
     access::{AccessError, ProjectArchived},
-    api_key::{AuthenticateError, KeyError},
-    audit::ReadAuditError,
+    api_key::{AuthenticateError, CannotDeleteItself},
+    audit::BadCursor,
+    auth_connection::AuthConnectionFailure,
+    blob::BlobError,
     browser::{EngineError, EngineFault},
+    credential::NoTotpSecret,
+    credential_provider::ProviderFault,
     field::{FieldCode, InvalidInput, InvalidValue},
+    invocation::InvocationFailure,
     organization::LimitExceeded,
-    pool::{AcquireError, CreatePoolError, DeletePoolError, FlushPoolError, ReleaseError, UpdatePoolError},
-    project::{CreateProjectError, DeleteProjectError, ProjectNotFound, ProjectRefused, UpdateProjectError},
-    replay::ReplayError,
-    session::{CreateSessionError, EndSessionError, LoginRuns, NotSupported, UpdateSessionError, UseSessionError},
+    pool::{BrowsersLeased, NotLeased},
+    profile::ProfileUnavailable,
+    project::{DeleteProjectFailure, ProjectRefused},
+    session::{EndSessionError, LoginRuns, NotSupported, StartFailed, UpdateSessionError, UseSessionError},
     session_operation::{OperationError, UpstreamFault},
-    telemetry::ReadEventsError,
+    telemetry::BadOffset,
 };
 
 use crate::{
@@ -22,6 +29,58 @@ use crate::{
     relay::{BadHandshake, ConnectorError, RelayError},
     webdriver::ClassicError,
 };
+
+/// Implements `From` for errors whose response has this code and their own message.
+macro_rules! respond_with_own_message {
+    ($($error:ty => $code:ident,)*) => {$(
+        impl From<$error> for ApiError {
+            fn from(error: $error) -> Self {
+                Self::new(Code::$code, error.to_string())
+            }
+        }
+    )*};
+}
+
+respond_with_own_message! {
+    BadCursor => InvalidCursor,
+    BadOffset => InvalidCursor,
+    BrowsersLeased => ResourceInUse,
+    CannotDeleteItself => InvalidState,
+    InUse => ResourceInUse,
+    LimitExceeded => LimitExceeded,
+    LoginRuns => InvalidState,
+    NameTaken => NameConflict,
+    NotFound => NotFound,
+    NotLeased => NotFound,
+    NotSupported => NotSupported,
+    NoTotpSecret => NotFound,
+    ProjectArchived => ProjectArchived,
+    ProjectRefused => InvalidState,
+}
+
+impl<E: Into<ApiError>> From<UseCaseError<E>> for ApiError {
+    fn from(error: UseCaseError<E>) -> Self {
+        match error {
+            UseCaseError::Invalid(error) => error.into(),
+            UseCaseError::NotSupported(error) => error.into(),
+            UseCaseError::Archived(error) => error.into(),
+            UseCaseError::ProjectDeleted => Self::new(Code::NotFound, "the project was deleted"),
+            UseCaseError::Limit(error) => error.into(),
+            UseCaseError::NameTaken(error) => error.into(),
+            UseCaseError::NotFound(error) => error.into(),
+            UseCaseError::InUse(error) => error.into(),
+            UseCaseError::Seal(error) => Self::internal(error),
+            UseCaseError::Store(error) => error.into(),
+            UseCaseError::Specific(error) => error.into(),
+        }
+    }
+}
+
+impl From<Infallible> for ApiError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
@@ -107,51 +166,11 @@ impl From<OperationError> for ApiError {
     }
 }
 
-impl From<ReplayError> for ApiError {
-    fn from(error: ReplayError) -> Self {
-        match error {
-            ReplayError::Operation(inside) => inside.into(),
-            ReplayError::Store(store) => store.into(),
-        }
-    }
-}
-
 impl From<AuthenticateError> for ApiError {
     fn from(error: AuthenticateError) -> Self {
         match error {
             AuthenticateError::Refused => Self::unauthorized(true),
             AuthenticateError::Store(store) => store.into(),
-        }
-    }
-}
-
-impl From<KeyError> for ApiError {
-    fn from(error: KeyError) -> Self {
-        match error {
-            KeyError::Invalid(invalid) => invalid.into(),
-            KeyError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            KeyError::Itself(_) => Self::new(Code::InvalidState, error.to_string()),
-            KeyError::Store(store) => store.into(),
-        }
-    }
-}
-
-impl From<ReadEventsError> for ApiError {
-    fn from(error: ReadEventsError) -> Self {
-        match error {
-            ReadEventsError::Invalid(invalid) => invalid.into(),
-            ReadEventsError::Offset(bad) => Self::new(Code::InvalidCursor, bad.to_string()),
-            ReadEventsError::Store(store) => store.into(),
-        }
-    }
-}
-
-impl From<ReadAuditError> for ApiError {
-    fn from(error: ReadAuditError) -> Self {
-        match error {
-            ReadAuditError::Invalid(invalid) => invalid.into(),
-            ReadAuditError::Cursor(bad) => Self::new(Code::InvalidCursor, bad.to_string()),
-            ReadAuditError::Store(store) => store.into(),
         }
     }
 }
@@ -167,107 +186,34 @@ impl From<AccessError> for ApiError {
     }
 }
 
-impl From<ProjectNotFound> for ApiError {
-    fn from(error: ProjectNotFound) -> Self {
+impl From<DeleteProjectFailure> for ApiError {
+    fn from(error: DeleteProjectFailure) -> Self {
         match error {
-            ProjectNotFound::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            ProjectNotFound::Store(store) => store.into(),
+            DeleteProjectFailure::Refused(refused) => refused.into(),
+            DeleteProjectFailure::InUse { .. } => Self::new(Code::ResourceInUse, error.to_string()),
         }
     }
 }
 
-impl From<ProjectRefused> for ApiError {
-    fn from(error: ProjectRefused) -> Self {
-        Self::new(Code::InvalidState, error.to_string())
-    }
-}
-
-impl From<CreateProjectError> for ApiError {
-    fn from(error: CreateProjectError) -> Self {
+impl From<StartFailed> for ApiError {
+    /// A failed start leaves nothing, and there is no session yet that could be out of reach: the call can be repeated.
+    fn from(StartFailed(error): StartFailed) -> Self {
+        let message = "the browser did not start; nothing was done";
         match error {
-            CreateProjectError::Invalid(invalid) => invalid.into(),
-            CreateProjectError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            CreateProjectError::Store(store) => store.into(),
+            EngineError::Failed { fault, message: why } => Self::new(Code::Unavailable, message).with_inner(fault, why),
+            EngineError::Timeout { .. } => {
+                Self::new(Code::Unavailable, message).with_inner(EngineFault::BrowserHung, error.to_string())
+            }
+            EngineError::NotRunning(_) => Self::new(Code::Unavailable, message).caused_by(error),
+            other => other.into(),
         }
-    }
-}
-
-impl From<UpdateProjectError> for ApiError {
-    fn from(error: UpdateProjectError) -> Self {
-        match error {
-            UpdateProjectError::Find(missing) => missing.into(),
-            UpdateProjectError::Input(input) => input.into(),
-            UpdateProjectError::Refused(refused) => refused.into(),
-        }
-    }
-}
-
-impl From<DeleteProjectError> for ApiError {
-    fn from(error: DeleteProjectError) -> Self {
-        match error {
-            DeleteProjectError::Find(missing) => missing.into(),
-            DeleteProjectError::Refused(refused) => refused.into(),
-            DeleteProjectError::InUse { .. } => Self::new(Code::ResourceInUse, error.to_string()),
-        }
-    }
-}
-
-impl From<ProjectArchived> for ApiError {
-    fn from(error: ProjectArchived) -> Self {
-        Self::new(Code::ProjectArchived, error.to_string())
-    }
-}
-
-impl From<NotSupported> for ApiError {
-    fn from(error: NotSupported) -> Self {
-        Self::new(Code::NotSupported, error.to_string())
-    }
-}
-
-impl From<LimitExceeded> for ApiError {
-    fn from(error: LimitExceeded) -> Self {
-        Self::new(Code::LimitExceeded, error.to_string())
-    }
-}
-
-/// There is no session yet that could be out of reach, and a start that fails leaves nothing: it can be asked for again.
-fn not_started(error: EngineError) -> ApiError {
-    let message = "the browser did not start; nothing was done";
-    match error {
-        EngineError::Failed { fault, message: why } => ApiError::new(Code::Unavailable, message).with_inner(fault, why),
-        EngineError::Timeout { .. } => {
-            ApiError::new(Code::Unavailable, message).with_inner(EngineFault::BrowserHung, error.to_string())
-        }
-        EngineError::NotRunning(_) => ApiError::new(Code::Unavailable, message).caused_by(error),
-        other => other.into(),
-    }
-}
-
-impl From<CreateSessionError> for ApiError {
-    fn from(error: CreateSessionError) -> Self {
-        match error {
-            CreateSessionError::Invalid(invalid) => invalid.into(),
-            CreateSessionError::NotSupported(unsupported) => unsupported.into(),
-            CreateSessionError::Archived(archived) => archived.into(),
-            CreateSessionError::ProjectGone => Self::new(Code::NotFound, error.to_string()),
-            CreateSessionError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            CreateSessionError::Limit(limit) => limit.into(),
-            CreateSessionError::Engine(engine) => not_started(engine),
-            CreateSessionError::Store(store) => store.into(),
-        }
-    }
-}
-
-impl From<LoginRuns> for ApiError {
-    fn from(refused: LoginRuns) -> Self {
-        Self::new(Code::InvalidState, refused.to_string())
     }
 }
 
 impl From<UseSessionError> for ApiError {
     fn from(error: UseSessionError) -> Self {
         match error {
-            UseSessionError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            UseSessionError::NotFound(missing) => missing.into(),
             UseSessionError::LoginRuns(refused) => refused.into(),
             UseSessionError::Invalid(invalid) => invalid.into(),
             UseSessionError::Engine(engine) => engine.into(),
@@ -281,7 +227,7 @@ impl From<UpdateSessionError> for ApiError {
         match error {
             UpdateSessionError::Use(error) => error.into(),
             UpdateSessionError::NotSupported(unsupported) => unsupported.into(),
-            UpdateSessionError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
+            UpdateSessionError::NameTaken(taken) => taken.into(),
             UpdateSessionError::Profile(inside) => inside.into(),
             UpdateSessionError::HasProfile(_) | UpdateSessionError::Watched(_) | UpdateSessionError::Recorded(_) => {
                 Self::new(Code::InvalidState, error.to_string())
@@ -293,72 +239,55 @@ impl From<UpdateSessionError> for ApiError {
 impl From<EndSessionError> for ApiError {
     fn from(error: EndSessionError) -> Self {
         match error {
-            EndSessionError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            EndSessionError::NotFound(missing) => missing.into(),
             EndSessionError::Refused(refused) => Self::new(Code::InvalidState, refused.to_string()),
             EndSessionError::Store(store) => store.into(),
         }
     }
 }
 
-impl From<CreatePoolError> for ApiError {
-    fn from(error: CreatePoolError) -> Self {
+impl From<BlobError> for ApiError {
+    fn from(error: BlobError) -> Self {
         match error {
-            CreatePoolError::Invalid(invalid) => invalid.into(),
-            CreatePoolError::NotSupported(unsupported) => unsupported.into(),
-            CreatePoolError::Archived(archived) => archived.into(),
-            CreatePoolError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            CreatePoolError::Limit(limit) => limit.into(),
-            CreatePoolError::ProjectGone => Self::new(Code::NotFound, error.to_string()),
-            CreatePoolError::Store(store) => store.into(),
+            BlobError::Content(error) => error.into(),
+            BlobError::Store(_) => {
+                Self::new(Code::Unavailable, "stored files cannot be reached; nothing was done").caused_by(error)
+            }
         }
     }
 }
 
-impl From<UpdatePoolError> for ApiError {
-    fn from(error: UpdatePoolError) -> Self {
-        match error {
-            UpdatePoolError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            UpdatePoolError::Input(input) => input.into(),
-        }
+impl From<ProfileUnavailable> for ApiError {
+    fn from(ProfileUnavailable(error): ProfileUnavailable) -> Self {
+        Self::new(Code::Unavailable, "what was saved cannot be reached").caused_by(error)
     }
 }
 
-impl From<DeletePoolError> for ApiError {
-    fn from(error: DeletePoolError) -> Self {
-        match error {
-            DeletePoolError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            DeletePoolError::InUse { .. } => Self::new(Code::ResourceInUse, error.to_string()),
-            DeletePoolError::Store(store) => store.into(),
-        }
+impl From<ProviderFault> for ApiError {
+    fn from(fault: ProviderFault) -> Self {
+        let message = format!("the credential provider could not be asked: {fault}");
+        Self::new(Code::UpstreamError, message).with_inner(&fault, fault.to_string())
     }
 }
 
-impl From<FlushPoolError> for ApiError {
-    fn from(error: FlushPoolError) -> Self {
-        match error {
-            FlushPoolError::Archived(archived) => archived.into(),
-            FlushPoolError::Store(store) => store.into(),
-        }
+impl From<AuthConnectionFailure> for ApiError {
+    fn from(error: AuthConnectionFailure) -> Self {
+        let code = match error {
+            AuthConnectionFailure::Exists { .. } => Code::AlreadyExists,
+            AuthConnectionFailure::NoFlow | AuthConnectionFailure::Refused(_) => Code::InvalidState,
+            AuthConnectionFailure::Profile(unavailable) => return unavailable.into(),
+        };
+        Self::new(code, error.to_string())
     }
 }
 
-impl From<AcquireError> for ApiError {
-    fn from(error: AcquireError) -> Self {
+impl From<InvocationFailure> for ApiError {
+    fn from(error: InvocationFailure) -> Self {
         match error {
-            AcquireError::Invalid(invalid) => invalid.into(),
-            AcquireError::Archived(archived) => archived.into(),
-            AcquireError::PoolNotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            AcquireError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            AcquireError::Store(store) => store.into(),
-        }
-    }
-}
-
-impl From<ReleaseError> for ApiError {
-    fn from(error: ReleaseError) -> Self {
-        match error {
-            ReleaseError::PoolNotFound(_) | ReleaseError::NotLeased(_) => Self::new(Code::NotFound, error.to_string()),
-            ReleaseError::Store(store) => store.into(),
+            InvocationFailure::NotRunning { .. } | InvocationFailure::Refused(_) => {
+                Self::new(Code::InvalidState, error.to_string())
+            }
+            InvocationFailure::Browser(error) => error.into(),
         }
     }
 }

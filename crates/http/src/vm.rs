@@ -6,10 +6,7 @@ use actix_web::{
     HttpRequest, HttpResponse,
     web::{self, Payload},
 };
-use casement_domain::{
-    fs::Upload,
-    session::{ActivityGuard, UseSessionError},
-};
+use casement_domain::{NotFound, fs::Upload, session::ActivityGuard};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
 
@@ -56,7 +53,7 @@ impl ConnectionContext {
         let activity = request.services().sessions.activity();
         let is_view = matches!(kind, Some(Kind::LiveView { .. }));
         let activity = if is_view { activity.begin_view(session.id) } else { activity.begin(session.id) };
-        let activity = activity.ok_or_else(|| UseSessionError::NotFound(session.id.to_string()))?;
+        let activity = activity.ok_or_else(|| NotFound::new("browser session", session.id.to_string()))?;
         let urls = Urls::new(&request.api().public_url, &request.services().tokens, session);
         let connection = kind.map(|kind| Connection::new(request.services(), session.id, kind));
         let observer = connection.map(|connection| Box::new(connection) as Box<dyn RelayObserver>);

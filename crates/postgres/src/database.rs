@@ -316,7 +316,7 @@ impl Database {
             diesel_async::RunQueryDsl::execute(level, connection).await?;
             work(connection).await
         };
-        self.transaction(operation, work).await.map_err(StoreError::undone)
+        self.transaction(operation, work).await.map_err(|error| error.with_maybe_done(false))
     }
 
     /// As [`transaction`](Self::transaction); a failure that has a meaning (a name that is taken) becomes a value, after

@@ -77,13 +77,13 @@ impl Apps {
         stop: CancellationToken,
     ) -> Self {
         let change_feed = ChangeFeed::default();
-        let change_feed = Arc::new(change_feed.clone());
+        let news = Arc::new(change_feed.clone());
         let system = Arc::new(System);
         let deployments = Deployments::new(DeploymentDeps {
             deployments: rows.deployments.clone(),
             invocations: rows.invocations.clone(),
             lines: rows.lines.clone(),
-            change_feed: change_feed.clone(),
+            news: news.clone(),
             blobs: ground.blobs,
             archives: machines.archives,
             keys: ground.keys,
@@ -97,7 +97,7 @@ impl Apps {
             invocations: rows.invocations.clone(),
             deployments: rows.deployments.clone(),
             lines: rows.lines.clone(),
-            change_feed: change_feed.clone(),
+            news: news.clone(),
             sessions: ground.sessions,
             clock: system.clone(),
             ids: system.clone(),
@@ -113,7 +113,7 @@ impl Apps {
             builder: machines.builder,
             runner: machines.runner,
             lines: rows.lines,
-            change_feed,
+            change_feed: news,
             wakers: Arc::new(AppWakers::default()),
             ready: settings.app_ready,
             awaited: AwaitedCalls::default(),

@@ -95,7 +95,7 @@ impl UseCases {
             profiles: profiles.clone(),
             proxies: infrastructure.routing.clone(),
             sessions: sessions.clone(),
-            change_feed: Arc::new(auth_changes.clone()),
+            news: Arc::new(auth_changes.clone()),
             sealer: Arc::new(keys.clone()),
             entropy: Arc::new(System),
             clock: Arc::new(System),

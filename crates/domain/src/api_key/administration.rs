@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use time::Duration;
 
-use super::{
-    ApiKey, ApiKeyDirectory, ApiKeys, Caller, CreateKeyError, CreatedKey, KeyEntry, KeyFilter, KeyRequest,
-    RevokeKeyError,
-};
+use super::{ApiKey, ApiKeyDirectory, ApiKeys, Caller, CreatedKey, KeyEntry, KeyFilter, KeyRequest};
 use crate::clock::Clock;
+use crate::error::{NotFound, SpecificError, UseCaseError};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, required, within};
 use crate::ids::{ApiKeyId, OrganizationId};
 use crate::name::LabelName;
@@ -21,31 +19,15 @@ const GRACE_DAYS: u32 = 7;
 /// The longest life and the longest grace.
 const MAX_DAYS: u32 = 3650;
 
-/// A key was not found, made or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The organization has no such key.
-    #[error("API key {0} not found")]
-    NotFound(String),
-    /// A key cannot delete itself: whoever calls would be left without.
-    #[error("API key {0} cannot delete itself")]
-    Itself(ApiKeyId),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of a use case of the administration of keys.
+pub type KeyError = UseCaseError<CannotDeleteItself>;
 
-impl From<CreateKeyError> for KeyError {
-    fn from(error: CreateKeyError) -> Self {
-        match error {
-            CreateKeyError::Invalid(invalid) => invalid.into(),
-            CreateKeyError::Store(store) => store.into(),
-        }
-    }
-}
+/// The error of a key that is to delete itself: its caller would have no key left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("API key {0} cannot delete itself")]
+pub struct CannotDeleteItself(pub ApiKeyId);
+
+impl SpecificError for CannotDeleteItself {}
 
 /// The use cases.
 #[derive(Clone)]
@@ -100,7 +82,7 @@ impl KeyAdministration {
     /// A key that was just stored: a failure to read it is none to store it.
     async fn entry_of(&self, key: &ApiKey) -> Result<KeyEntry, KeyError> {
         self.get(key.organization, &key.id.to_string(), false).await.map_err(|error| match error {
-            KeyError::Store(error) => error.half_done().into(),
+            KeyError::Store(error) => error.with_maybe_done(true).into(),
             other => other,
         })
     }
@@ -121,7 +103,7 @@ impl KeyAdministration {
     /// The key of that id.
     ///
     /// # Errors
-    /// [`KeyError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn get(
         &self,
         organization: OrganizationId,
@@ -132,9 +114,7 @@ impl KeyAdministration {
             Ok(id) => self.directory.find(organization, id).await?,
             Err(_) => None,
         };
-        found
-            .filter(|entry| include_deleted || entry.key.deleted_at.is_none())
-            .ok_or_else(|| KeyError::NotFound(which.to_owned()))
+        found.filter(|entry| include_deleted || entry.key.deleted_at.is_none()).ok_or_else(|| not_found(which).into())
     }
 
     /// Gives a key another name.
@@ -150,7 +130,7 @@ impl KeyAdministration {
         let name = required("name", name, |text| LabelName::parse(&text))?;
         let entry = self.get(organization, which, false).await?;
         if !self.directory.rename(organization, entry.key.id, &name).await? {
-            return Err(KeyError::NotFound(which.to_owned()));
+            return Err(not_found(which).into());
         }
         self.get(organization, which, false).await
     }
@@ -160,13 +140,13 @@ impl KeyAdministration {
     /// # Errors
     /// See [`KeyError`].
     pub async fn delete(&self, caller: &Caller, which: &str) -> Result<(), KeyError> {
-        let id = which.parse::<ApiKeyId>().map_err(|_| KeyError::NotFound(which.to_owned()))?;
+        let id = which.parse::<ApiKeyId>().map_err(|_| not_found(which))?;
         if id == caller.key {
-            return Err(KeyError::Itself(id));
+            return Err(CannotDeleteItself(id).into());
         }
         self.keys.revoke(caller.organization, id).await.map_err(|error| match error {
-            RevokeKeyError::NotFound(_) => KeyError::NotFound(which.to_owned()),
-            RevokeKeyError::Store(store) => store.into(),
+            UseCaseError::NotFound(_) => not_found(which).into(),
+            other => other.into(),
         })
     }
 
@@ -197,8 +177,12 @@ impl KeyAdministration {
         made.key.expires_at = life.map(|life| now + life);
         let expires_at = now + Duration::days(i64::from(grace.unwrap_or(GRACE_DAYS)));
         if !self.directory.rotate(old.id, expires_at, &made.key).await? {
-            return Err(KeyError::NotFound(which.to_owned()));
+            return Err(not_found(which).into());
         }
         Ok((self.entry_of(&made.key).await?, made))
     }
+}
+
+fn not_found(which: &str) -> NotFound {
+    NotFound::new("API key", which)
 }

@@ -1,4 +1,4 @@
-//! Keys as an administrator sees them: who made them, what they open, and a port that keeps them in that form.
+//! API keys as an administrator sees them, with their creators and projects, and the port that lists and changes them.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -11,52 +11,53 @@ use crate::page::{Listed, Page};
 use crate::session::StatusFilter;
 use crate::store_error::StoreError;
 
-/// A key with what its references mean.
+/// A key with its creator and the name of its project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEntry {
     /// The key.
     pub key: ApiKey,
-    /// Who made it.
+    /// The user that created the key.
     pub created_by: User,
-    /// The name of the project that it opens.
+    /// The name of the only project that the key opens.
     pub project_name: Option<String>,
 }
 
-/// What a list is ordered by.
+/// The order of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// When they were made.
+    /// By the time of creation.
     #[default]
     CreatedAt,
-    /// Their names.
+    /// By name.
     Name,
-    /// When they expire; those that never do are the latest.
+    /// By the time of expiry; keys that never expire count as the latest.
     ExpiresAt,
 }
 
-/// Which keys a list shows, and in which order.
+/// The filter and the order of a list of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyFilter {
-    /// Active ones (expired ones among them), deleted ones, or both.
+    /// Active keys (including expired ones), deleted keys, or both.
     pub status: StatusFilter,
-    /// Exactly this name, whatever the case and the accents.
+    /// The whole name, regardless of case and accents.
     pub name: Option<String>,
-    /// Part of the name, of its maker's address or name, or of its project's name; or the beginning of the id or of the masked key.
+    /// A part of the name, of its creator's e-mail address or name, or of its project's name; or a prefix of the id or of
+    /// the masked key.
     pub query: Option<String>,
-    /// What it is ordered by.
+    /// The order.
     pub order: KeyOrder,
-    /// Smallest first.
+    /// Whether the order is ascending.
     pub ascending: bool,
 }
 
-/// Where keys are looked through and changed.
+/// The port that lists and changes keys for administrators.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ApiKeyDirectory: Send + Sync {
-    /// The organization's key of that id, whatever its status.
+    /// Returns the organization's key with this id, in any status.
     async fn find(&self, organization: OrganizationId, id: ApiKeyId) -> Result<Option<KeyEntry>, StoreError>;
 
-    /// The keys that match.
+    /// Returns the keys that match.
     async fn list(
         &self,
         organization: OrganizationId,
@@ -64,10 +65,10 @@ pub trait ApiKeyDirectory: Send + Sync {
         page: Page,
     ) -> Result<Listed<KeyEntry>, StoreError>;
 
-    /// Sets the name of a key that is not deleted; `false` if there is none.
+    /// Renames a key that is not deleted; returns `false` if there is none.
     async fn rename(&self, organization: OrganizationId, id: ApiKeyId, name: &LabelName) -> Result<bool, StoreError>;
 
-    /// Stores `next`, and lets the key of that id expire at `expires_at` if it does not before, in one transaction; `false` if that
-    /// key is deleted or not there, and then nothing is stored.
+    /// Stores `next` and limits the life of the key with this id to `expires_at`, in one transaction. Returns `false` and
+    /// stores nothing if that key does not exist or is deleted.
     async fn rotate(&self, id: ApiKeyId, expires_at: OffsetDateTime, next: &ApiKey) -> Result<bool, StoreError>;
 }

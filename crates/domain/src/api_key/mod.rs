@@ -1,4 +1,4 @@
-//! The API key: the credential that callers show.
+//! API keys: the credentials of programs that call the API.
 
 mod administration;
 mod directory;
@@ -7,7 +7,7 @@ mod ports;
 mod secret;
 mod service;
 
-pub use administration::{KeyAdministration, KeyError};
+pub use administration::{CannotDeleteItself, KeyAdministration, KeyError};
 #[cfg(feature = "mocks")]
 pub use directory::MockApiKeyDirectory;
 pub use directory::{ApiKeyDirectory, KeyEntry, KeyFilter, KeyOrder};
@@ -16,4 +16,4 @@ pub use model::{ApiKey, KeyStatus};
 pub use ports::MockApiKeyRepository;
 pub use ports::{ApiKeyRepository, KeyWithHash};
 pub use secret::{KeySecret, SecretHash, masked};
-pub use service::{ApiKeys, AuthenticateError, Caller, CreateKeyError, CreatedKey, KeyRequest, RevokeKeyError};
+pub use service::{ApiKeys, AuthenticateError, Caller, CreatedKey, KeyRequest};

@@ -1,4 +1,4 @@
-//! What an API key is; its secret is not part of it.
+//! The API key as it is stored, without its secret.
 
 use time::OffsetDateTime;
 
@@ -6,46 +6,46 @@ use super::SecretHash;
 use crate::ids::{ApiKeyId, OrganizationId, ProjectId, UserId};
 use crate::name::LabelName;
 
-/// A key as it is kept: what it opens, and until when.
+/// An API key as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Which one; stands in the key's text.
+    /// The identifier, which is part of the key's text.
     pub id: ApiKeyId,
-    /// Which organization it opens.
+    /// The organization that the key opens.
     pub organization: OrganizationId,
-    /// Which project alone it opens; `None`: all of them.
+    /// The only project that the key opens; `None`: all projects.
     pub project: Option<ProjectId>,
-    /// For people; several keys may bear the same.
+    /// The name, which need not be unique.
     pub name: LabelName,
-    /// SHA-256 of its secret.
+    /// The SHA-256 hash of the secret.
     pub hash: SecretHash,
-    /// The last four characters of the secret, to recognise it by.
+    /// The last four characters of the secret, by which a person recognises the key.
     pub last4: String,
-    /// Who made it.
+    /// The user that created the key.
     pub created_by: UserId,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: OffsetDateTime,
-    /// From when on it is refused; `None`: never.
+    /// The time of expiry; `None`: never.
     pub expires_at: Option<OffsetDateTime>,
-    /// When it was deleted.
+    /// The time of deletion.
     pub deleted_at: Option<OffsetDateTime>,
-    /// Whether programs of a deployment call with it.
+    /// Whether the programs of a deployment use the key.
     pub for_deployment: bool,
 }
 
-/// What a key is at some moment.
+/// The status of a key at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyStatus {
-    /// It opens what it is for.
+    /// The key is valid.
     Active,
-    /// Its time is over. Final for authentication.
+    /// The key has expired. Final for authentication.
     Expired,
-    /// It was deleted. Final.
+    /// The key was deleted. Final.
     Deleted,
 }
 
 impl ApiKey {
-    /// What the key is at `now`.
+    /// Returns the status at `now`.
     #[must_use]
     pub fn status(&self, now: OffsetDateTime) -> KeyStatus {
         match (self.deleted_at, self.expires_at) {

@@ -1,4 +1,4 @@
-//! What keys need from outside.
+//! The port to the stored API keys.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -9,31 +9,31 @@ use crate::page::{Listed, Page};
 use crate::project::Project;
 use crate::store_error::StoreError;
 
-/// A key as found for authentication.
+/// A key as it is read for authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyWithHash {
     /// The key.
     pub key: ApiKey,
-    /// Whether the project it opens is deleted, so that it opens nothing.
+    /// Whether the only project that the key opens is deleted. The key is refused then.
     pub project_deleted: bool,
-    /// The project that a request with it is about unless it names another: the one that the key opens, else its
-    /// organization's default. Read together with the key, since nearly every request needs it; `None` if it was not.
+    /// The project of requests that name none: the only project that the key opens, else the organization's default
+    /// project. Read together with the key, because nearly every request needs it; `None` if it was not read.
     pub home: Option<Project>,
 }
 
-/// Where keys are kept.
+/// The port to the stored keys.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ApiKeyRepository: Send + Sync {
     /// Stores a new key.
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError>;
 
-    /// The key of that id, whatever its status.
+    /// Returns the key with this id, in any status.
     async fn find(&self, id: ApiKeyId) -> Result<Option<KeyWithHash>, StoreError>;
 
-    /// The keys of an organization that are not deleted, newest first.
+    /// Returns the keys of an organization that are not deleted, newest first.
     async fn list(&self, organization: OrganizationId, page: Page) -> Result<Listed<ApiKey>, StoreError>;
 
-    /// Sets `deleted_at` unless it is set; `false` if the organization has no such key or it was deleted before.
+    /// Sets `deleted_at`; returns `false` if the organization has no such key, or if it is set already.
     async fn delete(&self, organization: OrganizationId, id: ApiKeyId, at: OffsetDateTime) -> Result<bool, StoreError>;
 }

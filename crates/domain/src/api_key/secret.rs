@@ -1,4 +1,4 @@
-//! The text of a key: `csk_<id>_<secret>`, 26 and 43 characters. Shown once, kept as a hash.
+//! The text of a key: `csk_<id>_<secret>`, with 26 and 43 characters. It is shown once; only its hash is stored.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::ids::ApiKeyId;
 
 const PREFIX: &str = "csk_";
 
-/// The secret half of a key. Has no `Display` and says nothing in `Debug`.
+/// The secret half of a key. It has no `Display`, and `Debug` does not show it.
 #[derive(Clone)]
 pub struct KeySecret([u8; 32]);
 
@@ -22,12 +22,12 @@ impl fmt::Debug for KeySecret {
     }
 }
 
-/// SHA-256 of a secret. The secret is random, so a slow hash would add nothing.
+/// The SHA-256 hash of a secret. The secret is random, so a slow hash would add nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretHash(pub [u8; 32]);
 
 impl SecretHash {
-    /// Whether this is the hash of `secret`; takes the same time either way.
+    /// Returns whether this is the hash of `secret`, in constant time.
     #[must_use]
     pub fn matches(&self, secret: &KeySecret) -> bool {
         self.0.ct_eq(&secret.hash().0).into()
@@ -35,32 +35,32 @@ impl SecretHash {
 }
 
 impl KeySecret {
-    /// A new secret.
+    /// Creates a random secret.
     #[must_use]
     pub fn mint(entropy: &dyn Entropy) -> Self {
         Self(entropy.secret_bytes())
     }
 
-    /// What is kept of it.
+    /// Returns the hash, which is stored.
     #[must_use]
     pub fn hash(&self) -> SecretHash {
         SecretHash(Sha256::digest(self.0).into())
     }
 
-    /// The whole key, to be shown once.
+    /// Returns the text of the key, which is shown once.
     #[must_use]
     pub fn key_text(&self, id: ApiKeyId) -> String {
         format!("{PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(self.0))
     }
 
-    /// The last four characters of its text.
+    /// Returns the last four characters of the secret.
     #[must_use]
     pub fn last4(&self) -> String {
         let text = URL_SAFE_NO_PAD.encode(self.0);
         text.chars().skip(text.len() - 4).collect()
     }
 
-    /// Reads a whole key; `None` if the text is not one.
+    /// Parses the text of a key; returns `None` if it is not one.
     #[must_use]
     pub fn parse_key(text: &str) -> Option<(ApiKeyId, Self)> {
         let rest = text.strip_prefix(PREFIX)?;
@@ -70,7 +70,7 @@ impl KeySecret {
     }
 }
 
-/// The key as it is shown ever after: `csk_<id>_****<last 4>`.
+/// Returns the key as it is shown after its creation: `csk_<id>_****<last 4>`.
 #[must_use]
 pub fn masked(id: ApiKeyId, last4: &str) -> String {
     format!("{PREFIX}{id}_****{last4}")

@@ -6,6 +6,7 @@ use time::Duration;
 
 use super::{ApiKey, ApiKeyRepository, KeySecret, KeyStatus};
 use crate::clock::{Clock, Entropy, IdSource};
+use crate::error::{NotFound, UseCaseError};
 use crate::field::{Fields, InvalidInput, within};
 use crate::ids::{ApiKeyId, OrganizationId, ProjectId, UserId};
 use crate::name::LabelName;
@@ -59,28 +60,6 @@ pub struct CreatedKey {
     pub key: ApiKey,
     /// Its text, for this once.
     pub secret: KeySecret,
-}
-
-/// A key was not made.
-#[derive(Debug, thiserror::Error)]
-pub enum CreateKeyError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// A key was not revoked.
-#[derive(Debug, thiserror::Error)]
-pub enum RevokeKeyError {
-    /// There is no such key, or it was revoked before.
-    #[error("API key {0} not found")]
-    NotFound(ApiKeyId),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 /// The use cases.
@@ -173,7 +152,7 @@ impl ApiKeys {
         organization: OrganizationId,
         created_by: UserId,
         wish: KeyRequest,
-    ) -> Result<CreatedKey, CreateKeyError> {
+    ) -> Result<CreatedKey, UseCaseError> {
         let made = self.draft(organization, created_by, wish)?;
         self.keys.insert(&made.key).await?;
         Ok(made)
@@ -190,12 +169,12 @@ impl ApiKeys {
     /// Revokes a key: from now on it is refused everywhere.
     ///
     /// # Errors
-    /// [`RevokeKeyError::NotFound`]; the store's failure.
-    pub async fn revoke(&self, organization: OrganizationId, id: ApiKeyId) -> Result<(), RevokeKeyError> {
+    /// [`NotFound`]; the error of the store.
+    pub async fn revoke(&self, organization: OrganizationId, id: ApiKeyId) -> Result<(), UseCaseError> {
         if self.keys.delete(organization, id, self.clock.now()).await? {
             Ok(())
         } else {
-            Err(RevokeKeyError::NotFound(id))
+            Err(NotFound::new("API key", id.to_string()).into())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where a reading goes on: opaque to callers, and good for the same question alone.
+//! The cursor of a list of records: opaque to callers, and valid for the same filter only.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,47 +9,47 @@ use ulid::Ulid;
 use super::AuditFilter;
 use crate::ids::{AuditRecordId, OrganizationId};
 
-/// The token is none of ours, or belongs to another question.
+/// The error of a token that is malformed or belongs to another filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a token of this list, or one of other filters")]
 pub struct BadCursor;
 
-/// A record's place in the order: newest first.
+/// A record's position in the order, newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// When it was recorded.
+    /// The time at which it was recorded.
     pub at: OffsetDateTime,
-    /// Which one of that moment.
+    /// The record among those of the same time.
     pub id: AuditRecordId,
 }
 
-/// A part of the order.
+/// A range of the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditRange {
-    /// It begins behind this record; else with the newest.
+    /// The record before the range; the range begins with the newest record if there is none.
     pub after: Option<Position>,
-    /// It ends with this record, which is part of it; else with the oldest.
+    /// The last record of the range, inclusive; the range ends with the oldest record if there is none.
     pub through: Option<Position>,
 }
 
-/// What was found in a stretch.
+/// The size of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeMeasurement {
-    /// How many records match, up to the limit.
+    /// The number of matching records, up to the limit.
     pub count: u32,
-    /// The first and the last of these.
+    /// The first and the last of them.
     pub ends: Option<(Position, Position)>,
-    /// Whether there are more behind them.
+    /// Whether more records follow.
     pub more: bool,
 }
 
-/// Microseconds and identifier.
+/// The length of a position: microseconds and identifier.
 const PLACE: usize = 8 + 16;
-/// A place, and the first half of the digest of it and of the question.
+/// The length of a token: a position, and the first half of the digest of it and of the filter.
 const LENGTH: usize = PLACE + 16;
 
 impl Position {
-    /// The place directly ahead of this one: what comes after it begins here.
+    /// Returns the position directly before this one, so that a range after it begins with this record.
     #[must_use]
     pub fn ahead(self) -> Self {
         match self.id.ulid().0.checked_add(1) {
@@ -58,7 +58,7 @@ impl Position {
         }
     }
 
-    /// The token that leads back here.
+    /// Returns the token of this position.
     #[must_use]
     pub fn token(&self, organization: OrganizationId, filter: &AuditFilter) -> String {
         let micros = i64::try_from(self.at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX);
@@ -70,16 +70,16 @@ impl Position {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Where a token leads.
+    /// Parses a token.
     ///
     /// # Errors
     /// [`BadCursor`].
     pub fn parse(text: &str, organization: OrganizationId, filter: &AuditFilter) -> Result<Self, BadCursor> {
-        // Longer ones are not even decoded.
+        // Longer texts are not decoded.
         let bytes = (text.len() <= 2 * LENGTH).then(|| URL_SAFE_NO_PAD.decode(text).ok()).flatten().ok_or(BadCursor)?;
         let bytes: [u8; LENGTH] = bytes.try_into().map_err(|_| BadCursor)?;
-        let (place, told) = bytes.split_at(PLACE);
-        if *told != digest(place, organization, filter)[..16] {
+        let (place, expected) = bytes.split_at(PLACE);
+        if *expected != digest(place, organization, filter)[..16] {
             return Err(BadCursor);
         }
         let (micros, id) = place.split_first_chunk::<8>().ok_or(BadCursor)?;
@@ -90,8 +90,8 @@ impl Position {
     }
 }
 
-/// Of a place, of what was asked, and of whose records. Parts are told apart by their lengths. Nobody is kept from making one of these;
-/// but what was cut or altered by accident leads nowhere, instead of somewhere else.
+/// Returns the digest of a position, an organization and a filter, each part with its length. It is no protection against
+/// forged tokens, but a token that was cut or altered by accident is refused.
 fn digest(place: &[u8], organization: OrganizationId, filter: &AuditFilter) -> [u8; 32] {
     let mut digest = Sha256::new();
     let mut part = |bytes: &[u8]| {

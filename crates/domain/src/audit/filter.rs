@@ -1,4 +1,4 @@
-//! Which records are asked for.
+//! The filter of audit records.
 
 use time::{Duration, OffsetDateTime};
 
@@ -6,43 +6,43 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
 /// The longest text to search for, in characters.
 const MAX_SEARCH: usize = 256;
-/// The longest value of another filter, in characters; no stored one is longer.
+/// The longest value of another filter, in characters; stored values are not longer.
 const MAX_VALUE: usize = 64;
-/// The most methods left out, and the most users searched for.
+/// The maximum of excluded methods, and of users that are searched for.
 const MAX_EXCLUDED: usize = 10;
 const MAX_USERS: usize = 100;
-/// The longest span that people page through.
+/// The longest time span of a list.
 const MAX_SPAN: Duration = Duration::days(30);
 
-/// What is asked, as it came. Times are read already.
+/// The unchecked query. Its times are parsed already.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
-    /// From when on, inclusive.
+    /// The start, inclusive.
     pub start: Option<OffsetDateTime>,
-    /// Until when, exclusive.
+    /// The end, exclusive.
     pub end: Option<OffsetDateTime>,
-    /// Exactly this way of showing who calls.
+    /// The way of authentication.
     pub auth_strategy: Option<String>,
-    /// Exactly this part of the service.
+    /// The part of the service.
     pub service: Option<String>,
-    /// Exactly this method, in any case.
+    /// The method, in any case.
     pub method: Option<String>,
-    /// None of these methods.
+    /// The excluded methods.
     pub exclude_methods: Vec<String>,
-    /// Substring of path, user, e-mail or address, in any case; or the status.
+    /// A part of the path, user, e-mail or IP address, in any case; or the status.
     pub search: Option<String>,
-    /// Or one of these users.
+    /// Users that match as well.
     pub search_users: Vec<String>,
-    /// At most so many records.
+    /// The maximum of records.
     pub limit: Option<i64>,
 }
 
-/// How the records are read.
+/// The way in which records are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// By a person, page by page: at most 30 days, 1 to 100 records, 100 unless said.
+    /// Page by page: at most 30 days, 1 to 100 records, by default 100.
     List,
-    /// As a file: any span, 1 to 50,000 records, 50,000 unless said.
+    /// As a file: any time span, 1 to 50,000 records, by default 50,000.
     Export,
 }
 
@@ -55,32 +55,32 @@ impl Reading {
     }
 }
 
-/// Which records are asked for.
+/// A checked filter of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// From when on, inclusive.
+    /// The start, inclusive.
     pub start: OffsetDateTime,
-    /// Until when, exclusive.
+    /// The end, exclusive.
     pub end: OffsetDateTime,
-    /// Exactly this way of showing who calls.
+    /// The way of authentication.
     pub auth_strategy: Option<String>,
-    /// Exactly this part of the service.
+    /// The part of the service.
     pub service: Option<String>,
-    /// Exactly this method, in upper case.
+    /// The method, in upper case.
     pub method: Option<String>,
-    /// None of these methods, in upper case.
+    /// The excluded methods, in upper case.
     pub exclude_methods: Vec<String>,
-    /// Substring of path, user, e-mail or address, in any case; or the status.
+    /// A part of the path, user, e-mail or IP address, in any case; or the status.
     pub search: Option<String>,
-    /// Or one of these users, in lower case.
+    /// Users that match as well, in lower case.
     pub search_users: Vec<String>,
 }
 
 impl AuditQuery {
-    /// The filter, and how many records at most.
+    /// Checks the query; returns the filter and the maximum of records.
     ///
     /// # Errors
-    /// Every field that breaks a rule.
+    /// Returns every field that breaks a rule.
     pub fn parse(self, reading: Reading) -> Result<(AuditFilter, u32), InvalidInput> {
         let mut fields = Fields::new();
         let start = fields.take_required("start", self.start, Ok);
@@ -108,7 +108,7 @@ impl AuditQuery {
             service,
             method,
             exclude_methods: upper(exclude_methods.unwrap_or_default()),
-            // Nothing to look for is found everywhere.
+            // An empty text matches every record.
             search: search.filter(|text| !text.is_empty()),
             search_users: lower(search_users.unwrap_or_default()),
         };

@@ -1,4 +1,5 @@
-//! Audit records: who called what, when, and what came of it. Written once; what came of a call may be corrected until it is answered.
+//! Audit records: who called what, when, and with which result. A record is written once; its result may be corrected until
+//! the call is answered.
 
 mod cursor;
 mod filter;

@@ -1,4 +1,4 @@
-//! What an audit record says.
+//! The content of an audit record.
 
 use time::OffsetDateTime;
 
@@ -6,20 +6,20 @@ use crate::ids::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, UserId};
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// How a caller showed who it is.
+    /// The way in which a caller was authenticated.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum AuthStrategy {
-        /// With an API key.
+        /// An API key.
         ApiKey => "api_key",
-        /// With the token of a session, or with the cookie that the page of a login has for its session.
+        /// A session token, or the cookie of a hosted login page.
         SessionToken => "session_token",
-        /// With a key that was refused.
+        /// A key that was refused.
         None => "none",
     }
 }
 
 impl AuthStrategy {
-    /// As it was stored.
+    /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::ApiKey, Self::SessionToken, Self::None].into_iter().find(|strategy| strategy.as_str() == text)
@@ -27,45 +27,46 @@ impl AuthStrategy {
 }
 
 text_enum! {
-    /// Which part of the service was called.
+    /// The part of the service that was called.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum AuditService {
         /// The API.
         Api => "api",
-        /// A session's own address.
+        /// The URLs of a session.
         Session => "session",
-        /// The API, by a deployed app.
+        /// The API, called by a deployed app.
         Apps => "apps",
     }
 }
 
 impl AuditService {
-    /// As it was stored.
+    /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Api, Self::Session, Self::Apps].into_iter().find(|service| service.as_str() == text)
     }
 }
 
-/// One call as whoever answers it knows it. The store adds what the key or the project tells: the organization, the user.
+/// One call, as the server that answers it knows it. The store adds the organization and the user of the key or project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Orders records of one moment.
+    /// The identifier, which orders records of the same time.
     pub id: AuditRecordId,
-    /// When this was recorded: when there was an answer, or its caller had gone. The request arrived `duration_ms` before. What is
-    /// recorded later is never of an earlier moment, so that who has read up to a moment has read all that is before it.
+    /// The time of recording: when the call was answered, or its caller had disconnected. The request arrived `duration_ms`
+    /// before. Records never get an earlier time than those before them, so a reader that has read up to a time has read
+    /// everything before it.
     pub at: OffsetDateTime,
-    /// How the caller showed who it is.
+    /// The way in which the caller was authenticated.
     pub auth_strategy: AuthStrategy,
-    /// Which part of the service was called.
+    /// The part of the service that was called.
     pub service: AuditService,
-    /// Which key was used, or named and refused.
+    /// The key that was used, or that was named and refused.
     pub api_key: Option<ApiKeyId>,
-    /// In which project.
+    /// The project.
     pub project: Option<ProjectId>,
-    /// Where the call came from.
+    /// The IP address of the caller.
     pub client_ip: String,
-    /// Which host was asked for.
+    /// The requested host.
     pub domain: String,
     /// The method, in upper case.
     pub method: String,
@@ -73,27 +74,27 @@ pub struct AuditEntry {
     pub path: String,
     /// The pattern of the route; empty if none matched.
     pub route: String,
-    /// The status of the answer; [`UNKNOWN`](Self::UNKNOWN) if the server ended before there was one.
+    /// The status of the response; [`UNKNOWN`](Self::UNKNOWN) if the server ended before it responded.
     pub status: u16,
-    /// How long the answer took.
+    /// The time until the response, in milliseconds.
     pub duration_ms: u64,
-    /// What the caller calls itself, see [`user_agent`](Self::user_agent).
+    /// The user agent, see [`user_agent`](Self::user_agent).
     pub user_agent: String,
-    /// How the request is called in its answer and in the log; empty for what was noted without a request.
+    /// The id of the request in its response and in the log; empty for records without a request.
     pub request_id: String,
-    /// For how many calls this stands: 1, but for refused tries, of which one record may stand for many, see
-    /// [`RefusedAttempts`](super::RefusedAttempts). What it says else is of the last of them.
+    /// The number of calls that the record stands for: 1, except for refused attempts, of which one record may stand for
+    /// many, see [`RefusedAttempts`](super::RefusedAttempts). The other fields are those of the last one.
     pub count: u32,
 }
 
-/// How much of a user agent is kept, in characters.
+/// The maximum length of a stored user agent, in characters.
 const MAX_USER_AGENT: usize = 512;
 
 impl AuditEntry {
-    /// The status of a call that had begun when its server ended. What it was to change may have been changed.
+    /// The status of a call that had begun when its server ended. Its changes may have been made.
     pub const UNKNOWN: u16 = 0;
 
-    /// As much of a user agent as is kept.
+    /// Returns the part of a user agent that is stored.
     #[must_use]
     pub fn user_agent(text: &str) -> String {
         text.chars().take(MAX_USER_AGENT).collect()
@@ -103,11 +104,11 @@ impl AuditEntry {
 /// One authenticated call, or one that named a key and was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// Whose it is.
+    /// The organization.
     pub organization: OrganizationId,
-    /// Who made the key; absent for a token.
+    /// The user that created the key; absent for a token.
     pub user: Option<UserId>,
-    /// That user's address; may be empty.
+    /// The user's e-mail address; may be empty.
     pub email: String,
     /// The call.
     pub entry: AuditEntry,

@@ -1,4 +1,4 @@
-//! The record of a call that is stored with what the call does, in one commit.
+//! A record that is stored in the same commit as the change that its call makes.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -12,34 +12,35 @@ use parking_lot::Mutex;
 use super::{AuditEntry, AuditTrail, RecordTimestamp};
 use crate::store_error::StoreError;
 
-/// What became of an [`PreparedRecord`].
+/// The outcome of a [`PreparedRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PreparedRecordOutcome {
-    /// Nobody knows yet, or the store did not answer: it may be stored.
+    /// Unknown: the record may be stored.
     Open,
-    /// It is stored, with what the call did.
+    /// The record is stored, with the change of the call.
     Stored,
-    /// It is not stored, and will not be.
+    /// The record is not stored and will not be.
     Declined,
-    /// It is stored, and to be stored again at the end of its call: what it was stored with came to nothing.
+    /// The record is stored, but the change that it was stored with had no effect, so it is stored again at the end of its
+    /// call.
     Superseded,
 }
 
-/// The record of a call as it will be if the call does at once what it was made for. Whoever does that may store it in the same commit,
-/// and says here whether it did; until then it may be stored at any moment, also after its caller has gone. Whoever changes something
-/// without it has to [decline](Self::decline) it before.
+/// The record of a call, prepared for its success. The code that makes the change may store it in the same commit and then
+/// sets the outcome; until then it may be stored at any time, even after the caller has disconnected. Code that changes
+/// something without storing it must [decline](Self::decline) it before.
 pub struct PreparedRecord {
     entry: AuditEntry,
     outcome: AtomicU8,
     begun: AtomicBool,
-    /// As long as it may be stored, exports wait for its moment.
+    /// Blocks exports from the time of the record on, as long as it may be stored.
     stamp: Mutex<Option<RecordTimestamp>>,
     trail: Arc<dyn AuditTrail>,
 }
 
 impl PreparedRecord {
-    /// Not stored yet. Its moment is that of the entry, or a little later.
+    /// Creates a record that is not stored yet. Its time is that of the entry, or a little later.
     #[must_use]
     pub fn new(entry: AuditEntry, trail: Arc<dyn AuditTrail>) -> Self {
         let stamp = trail.stamp(entry.at);
@@ -52,13 +53,13 @@ impl PreparedRecord {
         }
     }
 
-    /// What is stored.
+    /// Returns the entry that is stored.
     #[must_use]
     pub fn entry(&self) -> &AuditEntry {
         &self.entry
     }
 
-    /// What became of it so far.
+    /// Returns the outcome.
     #[must_use]
     pub fn outcome(&self) -> PreparedRecordOutcome {
         let outcome = self.outcome.load(Ordering::Acquire);
@@ -68,16 +69,16 @@ impl PreparedRecord {
             .unwrap_or(PreparedRecordOutcome::Open)
     }
 
-    /// Says what became of it.
+    /// Sets the outcome.
     pub fn resolve(&self, outcome: PreparedRecordOutcome) {
         self.outcome.store(outcome as u8, Ordering::Release);
         drop(self.stamp.lock().take());
     }
 
-    /// It will not be stored with what the call does, unless it is already. Instead it is stored that the call begins.
+    /// Declines the record unless it is stored already, and stores the audit intent of the call instead.
     ///
     /// # Errors
-    /// [`StoreError`]; the call must not go on.
+    /// [`StoreError`]; the call must not proceed.
     pub async fn decline(&self) -> Result<(), StoreError> {
         match self.outcome() {
             PreparedRecordOutcome::Stored | PreparedRecordOutcome::Superseded => return Ok(()),
@@ -90,7 +91,7 @@ impl PreparedRecord {
         self.trail.begin(self.entry.clone()).await
     }
 
-    /// The same while `reading` is done, which changes nothing.
+    /// Declines the record concurrently with `reading`, which changes nothing.
     ///
     /// # Errors
     /// As [`decline`](Self::decline).
@@ -122,6 +123,9 @@ impl PreparedRecord {
 
 impl fmt::Debug for PreparedRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EarlyRecord").field("entry", &self.entry).field("fate", &self.outcome()).finish_non_exhaustive()
+        f.debug_struct("PreparedRecord")
+            .field("entry", &self.entry)
+            .field("outcome", &self.outcome())
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Refused tries: whoever repeats them leaves few records, however many they are.
+//! Refused attempts: repeated ones are merged, so that a caller cannot flood the audit log.
 
 use core::net::{IpAddr, Ipv6Addr};
 use std::collections::{HashMap, VecDeque};
@@ -8,14 +8,16 @@ use time::{Duration, OffsetDateTime};
 use super::AuditEntry;
 use crate::ids::{ApiKeyId, ProjectId};
 
-/// For how long the tries after a first one are counted before they are recorded.
+/// The time in which the attempts after a first one are counted before they are recorded.
 const WINDOW: Duration = Duration::MINUTE;
-/// From how many addresses tries with one key are told apart at a time. Further ones are recorded without their address.
+/// The maximum of addresses that are distinguished for one key at a time. Attempts from further ones are recorded without
+/// their address.
 const MAX_ADDRESSES: u32 = 32;
-/// How many kinds of tries are counted at a time. Beyond that the oldest is recorded at once.
+/// The maximum of kinds that are counted at a time. Beyond that the oldest kind is recorded at once.
 const MAX_KINDS: usize = 10_000;
 
-/// Which tries are counted together: of one key, from one address or one IPv6 network of 64 bits, refused in one way.
+/// The attempts that are counted together: with the same key, from the same IPv4 address or IPv6 /64 network, and with the
+/// same status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     key: Option<ApiKeyId>,
@@ -24,14 +26,15 @@ struct Kind {
     status: u16,
 }
 
-/// The tries of a kind since the first one, which has a record of its own.
+/// The attempts of a kind since the first one, which has a record of its own.
 #[derive(Debug)]
 struct Counted {
     last: Option<AuditEntry>,
     ends: OffsetDateTime,
 }
 
-/// Merges refused tries: the first of a kind is recorded as it is, and all that follow within a minute by one record at the end of that minute.
+/// Merges refused attempts: the first of a kind is recorded as it is, and those that follow within a minute by one record at
+/// the end of that minute.
 #[derive(Debug, Default)]
 pub struct RefusedAttempts {
     counted: HashMap<Kind, Counted>,
@@ -41,10 +44,11 @@ pub struct RefusedAttempts {
 }
 
 impl RefusedAttempts {
-    /// Counts a try. What is to be recorded now: the first of its kind, or what was counted of a kind that there is no room for any more.
+    /// Counts an attempt. Returns the record to store now, if any: the attempt if it is the first of its kind, or the count of
+    /// a kind that there is no more room for.
     #[must_use]
     pub fn take(&mut self, mut entry: AuditEntry) -> Option<AuditEntry> {
-        let from = neighbourhood(&entry.client_ip);
+        let from = network_of(&entry.client_ip);
         let mut kind = Kind { key: entry.api_key, project: entry.project, from, status: entry.status };
         if !self.counted.contains_key(&kind) && self.addresses.get(&kind.key).is_some_and(|from| *from >= MAX_ADDRESSES)
         {
@@ -61,13 +65,13 @@ impl RefusedAttempts {
         self.counted.insert(kind.clone(), Counted { last: None, ends: entry.at + WINDOW });
         self.order.push_back(kind);
         match pushed_out {
-            // The first one waits for its minute instead.
+            // The first attempt is then recorded at the end of its minute.
             Some(counted) => self.take(entry).or(Some(counted)),
             None => Some(entry),
         }
     }
 
-    /// The records of the kinds whose minute is over at `now`.
+    /// Returns the records of the kinds whose minute is over at `now`.
     pub fn due(&mut self, now: OffsetDateTime) -> Vec<AuditEntry> {
         let mut due = Vec::new();
         while self.order.front().and_then(|kind| self.counted.get(kind)).is_some_and(|counted| counted.ends <= now) {
@@ -76,7 +80,7 @@ impl RefusedAttempts {
         due
     }
 
-    /// The records of all, whether their minutes are over or not.
+    /// Returns the records of all kinds, even if their minutes are not over.
     pub fn finish(&mut self) -> Vec<AuditEntry> {
         let mut all = Vec::new();
         while !self.order.is_empty() {
@@ -97,8 +101,8 @@ impl RefusedAttempts {
     }
 }
 
-/// The address, or the network that somebody with one IPv6 address has anyway.
-fn neighbourhood(address: &str) -> String {
+/// Returns the IPv4 address or the IPv6 /64 network, which the holder of one IPv6 address usually controls.
+fn network_of(address: &str) -> String {
     match address.parse() {
         Ok(IpAddr::V6(address)) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).to_string(),
         _ => address.to_owned(),
@@ -154,16 +158,16 @@ mod tests {
     #[test]
     fn no_number_of_keys_takes_more_memory_and_none_is_left_out() {
         let mut tries = RefusedAttempts::default();
-        let mut told = 0;
+        let mut recorded = 0;
         for round in 0..2 {
             for n in 0..20_000 {
-                told += tries.take(tried(round, n, "192.0.2.1")).map_or(0, |entry| entry.count);
+                recorded += tries.take(tried(round, n, "192.0.2.1")).map_or(0, |entry| entry.count);
             }
         }
         assert!(tries.counted.len() <= MAX_KINDS && tries.order.len() <= MAX_KINDS);
         assert!(tries.addresses.len() <= MAX_KINDS);
-        told += tries.finish().iter().map(|entry| entry.count).sum::<u32>();
-        assert_eq!(told, 40_000);
+        recorded += tries.finish().iter().map(|entry| entry.count).sum::<u32>();
+        assert_eq!(recorded, 40_000);
         assert!(tries.addresses.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Use cases of audit records.
+//! The use cases of audit records.
 
 use std::sync::Arc;
 
@@ -8,58 +8,50 @@ use super::{
     AuditFilter, AuditQuery, AuditRange, AuditRecord, AuditRepository, AuditTrail, BadCursor, Position,
     RangeMeasurement, Reading,
 };
-use crate::field::InvalidInput;
+use crate::error::{SpecificError, UseCaseError};
 use crate::ids::OrganizationId;
 use crate::store_error::StoreError;
 
-/// How many records are read at once for an export: what it holds in memory.
+/// The number of records that an export reads at once and holds in memory.
 const BATCH: u32 = 2_000;
 
-/// How many records a text is looked for in at once. No index helps there, so the store looks at one after the other.
+/// The number of records that one text search scans at once. No index supports the search, so the store reads every record.
 const STEP: u32 = 250_000;
-/// How many steps one call may take while it finds nothing. The caller goes on from there.
+/// The maximum of scans of one call while it finds nothing. The caller continues from there.
 const MAX_STEPS: u32 = 80;
 
-/// Records were not read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadAuditError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The token is none of this question.
-    #[error(transparent)]
-    Cursor(#[from] BadCursor),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of reading records.
+pub type ReadAuditError = UseCaseError<BadCursor>;
 
-/// A page of records, and the token of the next one. Where a text is looked for among very many records, it may be shorter than asked,
-/// or even empty, and yet have a next one.
+impl SpecificError for BadCursor {}
+
+/// A page of records. In a text search among very many records a page may be shorter than requested, or empty, although there
+/// is a next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditPage {
     /// The records, newest first.
     pub records: Vec<AuditRecord>,
-    /// Leads to the next page; absent on the last.
+    /// The token of the next page; absent on the last page.
     pub next: Option<String>,
 }
 
-/// One chunk of an export, to be read batch by batch.
+/// One chunk of an export, which is read in batches.
 pub struct AuditChunk {
-    /// How many records it holds.
+    /// The number of records.
     pub count: u32,
-    /// Leads to the next chunk of older records; absent at the end. Where a text is looked for among very many records, a chunk may hold
-    /// less than asked, or nothing, and yet have a next one.
+    /// The token of the next chunk, of older records; absent at the end. In a text search among very many records a chunk may
+    /// hold fewer records than requested, or none, although there is a next one.
     pub next: Option<String>,
-    /// Which span was asked for, for a file name.
+    /// The requested filter, for a file name.
     pub asked: AuditFilter,
-    /// Of the first chunk: the moment, exclusive, at which the exported range ends. That is the `end` that was asked for, or earlier where
-    /// records from before `end` may still come. The next export begins there.
+    /// Of the first chunk: the exclusive end of the exported range. It is the requested `end`, or earlier if records from
+    /// before `end` may still be stored. The next export begins there.
     pub until: Option<OffsetDateTime>,
     filter: AuditFilter,
     organization: OrganizationId,
     after: Option<Position>,
-    /// The last record of the chunk. A boundary, not a count: a record that comes in between must not push another one out.
+    /// The last record of the chunk. It is a boundary and not a count, so that a record that is added meanwhile displaces no
+    /// other.
     last: Option<Position>,
     repository: Arc<dyn AuditRepository>,
 }
@@ -72,13 +64,14 @@ pub struct AuditLogs {
 }
 
 impl AuditLogs {
-    /// The use cases on these ports.
+    /// Creates the use cases on these ports.
     #[must_use]
     pub fn new(repository: Arc<dyn AuditRepository>, trail: Arc<dyn AuditTrail>) -> Self {
         Self { repository, trail }
     }
 
-    /// A page for people. The first one holds every call that this node answered before; another node's may come a little later.
+    /// Returns a page of records. The first page contains every call that this node answered before; those of other nodes may
+    /// appear a little later.
     ///
     /// # Errors
     /// See [`ReadAuditError`].
@@ -91,7 +84,7 @@ impl AuditLogs {
         let (filter, limit) = query.parse(Reading::List)?;
         let mut after = token.map(|token| Position::parse(token, organization, &filter)).transpose()?;
         if after.is_none() {
-            // Where it cannot be told, a person is still shown what there is.
+            // After an error the records that are stored are still shown.
             self.trail.whole_until(filter.end).await.ok();
         }
         let mut steps = 0;
@@ -111,7 +104,7 @@ impl AuditLogs {
         }
     }
 
-    /// How far a text is looked for before what was found is answered; no bound where an index leads.
+    /// Returns the end of the next scan of a text search; `None` if an index supports the filter.
     async fn step(
         &self,
         organization: OrganizationId,
@@ -124,11 +117,11 @@ impl AuditLogs {
         }
     }
 
-    /// A chunk for a machine. What it holds is known before the first record is read. The first chunk of a range says where the range ends:
-    /// no record from before that moment comes any more.
+    /// Returns a chunk of an export. Its size is known before the first record is read. The first chunk of a range has the end
+    /// of the range: no more records from before that time will be stored.
     ///
     /// # Errors
-    /// See [`ReadAuditError`]. The store is unavailable, too, if records of a range that is past wait to be stored.
+    /// See [`ReadAuditError`]. The store also counts as unavailable if records of a past range wait to be stored.
     pub async fn export(
         &self,
         organization: OrganizationId,
@@ -156,7 +149,7 @@ impl AuditLogs {
             let next = if more { last } else { through };
             let next = next.map(|next| next.token(organization, &asked));
             let repository = Arc::clone(&self.repository);
-            // What has come since, ahead of the first, is the next export's.
+            // Newer records, before the first one, belong to the next export.
             let after = first.map(Position::ahead);
             return Ok(AuditChunk { count, next, asked, until, filter, organization, after, last, repository });
         }
@@ -164,10 +157,10 @@ impl AuditLogs {
 }
 
 impl AuditChunk {
-    /// The next records of the chunk; none at its end.
+    /// Returns the next records of the chunk; an empty list at its end.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn next_batch(&mut self) -> Result<Vec<AuditRecord>, StoreError> {
         let Some(end) = self.last else { return Ok(Vec::new()) };
         let rest = AuditRange { after: self.after, through: Some(end) };
@@ -181,7 +174,7 @@ impl AuditChunk {
 }
 
 impl AuditRecord {
-    /// Its place in the order.
+    /// Returns the position in the order.
     #[must_use]
     pub fn position(&self) -> Position {
         Position { at: self.entry.at, id: self.entry.id }

@@ -6,6 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
+use super::service::not_found;
 use super::{AuthConnection, AuthConnectionError, AuthConnections, Flow, SubmitRequest};
 use crate::clock::Entropy;
 use crate::ids::{AuthConnectionId, ProjectId};
@@ -127,9 +128,7 @@ impl AuthConnections {
         let hosted = self.hosted(id, key).await.map_err(|error| match error {
             HandoffError::Store(error) => AuthConnectionError::Store(error),
             HandoffError::Seal(error) => AuthConnectionError::Seal(error),
-            HandoffError::NotFound | HandoffError::Used | HandoffError::Over => {
-                AuthConnectionError::NotFound(id.to_string())
-            }
+            HandoffError::NotFound | HandoffError::Used | HandoffError::Over => not_found(&id.to_string()).into(),
         })?;
         self.submit_to(hosted.connection, input).await
     }

@@ -34,7 +34,7 @@ pub use reauth::{Reauth, ReauthReason};
 #[cfg(feature = "mocks")]
 pub use runner::MockFlowPictures;
 pub use runner::{FlowPictures, FlowRunner, Next, PageEvent, PageEventRefused, PagePhase, Readings, RunnerDeps};
-pub use service::{AuthConnectionDeps, AuthConnectionError, AuthConnections, StartedLogin};
+pub use service::{AuthConnectionDeps, AuthConnectionError, AuthConnectionFailure, AuthConnections, StartedLogin};
 pub use settings::Settings;
 pub use submit::{Submission, SubmitRequest};
 pub use transitions::{FlowEvent, FlowRefused};

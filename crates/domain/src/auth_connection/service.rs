@@ -13,36 +13,27 @@ use super::{
     ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowChangeNotifier, FlowEvent, FlowKind,
     FlowRefused, FlowSettings, FlowStatus, ProviderScope, Reauth, Settings, Submission, SubmitRequest, TimelineEvent,
 };
-use crate::access::{ProjectArchived, Scope};
+use crate::access::Scope;
 use crate::clock::{Clock, Entropy, IdSource};
 use crate::credential::CredentialRepository;
+use crate::error::{NotFound, SpecificError, UseCaseError};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{AuthConnectionId, AuthFlowId, ProxyId, SessionId};
 use crate::name::SlugName;
-use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
-use crate::profile::{Profile, ProfileError, Profiles};
+use crate::profile::{Profile, ProfileError, ProfileUnavailable, Profiles};
 use crate::proxy::ProxyRouting;
 use crate::reference::Reference;
 use crate::sealing::{SealError, Sealer};
 use crate::session::{IdOrName, SessionEvent, Sessions};
 use crate::store_error::StoreError;
 
-/// Something was not done with an auth connection.
+/// The error of a use case of auth connections.
+pub type AuthConnectionError = UseCaseError<AuthConnectionFailure>;
+
+/// An error that only use cases of auth connections have.
 #[derive(Debug, thiserror::Error)]
-pub enum AuthConnectionError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The project takes nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The project is gone.
-    #[error("the project was deleted")]
-    ProjectGone,
-    /// The project has as many as it may have.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
+pub enum AuthConnectionFailure {
     /// The profile has a connection to that domain.
     #[error("profile {profile} has an auth connection to {domain} already")]
     Exists {
@@ -51,24 +42,29 @@ pub enum AuthConnectionError {
         /// The domain.
         domain: String,
     },
-    /// The project has no such connection.
-    #[error("auth connection {0} not found")]
-    NotFound(String),
     /// No login is running.
     #[error("no login is in progress")]
     NoFlow,
-    /// The login waits for nothing.
+    /// The state of the login does not allow the event.
     #[error(transparent)]
     Refused(#[from] FlowRefused),
-    /// The profile could not be made.
+    /// The profile could not be created.
     #[error(transparent)]
-    Profile(#[from] ProfileError),
-    /// What was stored cannot be opened, or what is to be stored cannot be sealed.
-    #[error(transparent)]
-    Seal(#[from] SealError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
+    Profile(#[from] ProfileUnavailable),
+}
+
+impl SpecificError for AuthConnectionFailure {}
+
+impl From<FlowRefused> for AuthConnectionError {
+    fn from(refused: FlowRefused) -> Self {
+        Self::Specific(refused.into())
+    }
+}
+
+impl From<ProfileError> for AuthConnectionError {
+    fn from(error: ProfileError) -> Self {
+        error.map_specific(|unavailable| Self::Specific(unavailable.into()))
+    }
 }
 
 /// What the use cases stand on.
@@ -159,10 +155,10 @@ impl AuthConnections {
             ConnectionStored::Yes => Ok(connection),
             ConnectionStored::Exists => {
                 let AuthConnection { profile_name: profile, domain, .. } = connection;
-                Err(AuthConnectionError::Exists { profile, domain })
+                Err(AuthConnectionFailure::Exists { profile, domain }.into())
             }
             ConnectionStored::LimitExceeded(limit) => Err(limit.into()),
-            ConnectionStored::ProjectGone => Err(AuthConnectionError::ProjectGone),
+            ConnectionStored::ProjectGone => Err(AuthConnectionError::ProjectDeleted),
             ConnectionStored::ReferenceGone(field) => Err(gone(field).into()),
         }
     }
@@ -170,9 +166,9 @@ impl AuthConnections {
     /// The project's connection, with its latest login.
     ///
     /// # Errors
-    /// [`AuthConnectionError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str) -> Result<AuthConnection, AuthConnectionError> {
-        let missing = || AuthConnectionError::NotFound(which.to_owned());
+        let missing = || not_found(which);
         let id = which.parse().map_err(|_| missing())?;
         let found = self.deps.connections.find(scope.project_id(), id).await?.ok_or_else(missing)?;
         Ok(self.as_of_now(found))
@@ -209,18 +205,18 @@ impl AuthConnections {
         match self.deps.connections.update(before.id, &update.change, self.deps.clock.now()).await? {
             ConnectionUpdated::Yes(connection) => Ok(self.as_of_now(*connection)),
             ConnectionUpdated::ReferenceGone(field) => Err(gone(field).into()),
-            ConnectionUpdated::NotFound => Err(AuthConnectionError::NotFound(which.to_owned())),
+            ConnectionUpdated::NotFound => Err(not_found(which).into()),
         }
     }
 
     /// Deletes a connection. Its login is cancelled, its browser ends, and nothing of it is written any more.
     ///
     /// # Errors
-    /// [`AuthConnectionError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), AuthConnectionError> {
         let connection = self.get(scope, which).await?;
         let deleted = self.deps.connections.delete(connection.id).await?;
-        let deleted = deleted.ok_or_else(|| AuthConnectionError::NotFound(which.to_owned()))?;
+        let deleted = deleted.ok_or_else(|| not_found(which))?;
         for session in deleted.sessions {
             // One that is still being made is ended by whoever makes it.
             let _ = self.deps.sessions.end(session, SessionEvent::Delete).await;
@@ -255,7 +251,7 @@ impl AuthConnections {
         let flow = match self.deps.connections.begin(&flow).await? {
             FlowBegun::Yes => flow,
             FlowBegun::Running(running) => *running,
-            FlowBegun::Gone => return Err(AuthConnectionError::NotFound(which.to_owned())),
+            FlowBegun::Gone => return Err(not_found(which).into()),
         };
         let code = self.handoff_code(&flow)?.unwrap_or_default();
         Ok(StartedLogin { flow, code })
@@ -275,7 +271,7 @@ impl AuthConnections {
         connection: AuthConnection,
         input: SubmitRequest,
     ) -> Result<(), AuthConnectionError> {
-        let flow = connection.flow.ok_or(AuthConnectionError::NoFlow)?.as_of(self.deps.clock.now());
+        let flow = connection.flow.ok_or(AuthConnectionFailure::NoFlow)?.as_of(self.deps.clock.now());
         if flow.status != FlowStatus::InProgress || !flow.is_awaiting() {
             flow.on(FlowEvent::Submitted(Vec::new()), self.deps.clock.now())?;
         }
@@ -288,14 +284,14 @@ impl AuthConnections {
         // The page, another submission or the end was faster.
         let id = connection.id;
         let now = self.deps.connections.any(id).await?.and_then(|connection| connection.flow);
-        let now = now.ok_or_else(|| AuthConnectionError::NotFound(id.to_string()))?;
+        let now = now.ok_or_else(|| not_found(&id.to_string()))?;
         Err(FlowRefused { id: now.id, status: now.status, step: now.step, event: "submitted" }.into())
     }
 
     /// What happened, newest first.
     ///
     /// # Errors
-    /// [`AuthConnectionError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn timeline(
         &self,
         scope: &Scope,
@@ -446,4 +442,8 @@ fn gone(field: &str) -> InvalidInput {
         _ => "it was deleted meanwhile",
     };
     InvalidInput::of(field, InvalidValue::new(FieldCode::ReferenceNotFound, what))
+}
+
+pub(super) fn not_found(which: &str) -> NotFound {
+    NotFound::new("auth connection", which)
 }

@@ -1,179 +1,179 @@
-//! What hands do, once it is known to be possible.
+//! The checked actions of computer control.
 
 use std::time::Duration;
 
 use super::keys::{Chord, KeySym};
 
-/// A place on the display, in pixels from its upper left corner.
+/// A position on the display, in pixels from its upper left corner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// From the left.
+    /// The distance from the left.
     pub x: u32,
-    /// From above.
+    /// The distance from the top.
     pub y: u32,
 }
 
 /// A button of the mouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Button {
-    /// The first.
+    /// The left button.
     #[default]
     Left,
-    /// The wheel.
+    /// The wheel button.
     Middle,
-    /// The second.
+    /// The right button.
     Right,
-    /// At the side.
+    /// The back button at the side.
     Back,
-    /// At the side.
+    /// The forward button at the side.
     Forward,
 }
 
-/// What a click does with its button.
+/// The kind of a click.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClickKind {
-    /// Presses and lets go.
+    /// Presses and releases the button.
     #[default]
     Click,
-    /// Presses. It stays pressed until an `Up`.
+    /// Presses the button, which stays pressed until an `Up`.
     Down,
-    /// Lets go.
+    /// Releases the button.
     Up,
 }
 
 /// A click.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Click {
-    /// Where.
+    /// The position.
     pub at: Point,
-    /// With which button.
+    /// The button.
     pub button: Button,
-    /// What it does.
+    /// The kind.
     pub kind: ClickKind,
-    /// How often.
+    /// The number of clicks.
     pub times: u32,
-    /// Held meanwhile.
+    /// The keys that are held meanwhile.
     pub hold: Vec<KeySym>,
 }
 
-/// How a mouse gets from one place to another.
+/// The path of a mouse between two positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MousePath {
-    /// At once.
+    /// A jump.
     Straight,
-    /// Along a curve as a hand draws it, in the time given or in one that follows from the distance.
+    /// A natural curve, with this duration or one that depends on the distance.
     Smooth(Option<Duration>),
 }
 
-/// A move.
+/// A move of the mouse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Where to.
+    /// The destination.
     pub to: Point,
-    /// How.
+    /// The path.
     pub way: MousePath,
-    /// Held meanwhile.
+    /// The keys that are held meanwhile.
     pub hold: Vec<KeySym>,
 }
 
-/// A drag: press, move along a path, let go.
+/// A drag: press, move along a path, release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drag {
-    /// At least two places.
+    /// The positions, at least two.
     pub path: Vec<Point>,
-    /// With which button.
+    /// The button.
     pub button: Button,
-    /// Between the press and the first move.
+    /// The pause between the press and the first move.
     pub delay: Duration,
-    /// How it moves.
+    /// The kind of the moves.
     pub motion: DragMotion,
-    /// Held meanwhile.
+    /// The keys that are held meanwhile.
     pub hold: Vec<KeySym>,
 }
 
-/// How a drag moves along its path.
+/// The moves of a drag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DragMotion {
-    /// In steps.
+    /// Straight lines in steps.
     Steps {
-        /// From each place to the next.
+        /// The number of steps between two positions.
         per_segment: u32,
-        /// After each.
+        /// The pause after each step.
         delay: Duration,
     },
-    /// Along curves, in the time given or in one that follows from the distance.
+    /// Natural curves, with this duration or one that depends on the distance.
     Smooth(Option<Duration>),
 }
 
-/// A turn of the wheel.
+/// A scroll with the wheel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scroll {
-    /// Where.
+    /// The position.
     pub at: Point,
-    /// Steps of the wheel to the right; negative: to the left.
+    /// The wheel steps to the right; negative: to the left.
     pub right: i32,
-    /// Steps of the wheel down; negative: up.
+    /// The wheel steps down; negative: up.
     pub down: i32,
-    /// Held meanwhile.
+    /// The keys that are held meanwhile.
     pub hold: Vec<KeySym>,
 }
 
-/// Keys pressed.
+/// A press of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Press {
-    /// One after the other; or, with a duration, all at the same time.
+    /// The chords, pressed one after the other; with a duration all at the same time.
     pub chords: Vec<Chord>,
-    /// How long they are held; zero: tapped.
+    /// The duration for which they are held; zero: tapped.
     pub duration: Duration,
-    /// Held meanwhile.
+    /// The keys that are held meanwhile.
     pub hold: Vec<KeySym>,
 }
 
-/// Text typed.
+/// Typed text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeText {
-    /// Each character as its own key; a line end is the key Return, a tab the key Tab.
+    /// The characters, each typed as a key; a line break is the Return key, a tab the Tab key.
     pub text: String,
-    /// After each.
+    /// The pause after each character.
     pub delay: Duration,
 }
 
-/// One thing that hands do.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A click.
     Click(Click),
-    /// A move.
+    /// A move of the mouse.
     Move(Move),
     /// A drag.
     Drag(Drag),
-    /// A turn of the wheel.
+    /// A scroll with the wheel.
     Scroll(Scroll),
-    /// Keys pressed.
+    /// A press of keys.
     Press(Press),
-    /// Text typed.
+    /// Typed text.
     Type(TypeText),
-    /// A key goes down or up and stays there.
+    /// A key that is pressed or released.
     Key {
-        /// Which.
+        /// The key.
         key: KeySym,
-        /// Down, or up.
+        /// Whether it is pressed.
         down: bool,
     },
-    /// The mouse cursor is hidden, or shown.
+    /// Hides or shows the mouse cursor.
     Cursor {
-        /// Hidden.
+        /// Whether it is hidden.
         hidden: bool,
     },
-    /// Nothing, for a while.
+    /// A pause.
     Sleep(Duration),
 }
 
-/// The longest that a smooth way takes whose duration is not given.
+/// The maximum duration of a curve without a given duration.
 pub const SMOOTH: Duration = Duration::from_millis(2000);
 
 impl Action {
-    /// The longest that it takes by itself: its pauses.
+    /// Returns the maximum duration of the pauses of the action.
     #[must_use]
     pub fn pauses(&self) -> Duration {
         match self {

@@ -1,4 +1,4 @@
-//! What computer control needs from outside.
+//! The port of computer control.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::{Action, Point};
 use crate::ids::BrowserId;
 use crate::session_operation::OperationError;
 
-/// Hands did not do all of it.
+/// The error of a sequence of actions.
 #[derive(Debug)]
 pub struct BrokeOff {
-    /// The action that failed, counted from 0; `None` when none was begun.
+    /// The index of the failed action; `None` if none was begun.
     pub at: Option<usize>,
-    /// Why.
+    /// The error.
     pub error: OperationError,
 }
 
@@ -23,26 +23,26 @@ impl From<OperationError> for BrokeOff {
     }
 }
 
-/// The hands and eyes inside a session's machine. What is done for two callers at once is done one after the other.
+/// The port to the mouse, keyboard and clipboard of a sandbox. Calls of several callers run one after the other.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Computer: Send + Sync {
-    /// Does `actions` in order, within `longest` together. Stops at the first that fails, lets go of what it held, and so it does when
-    /// the caller goes.
+    /// Performs `actions` in order, within `longest` in total. Stops at the first error and releases all pressed keys and buttons,
+    /// also if the future is dropped.
     ///
     /// # Errors
-    /// [`OperationError::Limit`] when too many callers wait; what else can fail, with the action that did.
+    /// [`OperationError::Limit`] if too many callers wait; the error of an action with its index.
     async fn perform(&self, browser: BrowserId, actions: Vec<Action>, longest: Duration) -> Result<(), BrokeOff>;
 
-    /// Where the mouse is.
+    /// Returns the position of the mouse.
     async fn mouse(&self, browser: BrowserId) -> Result<Point, OperationError>;
 
-    /// Puts text on the clipboard.
+    /// Writes text to the clipboard.
     async fn write_clipboard(&self, browser: BrowserId, text: String) -> Result<(), OperationError>;
 
-    /// The text on the clipboard; empty when there is none.
+    /// Reads the text of the clipboard; it is empty if there is none.
     ///
     /// # Errors
-    /// [`OperationError::TooLarge`] when a page put more there than may be read.
+    /// [`OperationError::TooLarge`] if a page wrote more than may be read.
     async fn read_clipboard(&self, browser: BrowserId) -> Result<String, OperationError>;
 }

@@ -1,4 +1,4 @@
-//! Credentials: what is known of a login at a site, kept for a project. Only sealed, and only read to be typed.
+//! Credentials: stored logins for sites. Their secrets are sealed, and are opened only to be typed.
 
 mod input;
 mod model;
@@ -13,6 +13,6 @@ pub use model::{Credential, CredentialChange, CredentialSecret, MAX_VALUES, Plai
 #[cfg(feature = "mocks")]
 pub use ports::MockCredentialRepository;
 pub use ports::{CredentialFilter, CredentialRepository, CredentialStored, CredentialUpdated, SealedSecret};
-pub use service::{CredentialDeps, CredentialError, Credentials};
+pub use service::{CredentialDeps, CredentialError, Credentials, NoTotpSecret};
 pub use site::{Route, Sites};
 pub use totp::{TotpCode, TotpSecret};

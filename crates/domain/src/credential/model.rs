@@ -1,4 +1,4 @@
-//! What a credential is.
+//! The credential and its changes.
 
 use std::collections::BTreeMap;
 
@@ -9,43 +9,43 @@ use super::TotpSecret;
 use crate::ids::{CredentialId, ProjectId};
 use crate::name::LabelName;
 
-/// How many values a credential may hold.
+/// The maximum of values of a credential.
 pub const MAX_VALUES: usize = 50;
 
-/// A credential that is kept, without its secrets.
+/// A stored credential, without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    /// Which one.
+    /// The identifier.
     pub id: CredentialId,
-    /// Whose it is.
+    /// The project.
     pub project: ProjectId,
-    /// Unique in the project.
+    /// The name, which is unique in the project.
     pub name: LabelName,
-    /// The site that it is for: a host name, in lower case.
+    /// The site: a host name in lower case.
     pub domain: String,
-    /// Whose button is to be pressed first, at a site that has it.
+    /// The single sign-on provider whose button a login clicks first, if the site has it.
     pub sso_provider: Option<String>,
-    /// What its values are called, sorted.
+    /// The names of the values, sorted.
     pub value_keys: Vec<String>,
-    /// Whether one-time codes can be made.
+    /// Whether there is a secret of one-time codes.
     pub has_totp_secret: bool,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: OffsetDateTime,
-    /// When it was last changed.
+    /// The time of the last change.
     pub updated_at: OffsetDateTime,
 }
 
 /// One secret of a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSecret {
-    /// The value of that name.
+    /// The value with this name.
     Value(String),
-    /// What one-time codes are made of.
+    /// The secret of one-time codes.
     Totp,
 }
 
 impl Credential {
-    /// Where that secret of it is sealed.
+    /// Returns the place that a secret is sealed for.
     #[must_use]
     pub fn place(id: CredentialId, secret: &CredentialSecret) -> String {
         match secret {
@@ -55,36 +55,36 @@ impl Credential {
     }
 }
 
-/// The secrets of a credential, each sealed in its place.
+/// The secrets of a credential, each sealed for its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SealedSecrets {
-    /// By name.
+    /// The values by name.
     pub values: BTreeMap<String, Vec<u8>>,
-    /// What one-time codes are made of.
+    /// The secret of one-time codes.
     pub totp: Option<Vec<u8>>,
 }
 
-/// What changes of a credential; what is absent stays as it is.
+/// A change of a credential. Absent fields keep their value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialChange {
-    /// Another name.
+    /// The new name.
     pub name: Option<LabelName>,
-    /// Another button, or none.
+    /// The new single sign-on provider, or none.
     pub sso_provider: Option<Option<String>>,
-    /// Values to forget, before the others are put in.
+    /// The names of values that are removed before the others are set.
     pub remove: Vec<String>,
-    /// Values to put in, sealed.
+    /// The values to set, sealed.
     pub values: BTreeMap<String, Vec<u8>>,
-    /// Another secret of one-time codes, sealed, or none.
+    /// The new secret of one-time codes, sealed, or none.
     pub totp: Option<Option<Vec<u8>>>,
 }
 
-/// The secrets of a credential in clear, for as long as they are needed. `Debug` shows none.
+/// The decrypted secrets of a credential. `Debug` does not show them.
 #[derive(Default)]
 pub struct PlainSecrets {
-    /// By name.
+    /// The values by name.
     pub values: BTreeMap<String, SecretString>,
-    /// What one-time codes are made of.
+    /// The secret of one-time codes.
     pub totp: Option<TotpSecret>,
 }
 

@@ -1,4 +1,4 @@
-//! What credentials need from outside.
+//! The port to the stored credentials.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -11,55 +11,55 @@ use crate::sealing::KeyId;
 use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
-/// What became of a credential that was to be stored.
+/// The result of storing a credential.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialStored {
-    /// It is stored.
+    /// Stored.
     Yes,
-    /// Another credential of the project bears the name. Nothing was stored.
+    /// Another credential of the project has the name; nothing was stored.
     NameTaken,
-    /// The project has as many as it may have. Nothing was stored.
+    /// The project has the maximum of credentials; nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// The project is gone. Nothing was stored.
+    /// The project was deleted; nothing was stored.
     ProjectGone,
 }
 
-/// What became of a credential that was to be changed.
+/// The result of changing a credential.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialUpdated {
-    /// As it is now.
+    /// The changed credential.
     Yes(Box<Credential>),
-    /// Another credential of the project bears the name. Nothing was changed.
+    /// Another credential of the project has the name; nothing was changed.
     NameTaken,
-    /// It would hold more values than it may. Nothing was changed.
+    /// The credential would have too many values; nothing was changed.
     TooManyValues,
     /// There is no such credential.
     NotFound,
 }
 
-/// One secret as it is sealed.
+/// One sealed secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedSecret {
-    /// Whose.
+    /// The credential.
     pub credential: CredentialId,
-    /// Which one.
+    /// Which secret of the credential.
     pub secret: CredentialSecret,
-    /// Sealed in [`Credential::place`].
+    /// The secret, sealed for [`Credential::place`].
     pub sealed: Vec<u8>,
 }
 
-/// Which credentials a list shows.
+/// The filter of a list of credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialFilter {
-    /// Exactly, in lower case.
+    /// The whole domain, in lower case.
     pub domain: Option<String>,
-    /// Substring of name or domain, without case; or a whole identifier.
+    /// A part of the name or domain, in any case; or a whole identifier.
     pub query: Option<String>,
 }
 
-/// Where credentials are kept.
+/// The port to the stored credentials.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait CredentialRepository: Send + Sync {
@@ -71,13 +71,13 @@ pub trait CredentialRepository: Send + Sync {
         most: u32,
     ) -> Result<CredentialStored, StoreError>;
 
-    /// The project's credential.
+    /// Returns the project's credential.
     async fn find(&self, project: ProjectId, which: &IdOrName<CredentialId>) -> Result<Option<Credential>, StoreError>;
 
-    /// Its secrets, as they are sealed.
+    /// Returns the sealed secrets of a credential.
     async fn secrets(&self, id: CredentialId) -> Result<Option<SealedSecrets>, StoreError>;
 
-    /// The project's credentials, newest first.
+    /// Returns the project's credentials, newest first.
     async fn list(
         &self,
         project: ProjectId,
@@ -85,7 +85,7 @@ pub trait CredentialRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<Credential>, StoreError>;
 
-    /// Changes it, whole or not at all. Auth connections that name it name it as it is called from now on.
+    /// Changes a credential atomically. Auth connections that refer to it by name refer to its new name.
     async fn update(
         &self,
         id: CredentialId,
@@ -93,15 +93,15 @@ pub trait CredentialRepository: Send + Sync {
         at: OffsetDateTime,
     ) -> Result<CredentialUpdated, StoreError>;
 
-    /// Deletes it with its secrets; whether it was there.
+    /// Deletes a credential with its secrets; returns whether it existed.
     async fn delete(&self, id: CredentialId) -> Result<bool, StoreError>;
 
-    /// Up to `most` secrets that are not sealed under `key`.
+    /// Returns up to `most` secrets that are sealed with another key than `key`.
     async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedSecret>, StoreError>;
 
-    /// Puts `next` in the place of `current`, unless that was changed meanwhile.
+    /// Replaces `current` by `next`, unless it was changed meanwhile.
     async fn reseal(&self, current: &SealedSecret, next: &[u8]) -> Result<(), StoreError>;
 
-    /// The keys that secrets are sealed under.
+    /// Returns the keys that secrets are sealed with.
     async fn keys(&self) -> Result<Vec<KeyId>, StoreError>;
 }

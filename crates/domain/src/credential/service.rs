@@ -10,48 +10,26 @@ use super::{
     Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret, CredentialStored,
     CredentialUpdate, CredentialUpdated, NewCredential, PlainSecrets, SealedSecrets, TotpCode, TotpSecret,
 };
-use crate::access::{ProjectArchived, Scope};
+use crate::access::Scope;
 use crate::auth_connection::CollectedCredential;
 use crate::clock::{Clock, IdSource};
+use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::field::InvalidInput;
 use crate::ids::CredentialId;
-use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
-/// Something was not done with a credential.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The project takes nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The project is gone.
-    #[error("the project was deleted")]
-    ProjectGone,
-    /// The project has as many as it may have.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// Another credential bears the name.
-    #[error("a credential named {0} exists already")]
-    NameTaken(String),
-    /// The project has no such credential.
-    #[error("credential {0} not found")]
-    NotFound(String),
-    /// One-time codes cannot be made of it.
-    #[error("credential {0} has no TOTP secret")]
-    NoTotpSecret(String),
-    /// Its secrets cannot be sealed or opened.
-    #[error(transparent)]
-    Seal(#[from] SealError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of a use case of credentials.
+pub type CredentialError = UseCaseError<NoTotpSecret>;
+
+/// The error of a credential that one-time codes cannot be made of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("credential {0} has no TOTP secret")]
+pub struct NoTotpSecret(pub String);
+
+impl SpecificError for NoTotpSecret {}
 
 /// What the use cases of credentials stand on.
 #[derive(Clone)]
@@ -99,9 +77,9 @@ impl Credentials {
                 let now = credential.created_at;
                 Ok((credential, totp.map(|secret| secret.code(now))))
             }
-            CredentialStored::NameTaken => Err(CredentialError::NameTaken(credential.name.as_str().to_owned())),
+            CredentialStored::NameTaken => Err(name_taken(credential.name.as_str()).into()),
             CredentialStored::LimitExceeded(limit) => Err(limit.into()),
-            CredentialStored::ProjectGone => Err(CredentialError::ProjectGone),
+            CredentialStored::ProjectGone => Err(CredentialError::ProjectDeleted),
         }
     }
 
@@ -158,10 +136,10 @@ impl Credentials {
     /// The project's credential, by identifier or name.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str) -> Result<Credential, CredentialError> {
         let found = self.deps.credentials.find(scope.project_id(), &IdOrName::parse(which)).await?;
-        found.ok_or_else(|| CredentialError::NotFound(which.to_owned()))
+        found.ok_or_else(|| not_found(which).into())
     }
 
     /// The project's credentials, newest first.
@@ -203,21 +181,21 @@ impl Credentials {
                 Ok((*credential, update.totp.flatten().map(|secret| secret.code(now))))
             }
             CredentialUpdated::NameTaken => {
-                Err(CredentialError::NameTaken(change.name.map(|name| name.as_str().to_owned()).unwrap_or_default()))
+                Err(name_taken(change.name.as_ref().map(|name| name.as_str()).unwrap_or_default()).into())
             }
             CredentialUpdated::TooManyValues => Err(InvalidInput::of("values", too_many()).into()),
-            CredentialUpdated::NotFound => Err(CredentialError::NotFound(which.to_owned())),
+            CredentialUpdated::NotFound => Err(not_found(which).into()),
         }
     }
 
     /// Deletes a credential with its secrets.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), CredentialError> {
         let Credential { id, .. } = self.get(scope, which).await?;
         let gone = self.deps.credentials.delete(id).await?;
-        gone.then_some(()).ok_or_else(|| CredentialError::NotFound(which.to_owned()))
+        gone.then_some(()).ok_or_else(|| not_found(which).into())
     }
 
     /// The one-time code that holds now.
@@ -227,8 +205,8 @@ impl Credentials {
     pub async fn totp_code(&self, scope: &Scope, which: &str) -> Result<TotpCode, CredentialError> {
         let Credential { id, .. } = self.get(scope, which).await?;
         let secrets = self.deps.credentials.secrets(id).await?;
-        let secrets = secrets.ok_or_else(|| CredentialError::NotFound(which.to_owned()))?;
-        let sealed = secrets.totp.ok_or_else(|| CredentialError::NoTotpSecret(which.to_owned()))?;
+        let secrets = secrets.ok_or_else(|| not_found(which))?;
+        let sealed = secrets.totp.ok_or_else(|| NoTotpSecret(which.to_owned()))?;
         let clear = self.deps.sealer.open(&Credential::place(id, &CredentialSecret::Totp), &sealed)?;
         Ok(TotpSecret::from_bytes(clear).code(self.deps.clock.now()))
     }
@@ -293,4 +271,12 @@ impl Credentials {
     fn seal_totp(&self, id: CredentialId, secret: &TotpSecret) -> Result<Vec<u8>, SealError> {
         self.deps.sealer.seal(&Credential::place(id, &CredentialSecret::Totp), secret.bytes())
     }
+}
+
+fn not_found(which: &str) -> NotFound {
+    NotFound::new("credential", which)
+}
+
+fn name_taken(name: &str) -> NameTaken {
+    NameTaken::new("a credential", name)
 }

@@ -1,73 +1,73 @@
-//! The sites that a secret belongs to, and where it may be typed because of them.
+//! The sites of a secret, which decide where it may be typed.
 
 use core::net::IpAddr;
 
 use url::{Host, Url};
 
-/// The sites of one secret: the addresses of a provider's item, the domain of a stored credential, the page where a person gave a value.
-/// A secret without a site is typed nowhere by itself.
+/// The sites of one secret: the URLs of a provider's item, the domain of a stored credential, or the page where a person gave
+/// a value. A secret without a site is never typed automatically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sites(Vec<Site>);
 
-/// One address of a secret, as far as the rule looks at it.
+/// One URL of a secret, with the parts that matter for the rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Site {
-    /// In lower case, without a trailing dot.
+    /// The host, in lower case, without a trailing dot.
     host: String,
-    /// The port that the address names; `None`: any.
+    /// The explicit port of the URL; `None`: any.
     port: Option<u16>,
-    /// Whether the address says `http`.
+    /// Whether the scheme is `http`.
     is_plain: bool,
 }
 
-/// How the browser of a login reaches pages.
+/// The way in which the browser of a login reaches pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Directly.
     Direct,
-    /// Through a proxy that the project has chosen, which reads and answers whatever is not encrypted.
+    /// Through a proxy of the project, which can read and answer unencrypted traffic.
     Proxied,
 }
 
 impl Sites {
-    /// The site of a stored credential: a host name.
+    /// Returns the site of a stored credential, from its host name.
     #[must_use]
     pub fn of_domain(domain: &str) -> Self {
         Self::of_addresses([domain])
     }
 
-    /// The sites of an item: its addresses, also those written without a scheme. What is no address of the web is left out.
+    /// Returns the sites of an item, from its URLs, with or without a scheme. Other texts are ignored.
     #[must_use]
     pub fn of_addresses<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Self {
         Self(addresses.into_iter().filter_map(Site::parse).collect())
     }
 
-    /// Whether there is no site.
+    /// Returns whether there is no site.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the secret may be typed into a page or frame of this origin (`https://login.example.com`).
+    /// Returns whether the secret may be typed into a page or frame of this origin (`https://login.example.com`).
     ///
-    /// The origin must be of the same registrable domain as one of the sites, by the list of public suffixes with its private part;
-    /// addresses and names of one label compare whole. It must be `https`, unless it is on the loopback interface, or the site's own
-    /// address says `http` and names this host; `http` is never typed into through a proxy, which could answer in the site's place.
-    /// A port that the site names must be the origin's.
+    /// The origin must have the same registrable domain as one of the sites, according to the public suffix list including its
+    /// private part; IP addresses and names of one label must be equal. It must be `https`, unless it is on the loopback
+    /// interface, or the site's own URL is `http` with this host. Through a proxy `http` is never allowed, because the proxy
+    /// could answer in place of the site. An explicit port of the site must be the origin's.
     #[must_use]
     pub fn allow(&self, origin: &str, route: Route) -> bool {
         let Some(page) = Origin::parse(origin) else { return false };
         self.0.iter().any(|site| site.allows(&page, route))
     }
 
-    /// Whether a page of one of the sites could be at that host, or below or above it in the same registrable domain.
+    /// Returns whether the host has the same registrable domain as one of the sites.
     #[must_use]
     pub fn is_near(&self, host: &str) -> bool {
         let host = bare(host);
         self.0.iter().any(|site| same_site(&site.host, &host))
     }
 
-    /// Whether one of the sites lies below that name.
+    /// Returns whether one of the sites is a subdomain of this name.
     #[must_use]
     pub fn is_below(&self, name: &str) -> bool {
         let below = |site: &Site| site.host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
@@ -127,7 +127,7 @@ fn without_www(host: &str) -> &str {
     host.strip_prefix("www.").unwrap_or(host)
 }
 
-/// Whether the list of public suffixes gives both hosts to one owner.
+/// Returns whether both hosts have the same registrable domain according to the public suffix list.
 fn same_site(site: &str, page: &str) -> bool {
     if site == page {
         return true;

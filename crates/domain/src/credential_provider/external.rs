@@ -1,4 +1,4 @@
-//! Credential providers, as flows of auth connections ask them.
+//! The credential providers as the port of the login flows.
 
 use async_trait::async_trait;
 
@@ -33,7 +33,7 @@ impl ExternalCredentials for CredentialProviders {
 }
 
 impl CredentialProviders {
-    /// The secrets under the names that flows have for them.
+    /// Converts the secrets of an item into the fields of a login flow.
     fn given(&self, secrets: ItemSecrets, sites: Sites) -> ExternalLogin {
         let ItemSecrets { username, password, one_time, mut values } = secrets;
         let named = [("username", username), ("password", password)];
@@ -41,7 +41,7 @@ impl CredentialProviders {
         let (totp, totp_code) = match one_time {
             Some(OneTime::Secret(secret)) => match secret.ordinary() {
                 Some(totp) => (Some(totp), None),
-                // Codes of another sort are made here: the one that holds now.
+                // A flow computes standard codes only, so that other codes are computed here.
                 None => (None, Some(secret.code(self.deps.clock.now()).code)),
             },
             Some(OneTime::Code(code)) => (None, Some(code)),

@@ -1,4 +1,4 @@
-//! Which item of which store is the login of a site.
+//! The search for the login of a site in the providers.
 
 use url::{Host, Url};
 
@@ -8,64 +8,64 @@ use crate::ids::CredentialProviderId;
 use crate::sealing::SealError;
 use crate::store_error::StoreError;
 
-/// What is looked for.
+/// The login that is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
     /// The login of a site, by its host name.
     Domain(&'a str),
-    /// One item: `vault/title`, or the store's identifiers of both.
+    /// One item: `vault/title`, or the provider's identifiers of both.
     Path(&'a str),
 }
 
-/// There is no answer whether there is such a login.
+/// The error of a search.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// There is no such provider, or it is not lent to the project.
+    /// There is no such provider, or the project may not use it.
     #[error("there is no credential provider named {0}")]
     NoProvider(String),
-    /// Logins are not looked for in it.
+    /// The provider is switched off.
     #[error("the credential provider {0} is switched off")]
     Disabled(String),
-    /// Several items are at that path.
+    /// Several items have this path.
     #[error(
         "the credential provider {provider} has {items} items at this path; name one by the ids of its vault and itself"
     )]
     Ambiguous {
         /// The provider's name.
         provider: String,
-        /// How many.
+        /// The number of items.
         items: usize,
     },
-    /// A store failed, and no other one had it.
+    /// A provider failed, and no other provider has the login.
     #[error("the credential provider {provider}: {fault}")]
     Fault {
-        /// Its name.
+        /// The provider's name.
         provider: String,
-        /// How.
+        /// The error.
         fault: ProviderFault,
     },
-    /// Its token cannot be opened.
+    /// The token of a provider cannot be opened.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// Our own store failed.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// An item that is the one, with its secrets.
+/// The item that was found, with its secrets.
 #[derive(Clone, Debug)]
 pub struct FoundLogin {
-    /// Whose.
+    /// The provider.
     pub provider: CredentialProviderId,
-    /// Which.
+    /// The item.
     pub item: ProviderItem,
-    /// To be typed, and let go.
+    /// Its secrets, which are typed and then dropped.
     pub secrets: ItemSecrets,
 }
 
 impl CredentialProviders {
-    /// Which item that is, in the provider of that name or identifier, else in all of the scope that are switched on, in their order; with
-    /// its secrets, read anew. A store that fails does not keep the next one from being asked.
+    /// Finds an item in the provider with this name or identifier, else in all enabled providers of the scope by priority, and
+    /// reads its secrets. A provider that fails does not end the search.
     ///
     /// # Errors
     /// See [`FindError`].
@@ -76,7 +76,7 @@ impl CredentialProviders {
         what: Lookup<'_>,
     ) -> Result<Option<FoundLogin>, FindError> {
         let providers = match provider {
-            Some(name) => vec![self.to_be_asked(scope, name).await?],
+            Some(name) => vec![self.enabled_by_name(scope, name).await?],
             None => self.enabled(scope).await?,
         };
         let mut failed = None;
@@ -91,14 +91,14 @@ impl CredentialProviders {
         failed.map_or(Ok(None), Err)
     }
 
-    /// The providers of the scope that are switched on, in their order.
+    /// Returns the enabled providers of the scope by priority.
     pub(super) async fn enabled(&self, scope: ProviderScope) -> Result<Vec<CredentialProvider>, StoreError> {
         let mut providers = self.deps.providers.enabled(scope.organization).await?;
         providers.retain(|provider| provider.is_lent(scope));
         Ok(providers)
     }
 
-    /// The provider of the scope with that name or identifier.
+    /// Returns the provider of the scope with this name or identifier.
     pub(super) async fn named(
         &self,
         scope: ProviderScope,
@@ -111,7 +111,7 @@ impl CredentialProviders {
         Ok(found.filter(|provider| provider.is_lent(scope)))
     }
 
-    async fn to_be_asked(&self, scope: ProviderScope, name: &str) -> Result<CredentialProvider, FindError> {
+    async fn enabled_by_name(&self, scope: ProviderScope, name: &str) -> Result<CredentialProvider, FindError> {
         let provider = self.named(scope, name).await?.ok_or_else(|| FindError::NoProvider(name.to_owned()))?;
         if provider.enabled { Ok(provider) } else { Err(FindError::Disabled(provider.name.as_str().to_owned())) }
     }
@@ -121,7 +121,7 @@ impl CredentialProviders {
         let fault = |fault| FindError::Fault { provider: name.clone(), fault };
         let open = match self.open(provider) {
             Ok(open) => open,
-            Err(ProviderError::Fault(reason)) => return Err(fault(reason)),
+            Err(ProviderError::Specific(reason)) => return Err(fault(reason)),
             Err(ProviderError::Seal(error)) => return Err(error.into()),
             Err(other) => return Err(fault(ProviderFault::NotConfigured(other.to_string()))),
         };
@@ -142,7 +142,7 @@ impl CredentialProviders {
     }
 }
 
-/// The host name that an address of an item names; many are written without their scheme.
+/// Returns the host name of an item's URL; many have no scheme.
 pub(super) fn host_of(address: &str) -> Option<String> {
     let address = address.trim();
     let url = match Url::parse(address) {
@@ -156,7 +156,8 @@ pub(super) fn host_of(address: &str) -> Option<String> {
     }
 }
 
-/// The item whose site is closest to `domain`; among equals the one that was changed last, then by title and identifier.
+/// Returns the item whose site is closest to `domain`; among equals the one that was changed last, then by title and
+/// identifier.
 fn closest<'a>(items: &'a [ProviderItem], domain: &str) -> Option<&'a ProviderItem> {
     let domain = domain.trim_end_matches('.').to_ascii_lowercase();
     let near = |item: &ProviderItem| item.hosts.iter().filter_map(|host| distance(host, &domain)).min();
@@ -167,8 +168,8 @@ fn closest<'a>(items: &'a [ProviderItem], domain: &str) -> Option<&'a ProviderIt
     items.iter().filter_map(rank).min_by(|(left, _), (right, _)| left.cmp(right)).map(|(_, item)| item)
 }
 
-/// How far a site is from another: itself, with or without `www.`, below the item's, above it. Anything else is another site, and so
-/// is whatever does not belong to the same owner by the list of public suffixes: nobody gets a neighbour's password.
+/// Returns the distance of a site from another: the same host, the same host with or without `www.`, a subdomain, a parent
+/// domain. Other hosts, and hosts of another registrable domain according to the public suffix list, do not match.
 fn distance(host: &str, domain: &str) -> Option<u8> {
     let bare = |name: &'_ str| name.strip_prefix("www.").unwrap_or(name).to_owned();
     if host == domain {

@@ -1,7 +1,7 @@
-//! Credential providers: stores outside that know logins, asked when one is needed. An organization's, not a project's.
+//! Credential providers: external vaults that hold logins. They belong to an organization, not to a project.
 //!
-//! What is kept here is how a store is reached, and which items it has. The secrets of an item are asked for anew each time that
-//! they are to be typed, and kept nowhere.
+//! Casement stores how a vault is reached, and caches which items it has. The secrets of an item are read again each time that
+//! they are to be typed, and are never stored.
 
 mod external;
 mod input;

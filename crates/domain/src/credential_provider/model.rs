@@ -1,4 +1,4 @@
-//! What a credential provider is, and what it has.
+//! Credential providers and their items.
 
 use time::OffsetDateTime;
 use url::Url;
@@ -11,18 +11,18 @@ use crate::name::LabelName;
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// Kinds of stores.
+    /// The type of a provider.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ProviderType {
         /// A 1Password Connect server.
         PasswordManager => "passwordmanager",
-        /// A KeePass database, a file on the server's machine.
+        /// A KeePass database in a file of the server.
         Keepass => "keepass",
     }
 }
 
 impl ProviderType {
-    /// As it is written, or by the name that the public client has for it.
+    /// Parses the shown form, or the name that the public client uses.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text == "onepassword" {
@@ -32,17 +32,17 @@ impl ProviderType {
     }
 }
 
-/// Where a provider's store is.
+/// The configured location of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProviderPlace {
-    /// The server's address, if it is not the one that this installation is configured with.
+    /// The URL of the server, if it is not the configured one of this installation.
     PasswordManager(Option<Url>),
-    /// By the name under which this installation's configuration names the file.
+    /// The name of the database in the configuration of this installation.
     Keepass(String),
 }
 
 impl ProviderPlace {
-    /// Of which kind the store is.
+    /// Returns the type of the provider.
     #[must_use]
     pub fn kind(&self) -> ProviderType {
         match self {
@@ -52,30 +52,30 @@ impl ProviderPlace {
     }
 }
 
-/// A store outside that knows logins.
+/// A credential provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialProvider {
-    /// Which one.
+    /// The identifier.
     pub id: CredentialProviderId,
-    /// Whose it is.
+    /// The organization.
     pub organization: OrganizationId,
-    /// Unique in the organization.
+    /// The name, which is unique in the organization.
     pub name: LabelName,
-    /// Where the store is.
+    /// The location.
     pub place: ProviderPlace,
-    /// What opens it, sealed in [`CredentialProvider::seal_place`].
+    /// The access token, sealed for [`CredentialProvider::seal_place`].
     pub token: Vec<u8>,
-    /// For how long its list of items is believed, in seconds.
+    /// The time for which the list of items is cached, in seconds.
     pub cache_ttl_seconds: u32,
-    /// Whether logins are looked for in it.
+    /// Whether logins are searched in it.
     pub enabled: bool,
-    /// Lower is asked first; among equals the older one.
+    /// The priority: lower numbers are searched first, older providers first among equals.
     pub priority: u32,
-    /// The projects whose keys may log in with it. The organization's own keys always may.
+    /// The projects whose keys may use it. Keys of the whole organization always may.
     pub projects: Vec<ProjectId>,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: OffsetDateTime,
-    /// When it was last changed.
+    /// The time of the last change.
     pub updated_at: OffsetDateTime,
 }
 
@@ -83,71 +83,71 @@ impl CredentialProvider {
     /// The highest [`priority`](Self::priority).
     pub const LAST_PRIORITY: u32 = 1000;
 
-    /// To how many projects it may be lent.
+    /// The maximum of projects that may use it.
     pub const MAX_PROJECTS: usize = 100;
 
-    /// Whether it is there for logins in that scope.
+    /// Returns whether logins in this scope may use it.
     #[must_use]
     pub fn is_lent(&self, scope: ProviderScope) -> bool {
         self.organization == scope.organization && scope.project.is_none_or(|project| self.projects.contains(&project))
     }
 
-    /// Where the token of that provider is sealed.
+    /// Returns the place that the token of a provider is sealed for.
     #[must_use]
     pub fn seal_place(id: CredentialProviderId) -> String {
         format!("credential_providers/{id}/token")
     }
 }
 
-/// What changes of a provider; what is absent stays as it is.
+/// A change of a provider. Absent fields keep their value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderChange {
-    /// Another name.
+    /// The new name.
     pub name: Option<LabelName>,
-    /// Another place, of the same kind.
+    /// The new location, of the same type.
     pub place: Option<ProviderPlace>,
-    /// Another token, sealed.
+    /// The new token, sealed.
     pub token: Option<Vec<u8>>,
-    /// Believed for so long, in seconds.
+    /// The new time for which the list of items is cached, in seconds.
     pub cache_ttl_seconds: Option<u32>,
-    /// Whether it is asked.
+    /// Whether logins are searched in it.
     pub enabled: Option<bool>,
-    /// When it is asked.
+    /// The new priority.
     pub priority: Option<u32>,
-    /// Others in place of the projects that it is lent to.
+    /// The new projects that may use it.
     pub projects: Option<Vec<ProjectId>>,
 }
 
-/// A part of a store that holds items.
+/// A vault: a part of a provider that holds items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderVault {
-    /// The store's own identifier.
+    /// The provider's own identifier.
     pub id: String,
-    /// What people call it.
+    /// The name.
     pub name: String,
 }
 
-/// A login that a store has, without its secrets.
+/// A login that a provider holds, without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderItem {
-    /// The store's own identifier.
+    /// The provider's own identifier.
     pub id: String,
-    /// What people call it.
+    /// The title.
     pub title: String,
-    /// Where it lies.
+    /// The vault.
     pub vault: ProviderVault,
-    /// The sites it is for, as the store has them.
+    /// The URLs of its sites, as the provider has them.
     pub urls: Vec<String>,
-    /// Where its secrets may be typed.
+    /// The sites on which its secrets may be typed.
     pub sites: Sites,
-    /// The host names of those addresses.
+    /// The host names of the URLs.
     pub(super) hosts: Vec<String>,
-    /// When the store last changed it, if it says so.
+    /// The time of the last change, if the provider reports it.
     pub changed_at: Option<OffsetDateTime>,
 }
 
 impl ProviderItem {
-    /// An item; what its addresses name is read once, here.
+    /// Creates an item and parses its URLs.
     #[must_use]
     pub fn new(
         id: String,
@@ -161,13 +161,13 @@ impl ProviderItem {
         Self { id, title, vault, urls, sites, hosts, changed_at }
     }
 
-    /// How people name it: vault and title.
+    /// Returns the path: vault and title.
     #[must_use]
     pub fn path(&self) -> String {
         format!("{}/{}", self.vault.name, self.title)
     }
 
-    /// Whether that path means it: by names, or by the store's identifiers.
+    /// Returns whether the path refers to the item, by names or by the provider's identifiers.
     #[must_use]
     pub(super) fn is_at(&self, path: &str) -> bool {
         let both = |left: &str, right: &str| {

@@ -1,4 +1,4 @@
-//! What one-time codes are made of, as password managers keep it.
+//! The secrets of one-time codes in the formats of password managers.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use url::Url;
 
 use crate::credential::{TotpCode, TotpSecret};
 
-/// The secret with its parameters: `otpauth://totp/…?secret=…&algorithm=…&digits=…&period=…`, or the secret alone.
+/// A secret with its parameters: `otpauth://totp/…?secret=…&algorithm=…&digits=…&period=…`, or the secret alone.
 #[derive(Clone)]
 pub struct OneTimeSecret {
     secret: TotpSecret,
@@ -25,7 +25,7 @@ impl fmt::Debug for OneTimeSecret {
 }
 
 impl OneTimeSecret {
-    /// Reads either form. `None` if it is neither, or its parameters are none that are in use.
+    /// Parses either form; returns `None` for other texts and for unsupported parameters.
     #[must_use]
     pub fn parse(text: &SecretString) -> Option<Self> {
         let text = text.expose_secret().trim();
@@ -57,7 +57,7 @@ impl OneTimeSecret {
                         _ => return None,
                     }
                 }
-                // Steam's codes are other ones.
+                // Codes of Steam have another format.
                 "encoder" => return None,
                 _ => {}
             }
@@ -65,14 +65,14 @@ impl OneTimeSecret {
         (!read.secret.bytes().is_empty()).then_some(read)
     }
 
-    /// The secret alone, if its codes are the usual ones: SHA-1, six digits, thirty seconds.
+    /// Returns the secret alone if the parameters are the standard ones: SHA-1, six digits, thirty seconds.
     #[must_use]
     pub fn ordinary(&self) -> Option<TotpSecret> {
         let usual = self.algorithm == Algorithm::SHA1 && (self.digits, self.period_seconds) == (6, 30);
         usual.then(|| self.secret.clone())
     }
 
-    /// The code that holds at that moment.
+    /// Returns the code that is valid at `at`.
     #[must_use]
     pub fn code(&self, at: OffsetDateTime) -> TotpCode {
         let seconds = at.unix_timestamp().max(0);

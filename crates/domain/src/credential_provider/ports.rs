@@ -1,4 +1,4 @@
-//! What credential providers need from outside.
+//! The ports of credential providers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,64 +16,65 @@ use crate::page::{Listed, Page};
 use crate::sealing::KeyId;
 use crate::store_error::StoreError;
 
-/// What became of a provider that was to be stored.
+/// The result of storing a provider.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderStored {
-    /// It is stored, with this priority.
+    /// Stored, with this priority.
     Yes(u32),
-    /// Another provider of the organization bears the name. Nothing was stored.
+    /// Another provider of the organization has the name; nothing was stored.
     NameTaken,
-    /// The organization has as many as it may have. Nothing was stored.
+    /// The organization has the maximum of providers; nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// The organization has no such project to lend it to. Nothing was stored.
+    /// The organization has no such project; nothing was stored.
     NoProject(ProjectId),
 }
 
-/// What became of a provider that was to be changed.
+/// The result of changing a provider.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProviderUpdated {
-    /// As it is now.
+    /// The changed provider.
     Yes(Box<CredentialProvider>),
-    /// Another provider of the organization bears the name. Nothing was changed.
+    /// Another provider of the organization has the name; nothing was changed.
     NameTaken,
-    /// The organization has no such project to lend it to. Nothing was changed.
+    /// The organization has no such project; nothing was changed.
     NoProject(ProjectId),
     /// There is no such provider.
     NotFound,
 }
 
-/// What became of a provider that was to be deleted.
+/// The result of deleting a provider.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderDeleted {
-    /// It is gone.
+    /// Deleted.
     Yes,
-    /// An auth connection names it. Nothing was changed.
+    /// An auth connection uses it; nothing was changed.
     InUse,
     /// There is no such provider.
     NotFound,
 }
 
-/// Where providers are kept.
+/// The port to the stored providers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait CredentialProviderRepository: Send + Sync {
-    /// Stores a new provider behind all others, if the organization has fewer than `most`. Its own priority is not looked at.
+    /// Stores a new provider with a priority after all others, if the organization has fewer than `most`. The priority of
+    /// `provider` is ignored.
     async fn create(&self, provider: &CredentialProvider, most: u32) -> Result<ProviderStored, StoreError>;
 
-    /// The organization's provider.
+    /// Returns the organization's provider.
     async fn find(
         &self,
         organization: OrganizationId,
         id: CredentialProviderId,
     ) -> Result<Option<CredentialProvider>, StoreError>;
 
-    /// The organization's provider of that name, compared without case and accents.
+    /// Returns the organization's provider with this name, regardless of case and accents.
     async fn named(&self, organization: OrganizationId, name: &str) -> Result<Option<CredentialProvider>, StoreError>;
 
-    /// The organization's providers in the order in which they are asked; those whose name holds `query`, without case, or whose
+    /// Returns the organization's providers by priority; with a `query` those whose name contains it in any case, or whose
     /// identifier it is.
     async fn list<'a>(
         &self,
@@ -82,10 +83,10 @@ pub trait CredentialProviderRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<CredentialProvider>, StoreError>;
 
-    /// All of them that are to be asked, in that order.
+    /// Returns the enabled providers by priority.
     async fn enabled(&self, organization: OrganizationId) -> Result<Vec<CredentialProvider>, StoreError>;
 
-    /// Changes it, whole or not at all. Auth connections that name it name it as it is called from now on.
+    /// Changes a provider atomically. Auth connections that refer to it by name refer to its new name.
     async fn update(
         &self,
         organization: OrganizationId,
@@ -94,48 +95,48 @@ pub trait CredentialProviderRepository: Send + Sync {
         at: OffsetDateTime,
     ) -> Result<ProviderUpdated, StoreError>;
 
-    /// Deletes it, unless an auth connection names it, by its name or identifier.
+    /// Deletes a provider unless an auth connection uses it, by its name or identifier.
     async fn delete(
         &self,
         organization: OrganizationId,
         id: CredentialProviderId,
     ) -> Result<ProviderDeleted, StoreError>;
 
-    /// Up to `most` tokens that are not sealed under `key`.
+    /// Returns up to `most` tokens that are sealed with another key than `key`.
     async fn sealed_with_other_key(
         &self,
         key: KeyId,
         most: u32,
     ) -> Result<Vec<(CredentialProviderId, Vec<u8>)>, StoreError>;
 
-    /// Puts `next` in the place of `current`, unless that was changed meanwhile.
+    /// Replaces `current` by `next`, unless it was changed meanwhile.
     async fn reseal(&self, id: CredentialProviderId, current: &[u8], next: &[u8]) -> Result<(), StoreError>;
 
-    /// The keys that tokens are sealed under.
+    /// Returns the keys that tokens are sealed with.
     async fn keys(&self) -> Result<Vec<KeyId>, StoreError>;
 }
 
-/// Where a store really is.
+/// The resolved location of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
-    /// The base address of a 1Password Connect server.
+    /// The base URL of a 1Password Connect server.
     PasswordManager(Url),
-    /// A KeePass database, by the name that this installation's configuration has for its file.
+    /// The name of a KeePass database in the configuration of this installation.
     Keepass(String),
 }
 
-/// A provider with its token in clear, for whoever asks it.
+/// A provider with its decrypted token, ready for requests.
 #[derive(Clone)]
 pub struct OpenProvider {
-    /// Which one.
+    /// The identifier.
     pub id: CredentialProviderId,
-    /// Changes whenever anything of the provider does: what was known of an older one is not believed.
+    /// The version, which changes with every change of the provider and invalidates its cache.
     pub version: OffsetDateTime,
-    /// Where it is.
+    /// The location.
     pub place: StorePlace,
-    /// What opens it.
+    /// The access token.
     pub token: SecretString,
-    /// For how long its list of items is believed.
+    /// The time for which the list of items is cached.
     pub cache_ttl: Duration,
 }
 
@@ -145,56 +146,56 @@ impl fmt::Debug for OpenProvider {
     }
 }
 
-/// A store did not answer as it should. It says nothing of any secret, and nothing that the store wrote.
+/// The error of a provider. It contains no secret, and no text of the provider.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderFault {
-    /// The token, or the password of the file.
+    /// The provider refused the token or the password.
     #[error("the store refused the token")]
     Refused,
-    /// The rules, or nobody there, or the file.
+    /// The provider cannot be reached, or the file cannot be read.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// It took too long.
+    /// The provider did not respond in time.
     #[error("the store did not answer in time")]
     Silent,
-    /// It answered something else.
+    /// The provider sent an unexpected response.
     #[error("the store answered something else than expected: {0}")]
     BadAnswer(String),
-    /// It has no such item, or no longer.
+    /// The provider has no such item.
     #[error("the store has no such item")]
     NotFound,
-    /// This installation is not configured for it any more.
+    /// This installation is not configured for the provider any more.
     #[error("{0}")]
     NotConfigured(String),
-    /// It failed a moment ago, and is let alone for a while.
+    /// The provider failed recently and is in its backoff.
     #[error("the store failed and is not asked again for {seconds} s: {last}")]
     Resting {
-        /// For how long.
+        /// The remaining backoff, in seconds.
         seconds: u64,
-        /// What happened last.
+        /// The last error.
         last: Box<ProviderFault>,
     },
 }
 
-/// What a one-time code comes from.
+/// The source of a one-time code.
 #[derive(Clone, Debug)]
 pub enum OneTime {
-    /// Codes can be made.
+    /// A secret of which codes are computed.
     Secret(OneTimeSecret),
-    /// The store made this one a moment ago.
+    /// A code that the provider has just computed.
     Code(SecretString),
 }
 
-/// The secrets of one item, just read. Whoever has them types them and lets them go.
+/// The secrets of one item, just read. They are typed and then dropped.
 #[derive(Clone, Default)]
 pub struct ItemSecrets {
     /// The user name.
     pub username: Option<SecretString>,
     /// The password.
     pub password: Option<SecretString>,
-    /// Where one-time codes come from.
+    /// The source of one-time codes.
     pub one_time: Option<OneTime>,
-    /// Its other fields, by their labels.
+    /// The other fields by label.
     pub values: BTreeMap<String, SecretString>,
 }
 
@@ -204,19 +205,19 @@ impl fmt::Debug for ItemSecrets {
     }
 }
 
-/// Asks stores.
+/// The port to the providers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait CredentialStore: Send + Sync {
-    /// Its vaults that the token opens; asks the store, whatever is known of it.
+    /// Returns the vaults that the token opens, without the cache.
     async fn vaults(&self, provider: &OpenProvider) -> Result<Vec<ProviderVault>, ProviderFault>;
 
-    /// Its logins, in the store's order; as known for at most the provider's `cache_ttl`.
+    /// Returns the logins in the provider's order, from the cache for at most `cache_ttl`.
     async fn items(&self, provider: &OpenProvider) -> Result<Arc<Vec<ProviderItem>>, ProviderFault>;
 
-    /// The secrets of one of them; asks the store.
+    /// Returns the secrets of a login, without the cache.
     async fn secrets(&self, provider: &OpenProvider, item: &ProviderItem) -> Result<ItemSecrets, ProviderFault>;
 
-    /// Forgets what is known of a provider.
+    /// Removes a provider from the cache.
     fn forget(&self, id: CredentialProviderId);
 }

@@ -14,41 +14,16 @@ use super::{
     ProviderVault, StorePlace,
 };
 use crate::clock::{Clock, IdSource};
-use crate::field::InvalidInput;
+use crate::error::{InUse, NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::ids::{CredentialProviderId, OrganizationId};
-use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::sealing::{Resealed, SealError, Sealer};
 use crate::store_error::StoreError;
 
-/// Something was not done with a credential provider.
-#[derive(Debug, thiserror::Error)]
-pub enum ProviderError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The organization has as many as it may have.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// Another provider bears the name.
-    #[error("a credential provider named {0} exists already")]
-    NameTaken(String),
-    /// The organization has no such provider.
-    #[error("credential provider {0} not found")]
-    NotFound(String),
-    /// An auth connection names it.
-    #[error("credential provider {0} is used by an auth connection; change its credential first")]
-    InUse(String),
-    /// The store failed.
-    #[error(transparent)]
-    Fault(#[from] ProviderFault),
-    /// Its token cannot be sealed or opened.
-    #[error(transparent)]
-    Seal(#[from] SealError),
-    /// Our own store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of a use case of credential providers.
+pub type ProviderError = UseCaseError<ProviderFault>;
+
+impl SpecificError for ProviderFault {}
 
 /// What this installation is configured with.
 #[derive(Clone, Debug, Default)]
@@ -131,7 +106,7 @@ impl CredentialProviders {
                 provider.priority = priority;
                 Ok(provider)
             }
-            ProviderStored::NameTaken => Err(ProviderError::NameTaken(provider.name.as_str().to_owned())),
+            ProviderStored::NameTaken => Err(name_taken(provider.name.as_str()).into()),
             ProviderStored::LimitExceeded(limit) => Err(limit.into()),
             ProviderStored::NoProject(project) => Err(unknown_project(project).into()),
         }
@@ -140,11 +115,11 @@ impl CredentialProviders {
     /// The organization's provider.
     ///
     /// # Errors
-    /// [`ProviderError::NotFound`]; our store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn get(&self, organization: OrganizationId, which: &str) -> Result<CredentialProvider, ProviderError> {
-        let missing = || ProviderError::NotFound(which.to_owned());
+        let missing = || NotFound::new("credential provider", which);
         let id = which.parse().map_err(|_| missing())?;
-        self.deps.providers.find(organization, id).await?.ok_or_else(missing)
+        self.deps.providers.find(organization, id).await?.ok_or_else(|| missing().into())
     }
 
     /// The organization's providers, in the order in which they are asked.
@@ -180,10 +155,10 @@ impl CredentialProviders {
                 Ok(*provider)
             }
             ProviderUpdated::NameTaken => {
-                Err(ProviderError::NameTaken(change.name.map(|name| name.as_str().to_owned()).unwrap_or_default()))
+                Err(name_taken(change.name.as_ref().map(|name| name.as_str()).unwrap_or_default()).into())
             }
             ProviderUpdated::NoProject(project) => Err(unknown_project(project).into()),
-            ProviderUpdated::NotFound => Err(ProviderError::NotFound(which.to_owned())),
+            ProviderUpdated::NotFound => Err(NotFound::new("credential provider", which).into()),
         }
     }
 
@@ -192,15 +167,18 @@ impl CredentialProviders {
     /// # Errors
     /// See [`ProviderError`].
     pub async fn delete(&self, organization: OrganizationId, which: &str) -> Result<(), ProviderError> {
-        let missing = || ProviderError::NotFound(which.to_owned());
+        let missing = || NotFound::new("credential provider", which);
         let id = which.parse().map_err(|_| missing())?;
         match self.deps.providers.delete(organization, id).await? {
             ProviderDeleted::Yes => {
                 self.deps.store.forget(id);
                 Ok(())
             }
-            ProviderDeleted::InUse => Err(ProviderError::InUse(which.to_owned())),
-            ProviderDeleted::NotFound => Err(missing()),
+            ProviderDeleted::InUse => {
+                let usage = "used by an auth connection; change its credential first";
+                Err(InUse { kind: "credential provider", which: which.to_owned(), usage }.into())
+            }
+            ProviderDeleted::NotFound => Err(missing().into()),
         }
     }
 
@@ -224,7 +202,7 @@ impl CredentialProviders {
     pub async fn test(&self, organization: OrganizationId, which: &str) -> Result<ProviderTest, ProviderError> {
         let provider = self.get(organization, which).await?;
         let open = match self.open(&provider) {
-            Err(ProviderError::Fault(fault)) => return Ok(ProviderTest { vaults: Err(fault) }),
+            Err(ProviderError::Specific(fault)) => return Ok(ProviderTest { vaults: Err(fault) }),
             open => open?,
         };
         Ok(ProviderTest { vaults: self.deps.store.vaults(&open).await })
@@ -280,4 +258,8 @@ impl CredentialProviders {
             cache_ttl: Duration::seconds(i64::from(provider.cache_ttl_seconds)),
         })
     }
+}
+
+fn name_taken(name: &str) -> NameTaken {
+    NameTaken::new("a credential provider", name)
 }

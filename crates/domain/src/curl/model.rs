@@ -1,4 +1,4 @@
-//! A request and its answer.
+//! A request and its response.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use crate::session_operation::ByteStream;
 /// One HTTP request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CurlRequest {
-    /// An absolute address, `http` or `https`.
+    /// The absolute URL, `http` or `https`.
     pub url: String,
-    /// A token; in upper case where it is one of HTTP's own.
+    /// The method: a token, in upper case if it is a standard one.
     pub method: String,
-    /// In place of the browser's own, or besides them. May hold secrets.
+    /// The headers, which replace or extend those of the browser. They may contain secrets.
     pub headers: Vec<(String, String)>,
-    /// What is sent.
+    /// The body.
     pub body: Option<Bytes>,
-    /// When the head of the answer must be there.
+    /// The timeout for the head of the response.
     pub within: Duration,
 }
 
-/// What came back.
+/// The response.
 pub struct CurlAnswer {
-    /// The status. A redirect is not followed.
+    /// The status. Redirects are not followed.
     pub status: u16,
-    /// The headers; a name comes once per value.
+    /// The headers; a name is repeated for each value.
     pub headers: Vec<(String, String)>,
-    /// The body, decoded; of a redirect there is none.
+    /// The decoded body; redirects have none.
     pub body: ByteStream,
 }

@@ -1,4 +1,4 @@
-//! What requests need from outside.
+//! The port that sends requests.
 
 use async_trait::async_trait;
 
@@ -6,13 +6,13 @@ use super::{CurlAnswer, CurlRequest};
 use crate::ids::BrowserId;
 use crate::session_operation::OperationError;
 
-/// Sends requests through a session's browser.
+/// The port that sends requests through a session's browser.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait CurlMachine: Send + Sync {
-    /// Sends one request; answers when the head of the answer is there. Dropping the future, or the body, gives the request up.
+    /// Sends one request; returns when the head of the response has arrived. Dropping the future or the body aborts the request.
     ///
     /// # Errors
-    /// [`OperationError::Upstream`] with the browser's word for what failed, [`OperationError::Unanswered`], [`OperationError::Limit`].
+    /// [`OperationError::Upstream`] with the browser's name of the error, [`OperationError::Unanswered`], [`OperationError::Limit`].
     async fn send(&self, browser: BrowserId, request: CurlRequest) -> Result<CurlAnswer, OperationError>;
 }

@@ -1,4 +1,4 @@
-//! How queued deployments come to run: who builds them, what becomes of what was built.
+//! The builds of a node: takes queued deployments and stores the results.
 
 use std::collections::BTreeSet;
 
@@ -9,23 +9,24 @@ use super::{
     AppVersion, Build, BuildFailure, BuildLease, BuildSource, Built, BuiltApp, Deployment, DeploymentError,
     DeploymentEvent, DeploymentSecret, DeploymentSource, Deployments, Environment, Registered, SealedDeployment,
 };
+use crate::error::NotFound;
 use crate::ids::{AppVersionId, DeploymentId, NodeId, ProjectId};
 use crate::name::LabelName;
 use crate::pool::{FairSlot, FairSlots};
 use crate::sealing::SealError;
 use crate::store_error::{Replaced, StoreError};
 
-/// Apps of one deployment, actions of one app.
+/// The maximum of apps of a deployment, and of actions of an app.
 const MAX_APPS: usize = 50;
 const MAX_ACTIONS: usize = 200;
-/// How many builds are looked at at once, and how many artifacts released.
+/// The number of builds that are considered, and of artifacts that are released, at once.
 const BATCH: u32 = 20;
-/// How many artifacts are looked up at once.
+/// The number of artifacts that are looked up at once.
 const LOOKED_UP_AT_ONCE: usize = 1000;
-/// For how long an artifact is kept that no deployment needs: the next upload of the same source is built in no time.
+/// The time for which an unused artifact is kept, so that another upload of the same source need not be built again.
 const KEEP_ARTIFACTS: Duration = Duration::days(1);
 
-/// The work of a node on deployments.
+/// The builds of a node.
 #[derive(Clone)]
 pub struct Builds {
     deployments: Deployments,
@@ -38,49 +39,49 @@ pub struct Builds {
 /// A build that this node has taken.
 #[derive(Debug)]
 pub struct LeasedBuild {
-    /// As it is stored now.
+    /// The stored deployment.
     pub deployment: Deployment,
-    /// What to build.
+    /// The build.
     pub build: Build,
-    /// Until when it must be done.
+    /// The deadline.
     pub deadline: OffsetDateTime,
-    /// Given back when it is over.
+    /// The slot, which is released at the end of the build.
     pub place: FairSlot<ProjectId>,
 }
 
-/// What became of a build.
+/// The outcome of a build.
 #[derive(Debug)]
 pub enum BuildEnd {
-    /// The builder's answer.
+    /// The result of the builder.
     Done(Result<Built, BuildFailure>),
     /// The time was up.
     TimedOut,
 }
 
 impl Builds {
-    /// How many builds a node runs at a time: each keeps a core busy. One project has two of these places at most.
+    /// The maximum of concurrent builds of a node, because each keeps a core busy. One project has at most two of the slots.
     pub const AT_ONCE: usize = 3;
-    /// How long a build may take.
+    /// The maximum duration of a build.
     pub const LIMIT: Duration = Duration::minutes(15);
-    /// For how long a node has a build that it does not go on with.
+    /// The life of a lease that is not renewed.
     pub const LEASE: Duration = Duration::seconds(45);
 
-    /// The work of `node`. `base_url` is where programs find the API.
+    /// Creates the builds of `node`. `base_url` is the base URL of the API for programs.
     #[must_use]
     pub fn new(deployments: Deployments, node: NodeId, base_url: String) -> Self {
         let began = deployments.deps.clock.now();
         Self { deployments, node, base_url, began, places: FairSlots::new(Self::AT_ONCE) }
     }
 
-    /// Takes the next build that waits, if any does and there is a place for it: what nobody builds, what a lost node built, and what this one
-    /// did in an earlier life. The project that has the fewest builds under way here comes first.
+    /// Takes the next waiting build, if there is a free slot: a queued deployment, or one that a lost node or an earlier run of
+    /// this node was building. The project with the fewest running builds on this node comes first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn take(&self) -> Result<Option<LeasedBuild>, StoreError> {
         let deps = &self.deployments.deps;
         let now = deps.clock.now();
-        // What this life has taken, is leased for longer than anything that the one before had.
+        // Leases of this run end later than those of the previous run.
         let own_before = self.began + Self::LEASE;
         if self.places.free() == 0 {
             return Ok(None);
@@ -150,42 +151,42 @@ impl Builds {
         })
     }
 
-    /// What processes of a deployment find in their environment.
+    /// Returns the environment of the programs of a deployment.
     ///
     /// # Errors
     /// See [`DeploymentError`].
     pub(crate) async fn environment(&self, id: DeploymentId) -> Result<Environment, DeploymentError> {
         let sealed = self.deployments.deps.deployments.secrets(id).await?;
-        let sealed = sealed.ok_or_else(|| DeploymentError::NotFound(id.to_string()))?;
+        let sealed = sealed.ok_or_else(|| NotFound::new("deployment", id.to_string()))?;
         Ok(self.open_environment(id, &sealed)?)
     }
 
-    /// The use cases that it is the work for.
+    /// Returns the use cases of deployments.
     #[must_use]
     pub fn deployments(&self) -> &Deployments {
         &self.deployments
     }
 
-    /// Which node's work it is.
+    /// Returns the node.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Says that the build goes on; `false` if it is not this node's any more, or the deployment was stopped.
+    /// Renews the lease of a build; returns `false` if this node has lost it, or the deployment was stopped.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn renew(&self, deployment: &Deployment) -> Result<bool, StoreError> {
         let deps = &self.deployments.deps;
         let number = deployment.lease.map_or(0, |lease| lease.number);
         deps.deployments.renew(deployment.id, number, deps.clock.now() + Self::LEASE).await
     }
 
-    /// Stores what became of a build: the deployment runs, or has failed. If it moved on meanwhile, nothing is done.
+    /// Stores the outcome of a build: the deployment runs or has failed. If its status changed meanwhile, nothing is done.
     ///
     /// # Errors
-    /// The store's failure; it may be called again.
+    /// Returns the error of the store; the call may be repeated.
     pub async fn finish(&self, deployment: &Deployment, end: &BuildEnd) -> Result<(), StoreError> {
         match end {
             BuildEnd::Done(Ok(built)) => match apps(&built.apps) {
@@ -242,13 +243,13 @@ impl Builds {
         Ok(())
     }
 
-    /// Ends what hangs on deployments that have ended, and was not ended with them.
+    /// Deletes the archives that remain of deployments that were built or have ended.
     ///
     /// # Errors
-    /// See [`DeploymentError`]; it may be called again.
+    /// See [`DeploymentError`]; the call may be repeated.
     pub async fn clear(&self) -> Result<(), DeploymentError> {
         let deps = &self.deployments.deps;
-        // Listed before it is looked which are needed: what is stored in between stays.
+        // Listed before the lookup, so that archives that are stored meanwhile are kept.
         let stored = deps.blobs.list(Deployment::BLOBS).await?;
         let old = deps.clock.now() - Self::LIMIT;
         let ids: Vec<DeploymentId> = stored
@@ -263,17 +264,17 @@ impl Builds {
         Ok(())
     }
 
-    /// Artifacts that no deployment needs, and none names from now on: the builder may discard them. Of those that are `kept`, with since
-    /// when, also what builds left that have failed: no deployment ever named them.
+    /// Releases and returns the artifacts that no deployment needs any more; the builder may discard them. They include those
+    /// of `stored`, with their times of storing, that no deployment ever referred to, because their builds failed.
     ///
     /// # Errors
-    /// The store's failure.
-    pub async fn spent_artifacts(&self, kept: Vec<(String, OffsetDateTime)>) -> Result<Vec<String>, StoreError> {
+    /// Returns the error of the store.
+    pub async fn spent_artifacts(&self, stored: Vec<(String, OffsetDateTime)>) -> Result<Vec<String>, StoreError> {
         let deps = &self.deployments.deps;
         let old = deps.clock.now() - KEEP_ARTIFACTS;
         let mut spent = deps.deployments.release_artifacts(old, BATCH).await?;
-        let kept: Vec<String> = kept.into_iter().filter(|(_, since)| *since < old).map(|(name, _)| name).collect();
-        for some in kept.chunks(LOOKED_UP_AT_ONCE) {
+        let unused: Vec<String> = stored.into_iter().filter(|(_, since)| *since < old).map(|(name, _)| name).collect();
+        for some in unused.chunks(LOOKED_UP_AT_ONCE) {
             spent.extend(deps.deployments.unnamed_artifacts(some).await?);
         }
         spent.sort_unstable();
@@ -287,7 +288,7 @@ struct App {
     actions: Vec<LabelName>,
 }
 
-/// What an entrypoint registers, checked; or why it cannot be registered.
+/// Checks the apps that an entrypoint registers; returns why they cannot be registered.
 fn apps(built: &[BuiltApp]) -> Result<Vec<App>, String> {
     let label = |what: &str, text: &str| {
         LabelName::parse(text).map_err(|bad| format!("{what} {:?}: {bad}", text.chars().take(100).collect::<String>()))

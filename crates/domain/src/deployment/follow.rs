@@ -1,4 +1,4 @@
-//! Following a deployment or an invocation: where it stands, what it said, and what it says, to its end.
+//! Follows a deployment or an invocation until it ends: its status, and its log lines.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,48 +12,48 @@ use super::{
 use crate::invocation::{Invocation, InvocationRepository};
 use crate::store_error::StoreError;
 
-/// How many lines are read at once.
+/// The number of lines that are read at once.
 const MAX_PARALLEL: u32 = 200;
 
-/// What a follower learns.
+/// An event of a followed deployment or invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Followed {
-    /// Where the deployment stands.
+    /// The deployment, after a change of its status.
     Deployment(Box<Deployment>),
-    /// Where the invocation stands.
+    /// The invocation, after a change of its status.
     Invocation(Box<Invocation>),
     /// An app that the deployment registered.
     App(AppVersion),
-    /// What a program wrote.
+    /// A line that a program wrote.
     Line(Line),
 }
 
-/// What followers look into.
+/// The ports of followers.
 #[derive(Clone)]
 pub struct FollowDeps {
-    /// Where deployments are kept.
+    /// The stored deployments.
     pub deployments: Arc<dyn DeploymentRepository>,
-    /// Where invocations are kept.
+    /// The stored invocations.
     pub invocations: Arc<dyn InvocationRepository>,
-    /// Where lines are kept.
+    /// The stored lines.
     pub lines: Arc<dyn LineStore>,
-    /// News of all of them.
+    /// The notifications of changes.
     pub news: Arc<dyn ChangeNotifier>,
 }
 
-/// One who follows.
+/// A follower of one deployment or invocation.
 pub struct Follower {
     deps: FollowDeps,
     subject: Subject,
     waiting: Box<dyn ChangeWaiter>,
     since: Option<OffsetDateTime>,
     from: u64,
-    told: Option<LastEvent>,
+    last_event: Option<LastEvent>,
     next: VecDeque<Followed>,
     over: bool,
 }
 
-/// What was told last, as far as it is compared.
+/// The parts of the last event that are compared with the next.
 #[derive(Clone, PartialEq, Eq)]
 enum LastEvent {
     Deployment(DeploymentStatus, Option<String>),
@@ -61,18 +61,18 @@ enum LastEvent {
 }
 
 impl Follower {
-    /// Follows from now on, and from `since` on what was written before: `None` is everything that is kept.
+    /// Creates a follower, with the stored lines from `since` on; `None`: all stored lines.
     #[must_use]
     pub fn new(deps: FollowDeps, subject: Subject, since: Option<OffsetDateTime>) -> Self {
-        // Before the first look, so that nothing falls between.
+        // Subscribed before the first read, so that no change is missed.
         let waiting = deps.news.expect(subject);
-        Self { deps, subject, waiting, since, from: 0, told: None, next: VecDeque::new(), over: false }
+        Self { deps, subject, waiting, since, from: 0, last_event: None, next: VecDeque::new(), over: false }
     }
 
-    /// What comes next; `None` at the end.
+    /// Returns the next event; `None` at the end.
     ///
     /// # Errors
-    /// The store's failure; then nothing more comes.
+    /// Returns the error of the store; no events follow.
     pub async fn next(&mut self) -> Result<Option<Followed>, StoreError> {
         loop {
             if let Some(next) = self.next.pop_front() {
@@ -92,18 +92,18 @@ impl Follower {
         }
     }
 
-    /// The record first and the lines after it: whatever an end has behind it was written before.
+    /// Reads the record before the lines: all lines of an ended record were stored before its end.
     async fn look(&mut self) -> Result<(), StoreError> {
-        let Some((records, told, ended)) = self.records().await? else {
+        let Some((records, event, ended)) = self.records().await? else {
             self.over = true;
             return Ok(());
         };
-        let first = self.told.is_none();
-        let changed = self.told.as_ref() != Some(&told);
+        let first = self.last_event.is_none();
+        let changed = self.last_event.as_ref() != Some(&event);
         if first {
-            // Where it stands, then what was said.
+            // The first event is the current state, before the lines.
             self.next.extend(records.iter().cloned());
-            self.told = Some(told.clone());
+            self.last_event = Some(event.clone());
         }
         let span = LineRange { from: self.from, since: self.since, most: MAX_PARALLEL };
         let lines = self.deps.lines.page(self.subject, span).await?;
@@ -116,9 +116,9 @@ impl Follower {
             return Ok(());
         }
         if changed && !first {
-            // What it registered before that it runs: who waits for that looks no further.
+            // The apps come before the status `running`, because callers may stop reading at the status.
             self.next.extend(records.into_iter().rev());
-            self.told = Some(told);
+            self.last_event = Some(event);
         }
         self.over = ended;
         Ok(())
@@ -129,25 +129,25 @@ impl Follower {
             Subject::Deployment(id) => {
                 let Some(deployment) = self.deps.deployments.get(id).await? else { return Ok(None) };
                 let status = deployment.status;
-                let told = LastEvent::Deployment(status, deployment.source_checksum.clone());
+                let event = LastEvent::Deployment(status, deployment.source_checksum.clone());
                 let mut records = Vec::new();
-                if status == DeploymentStatus::Running && self.told.as_ref() != Some(&told) {
+                if status == DeploymentStatus::Running && self.last_event.as_ref() != Some(&event) {
                     let apps = self.deps.deployments.apps_of(id).await?;
                     records.extend(apps.into_iter().map(Followed::App));
                 }
                 records.insert(0, Followed::Deployment(Box::new(deployment)));
-                Some((records, told, status.is_final()))
+                Some((records, event, status.is_final()))
             }
             Subject::Invocation(id) => {
-                // What it holds may be large, and most of what is heard of it is about lines.
-                if let Some(told @ LastEvent::Invocation(before)) = &self.told
+                // The record may be large, and most notifications are about lines.
+                if let Some(event @ LastEvent::Invocation(before)) = &self.last_event
                     && self.deps.invocations.status(id).await? == Some(*before)
                 {
-                    return Ok(Some((Vec::new(), told.clone(), before.is_final())));
+                    return Ok(Some((Vec::new(), event.clone(), before.is_final())));
                 }
                 let Some(invocation) = self.deps.invocations.get(id).await? else { return Ok(None) };
-                let (told, ended) = (LastEvent::Invocation(invocation.status), invocation.status.is_final());
-                Some((vec![Followed::Invocation(Box::new(invocation))], told, ended))
+                let (event, ended) = (LastEvent::Invocation(invocation.status), invocation.status.is_final());
+                Some((vec![Followed::Invocation(Box::new(invocation))], event, ended))
             }
         })
     }

@@ -1,56 +1,56 @@
-//! How lines are cut and counted.
+//! The bounds of log lines.
 
 use super::{Line, StoredLines};
 use crate::storage::{ROW_BYTES, StorageRoom};
 
-/// What is kept of these lines after what is kept already, and how much is kept then. Numbers that were kept before are passed over;
-/// each line is cut at its bound; the first one for which there is no room is replaced by a word that nothing more is kept. `room` is what
-/// is left of it afterwards.
+/// Returns the lines that are stored after the stored ones, and the new totals. Lines that are stored already are skipped;
+/// long lines are cut; the first line that exceeds a limit is replaced by a message that no more is stored. The stored bytes are
+/// subtracted from `room`.
 #[must_use]
-pub fn keep(mut kept: StoredLines, lines: &[Line], room: &mut StorageRoom) -> (Vec<Line>, StoredLines) {
+pub fn keep(mut stored: StoredLines, lines: &[Line], room: &mut StorageRoom) -> (Vec<Line>, StoredLines) {
     let mut taken = Vec::new();
     for line in lines {
-        if kept.full || line.number < kept.next {
+        if stored.full || line.number < stored.next {
             continue;
         }
         let text = clean(&line.text);
         let line = Line { text, ..line.clone() };
-        kept.next = line.number + 1;
-        if let Some(why) = no_room(kept, &line, room) {
-            kept.full = true;
+        stored.next = line.number + 1;
+        if let Some(why) = no_room(stored, &line, room) {
+            stored.full = true;
             let last = Line { text: format!("({why}; the rest is not kept)"), ..line };
             room.spend(last.stored_bytes());
             taken.push(last);
             break;
         }
-        kept.bytes += line.bytes();
+        stored.bytes += line.bytes();
         taken.push(line);
     }
-    (taken, kept)
+    (taken, stored)
 }
 
 impl Line {
-    /// What it counts for among the lines of its build or call.
+    /// Returns the bytes that count against the limit of a build or an invocation.
     fn bytes(&self) -> u64 {
         Self::MIN_BYTES.max(self.text.len() as u64)
     }
 
-    /// What it takes where it is stored.
+    /// Returns the bytes that the line takes in the store.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         ROW_BYTES + self.bytes()
     }
 }
 
-/// Why a line is not kept; takes its room if it is.
-fn no_room(kept: StoredLines, line: &Line, room: &mut StorageRoom) -> Option<String> {
-    if kept.bytes + line.bytes() > Line::MAX_BYTES_IN_ALL {
+/// Reserves the room of a line; returns the reason if there is none.
+fn no_room(stored: StoredLines, line: &Line, room: &mut StorageRoom) -> Option<String> {
+    if stored.bytes + line.bytes() > Line::MAX_BYTES_IN_ALL {
         return Some(format!("more than {} MiB", Line::MAX_BYTES_IN_ALL >> 20));
     }
     room.take(line.stored_bytes()).err().map(|limit| limit.message().to_owned())
 }
 
-/// At most [`Line::MAX_BYTES`], whole characters, and nothing that no store takes.
+/// Returns at most [`Line::MAX_BYTES`] of whole characters, without NUL, which the store does not accept.
 fn clean(text: &str) -> String {
     let mut end = text.len().min(Line::MAX_BYTES);
     while !text.is_char_boundary(end) {
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_line_is_kept_once_and_cut_at_its_bound() {
         let long = "ä".repeat(Line::MAX_BYTES);
-        let (taken, kept) = keep(
+        let (taken, stored) = keep(
             StoredLines::default(),
             &[line(0, "a\0b"), line(1, long), line(1, "again")],
             &mut StorageRoom::unbounded(),
@@ -80,32 +80,32 @@ mod tests {
         assert_eq!(taken.len(), 2);
         assert_eq!(taken[0].text, "a\u{fffd}b");
         assert_eq!(taken[1].text.len(), Line::MAX_BYTES);
-        assert_eq!(kept.next, 2);
-        let (again, same) = keep(kept, &[line(0, "x"), line(1, "x")], &mut StorageRoom::unbounded());
+        assert_eq!(stored.next, 2);
+        let (again, same) = keep(stored, &[line(0, "x"), line(1, "x")], &mut StorageRoom::unbounded());
         assert!(again.is_empty());
-        assert_eq!(same, kept);
+        assert_eq!(same, stored);
     }
 
     #[test]
     fn after_the_bound_one_line_says_so_and_nothing_more_is_kept() {
         let full = "x".repeat(Line::MAX_BYTES);
         let lines: Vec<Line> = (0..1000).map(|number| line(number, full.clone())).collect();
-        let (taken, kept) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
-        assert_eq!(kept.bytes, Line::MAX_BYTES_IN_ALL);
-        assert!(kept.full);
+        let (taken, stored) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
+        assert_eq!(stored.bytes, Line::MAX_BYTES_IN_ALL);
+        assert!(stored.full);
         assert_eq!(taken.len() as u64, Line::MAX_BYTES_IN_ALL / Line::MAX_BYTES as u64 + 1);
         assert_eq!(taken.last().map(|line| line.text.as_str()), Some("(more than 10 MiB; the rest is not kept)"));
-        assert!(keep(kept, &[line(5000, "x")], &mut StorageRoom::unbounded()).0.is_empty());
+        assert!(keep(stored, &[line(5000, "x")], &mut StorageRoom::unbounded()).0.is_empty());
     }
 
     #[test]
     fn where_a_limit_of_storage_is_reached_one_line_says_which_and_nothing_more_is_kept() {
         let mut room = StorageRoom { project: 2 * (ROW_BYTES + Line::MIN_BYTES), ..StorageRoom::unbounded() };
         let lines: Vec<Line> = (0..5).map(|number| line(number, "x")).collect();
-        let (taken, kept) = keep(StoredLines::default(), &lines, &mut room);
-        let said = "(the project's storage is used up; the rest is not kept)";
-        assert_eq!(taken.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["x", "x", said]);
-        assert!(kept.full);
+        let (taken, stored) = keep(StoredLines::default(), &lines, &mut room);
+        let message = "(the project's storage is used up; the rest is not kept)";
+        assert_eq!(taken.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["x", "x", message]);
+        assert!(stored.full);
         assert_eq!(room.project, 0);
     }
 
@@ -113,8 +113,8 @@ mod tests {
     fn empty_lines_count_towards_the_limit() {
         let most = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
         let lines: Vec<Line> = (0..2 * most).map(|number| line(number, "")).collect();
-        let (taken, kept) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
-        assert!(kept.full);
+        let (taken, stored) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
+        assert!(stored.full);
         assert_eq!(taken.len() as u64, most + 1);
     }
 }

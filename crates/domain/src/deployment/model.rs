@@ -1,4 +1,4 @@
-//! What a deployment is.
+//! Deployments and the apps that they register.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,16 @@ use crate::name::LabelName;
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// Where a deployment stands.
+    /// The status of a deployment.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum DeploymentStatus {
-        /// Its source is kept; nobody builds it yet.
+        /// Its source is stored, and it waits for a build.
         Queued => "queued",
         /// It is being built.
         InProgress => "in_progress",
         /// Its actions can be invoked.
         Running => "running",
-        /// It could not be built, or not be kept up. Final.
+        /// It could not be built, or its processes failed. Final.
         Failed => "failed",
         /// It was stopped. Final.
         Stopped => "stopped",
@@ -28,103 +28,103 @@ text_enum! {
 }
 
 impl DeploymentStatus {
-    /// Whether nothing can happen to it any more.
+    /// Returns whether the status is final.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Failed | Self::Stopped)
     }
 }
 
-/// Where the program of a deployment comes from.
+/// The source of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeploymentSource {
-    /// An archive was uploaded.
+    /// An uploaded archive.
     File,
     /// A Git repository.
     Git {
         /// `<origin>/<owner>/<repository>`.
         url: Url,
-        /// Branch, tag or commit, as asked for.
+        /// The requested branch, tag or commit.
         git_ref: String,
-        /// What of it is the package; `None`: all.
+        /// The folder of the package; `None`: the whole repository.
         path: Option<PackagePath>,
     },
 }
 
-/// Who builds a deployment, until when, and the how-manieth this is. Of two that believe to build it, the one with the higher number does.
+/// The right of a node to build a deployment. Of two nodes that hold a lease the one with the higher number builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildLease {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
-    /// Rises with every taking.
+    /// The number, which rises with every lease.
     pub number: u32,
-    /// From then on another may take it.
+    /// The time from which another node may take the lease.
     pub expires_at: OffsetDateTime,
 }
 
-/// A program that was brought, at one version.
+/// A deployment: the source code of apps at one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
-    /// Which one.
+    /// The identifier.
     pub id: DeploymentId,
-    /// Whose.
+    /// The project.
     pub project: ProjectId,
-    /// Where it stands.
+    /// The status.
     pub status: DeploymentStatus,
-    /// Why it stands there.
+    /// The reason of the status.
     pub status_reason: Option<String>,
-    /// Where it is said to run.
+    /// The region that callers see.
     pub region: String,
-    /// The version under which its apps are registered.
+    /// The version of its apps.
     pub version: String,
-    /// Whether it may take the place of an app that has the version already.
+    /// Whether it may replace an app that has the version already.
     pub force: bool,
-    /// What is loaded.
+    /// The file that is loaded.
     pub entrypoint: Entrypoint,
-    /// Where it comes from.
+    /// The source.
     pub source: DeploymentSource,
-    /// SHA-256 of the source's archive, in hexadecimal, once it is known.
+    /// The SHA-256 hash of the source archive in hexadecimal, once it is known.
     pub source_checksum: Option<String>,
-    /// The names of its variables; what they hold is sealed elsewhere.
+    /// The names of its environment variables, whose values are sealed elsewhere.
     pub env_names: BTreeSet<String>,
-    /// The key that its programs call the API with.
+    /// The API key of its programs.
     pub api_key: ApiKeyId,
-    /// What its build left; see [`Built::artifact`](super::Built::artifact).
+    /// The artifact of its build; see [`Built::artifact`](super::Built::artifact).
     pub artifact: Option<String>,
-    /// Who builds it, or did last.
+    /// The latest build lease.
     pub lease: Option<BuildLease>,
-    /// When its build began first.
+    /// The time of the first start of its build.
     pub begun_at: Option<OffsetDateTime>,
-    /// When it was asked for.
+    /// The time of creation.
     pub created_at: OffsetDateTime,
-    /// When it last moved.
+    /// The time of the last change.
     pub updated_at: OffsetDateTime,
 }
 
 /// One secret of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeploymentSecret {
-    /// The variable of that name.
+    /// The environment variable with this name.
     EnvVar(String),
-    /// What opens its private repository.
+    /// The token of its private repository.
     Token,
     /// The text of its API key.
     ApiKey,
 }
 
-/// The secrets of a deployment, each sealed in its place.
+/// The secrets of a deployment, each sealed for its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SealedDeployment {
-    /// By name.
+    /// The environment variables by name.
     pub env_vars: BTreeMap<String, Vec<u8>>,
-    /// What opens its private repository.
+    /// The token of its private repository.
     pub token: Option<Vec<u8>>,
     /// The text of its API key.
     pub api_key: Vec<u8>,
 }
 
 impl Deployment {
-    /// Where that secret of it is sealed.
+    /// Returns the place that a secret is sealed for.
     #[must_use]
     pub fn place(id: DeploymentId, secret: &DeploymentSecret) -> String {
         match secret {
@@ -134,33 +134,33 @@ impl Deployment {
         }
     }
 
-    /// Under which key its archive lies, until it is built.
+    /// Returns the blob key of its archive, which is stored until it is built.
     #[must_use]
     pub fn blob(id: DeploymentId) -> String {
         format!("{}{id}", Self::BLOBS)
     }
 
-    /// What all those keys begin with.
+    /// The prefix of all these keys.
     pub const BLOBS: &str = "deployments/";
 }
 
-/// An app at one version, as a deployment registered it.
+/// An app at one version, registered by a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppVersion {
-    /// Which one.
+    /// The identifier.
     pub id: AppVersionId,
-    /// Whose.
+    /// The project.
     pub project: ProjectId,
-    /// By which deployment.
+    /// The deployment.
     pub deployment: DeploymentId,
-    /// The app.
+    /// The name of the app.
     pub name: LabelName,
-    /// A label, compared as a whole.
+    /// The version, which is an opaque label.
     pub version: String,
-    /// The deployment's.
+    /// The region of the deployment.
     pub region: String,
-    /// Its actions, in the order in which they were registered.
+    /// Its actions in the order of their registration.
     pub actions: Vec<LabelName>,
-    /// When it was registered.
+    /// The time of registration.
     pub created_at: OffsetDateTime,
 }

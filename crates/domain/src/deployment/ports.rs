@@ -1,4 +1,4 @@
-//! What deployments need from outside.
+//! The ports of builds, and log lines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use super::{Entrypoint, PackagePath};
 use crate::ids::{DeploymentId, ProjectId};
 use crate::session_operation::{ByteStream, OperationError};
 
-/// What a program of a deployment finds in its environment, besides what every process has.
+/// The environment variables of the programs of a deployment.
 #[derive(Clone)]
 pub struct Environment {
-    /// Where the API is: `KERNEL_BASE_URL`.
+    /// The base URL of the API: `KERNEL_BASE_URL`.
     pub base_url: String,
-    /// A key of the project, made for the deployment: `KERNEL_API_KEY`.
+    /// The API key of the deployment: `KERNEL_API_KEY`.
     pub api_key: SecretString,
-    /// The deployment's own; they win.
+    /// The deployment's own variables, which take precedence.
     pub env_vars: BTreeMap<String, SecretString>,
 }
 
 impl Environment {
-    /// All of it, by name.
+    /// Returns all variables by name.
     #[must_use]
     pub fn variables(&self) -> BTreeMap<String, SecretString> {
         let mut all = BTreeMap::from([
@@ -36,165 +36,164 @@ impl Environment {
     }
 }
 
-/// Names the variables, and none of what they hold.
+/// Shows the names of the variables and no values.
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.variables().keys()).finish()
     }
 }
 
-/// An uploaded archive that may be unpacked and holds the entrypoint.
+/// An uploaded archive that passed the inspection.
 pub struct InspectedPackage {
-    /// How long it is.
+    /// Its size in bytes.
     pub size_bytes: u64,
-    /// Its SHA-256, in hexadecimal.
+    /// Its SHA-256 hash in hexadecimal.
     pub checksum: String,
-    /// Its bytes.
+    /// Its content.
     pub content: ByteStream,
 }
 
-/// Looks through uploaded packages before anything is done with them.
+/// The port that inspects uploaded packages.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait PackageArchives: Send + Sync {
-    /// Reads an archive to its end and looks through it; it is not unpacked here.
+    /// Reads an archive to its end and inspects it without unpacking it.
     ///
     /// # Errors
-    /// [`OperationError::Invalid`]: in the field `file` what is no ZIP archive, or one that nobody should unpack (paths that leave it,
-    /// links that leave it, devices, encrypted or doubled entries, too many, too much), in the field `entrypoint_rel_path` one that is
-    /// no file of it; [`OperationError::TooLarge`]; what is wrong with `content` itself.
+    /// [`OperationError::Invalid`]: in the field `file` if it is no ZIP archive or an unsafe one (paths or links that leave it,
+    /// devices, encrypted or duplicate entries, too many or too large entries), in the field `entrypoint_rel_path` if that is no
+    /// file of it; [`OperationError::TooLarge`]; the error of `content`.
     async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, OperationError>;
 }
 
-/// Where a program comes from.
+/// The source of a build.
 #[derive(Clone, Debug)]
 pub enum BuildSource {
-    /// An archive that was looked through and is kept.
+    /// A stored archive that was inspected.
     Archive {
-        /// Its key in the store of bytes.
+        /// Its blob key.
         blob: String,
-        /// Its SHA-256, in hexadecimal.
+        /// Its SHA-256 hash in hexadecimal.
         checksum: String,
-        /// Relative to its root, which is where dependencies are looked for.
+        /// The entrypoint, relative to the root, which has the list of dependencies.
         entrypoint: Entrypoint,
     },
     /// A Git repository.
     Git {
-        /// `<origin>/<owner>/<repository>`; the origin is one that the operator allows, so it may be reached wherever it lies. Nothing
-        /// else of a private address may.
+        /// `<origin>/<owner>/<repository>`. The operator allows the origin, so it may have a private address; nothing else may.
         url: Url,
-        /// A branch, a tag or a commit; never begins with `-`.
+        /// The branch, tag or commit; it never begins with `-`.
         git_ref: String,
-        /// What of it is the package; `None`: all.
+        /// The folder of the package; `None`: the whole repository.
         path: Option<PackagePath>,
-        /// Relative to `path`.
+        /// The entrypoint, relative to `path`.
         entrypoint: Entrypoint,
-        /// For a private one.
+        /// The token of a private repository.
         token: Option<SecretString>,
     },
 }
 
-/// A program to build.
+/// A build.
 #[derive(Clone, Debug)]
 pub struct Build {
-    /// For which deployment.
+    /// The deployment.
     pub deployment: DeploymentId,
-    /// Whose. What was built for one project is never used for another.
+    /// The project. Artifacts of one project are never used for another.
     pub project: ProjectId,
-    /// Where it comes from.
+    /// The source.
     pub source: BuildSource,
-    /// What the entrypoint finds when it is loaded to learn what it registers.
+    /// The environment in which the entrypoint is loaded to find the apps that it registers.
     pub environment: Environment,
 }
 
-/// An app as an entrypoint registers it; not checked yet.
+/// An unchecked app, as an entrypoint registers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuiltApp {
     /// Its name.
     pub name: String,
-    /// The names of its actions, in their order.
+    /// The names of its actions, in order.
     pub actions: Vec<String>,
 }
 
-/// What a build leaves.
+/// The result of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Built {
-    /// SHA-256 of the source's archive, in hexadecimal.
+    /// The SHA-256 hash of the source archive in hexadecimal.
     pub source_checksum: String,
-    /// What the entrypoint registers, in its order.
+    /// The apps that the entrypoint registers, in order.
     pub apps: Vec<BuiltApp>,
-    /// Under which the builder keeps what can be run, on whatever node: the same for the same source.
+    /// The name of the runnable artifact on every node; the same for the same source.
     pub artifact: String,
 }
 
-/// What a build failed at.
+/// The step at which a build failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildStep {
-    /// The source could not be fetched, or is not what a package may be.
+    /// The source could not be fetched, or is no valid package.
     Fetch,
-    /// Its dependencies could not be installed.
+    /// The dependencies could not be installed.
     Install,
-    /// Its entrypoint could not be loaded.
+    /// The entrypoint could not be loaded.
     Load,
-    /// Ours: there was no sandbox, no room, no store.
+    /// The server failed: no sandbox, no room or no store.
     Host,
 }
 
-/// A program was not built.
+/// The error of a build.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct BuildFailure {
-    /// At what.
+    /// The step.
     pub step: BuildStep,
-    /// For the one who deployed, without secrets; its first 1,000 characters are shown.
+    /// The reason for the caller, without secrets; its first 1,000 characters are shown.
     pub reason: String,
 }
 
-/// Builds programs.
+/// The port that builds deployments.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Builder: Send + Sync {
-    /// Fetches, unpacks, installs and loads once, each step said in `lines`; what was built before of the same source for the same
-    /// project is not built again. Who drops the future ends the build and all that it has begun; of a server that was killed, whatever
-    /// is left of its builds is ended when the next one starts.
+    /// Fetches, unpacks, installs and loads a package, and logs each step to `lines`. The same source is built once per project.
+    /// Dropping the future ends the build with its processes. The rest of the builds of a killed server is removed when the
+    /// next one starts.
     async fn build(&self, build: Build, lines: Arc<dyn Lines>) -> Result<Built, BuildFailure>;
 
-    /// What builds have left on this node and in the store of bytes, and since when each is there.
+    /// Returns the artifacts on this node and in the blob store, with their times of storing.
     async fn kept(&self) -> Vec<(String, OffsetDateTime)>;
 
-    /// Forgets what a build left, on this node and in the store of bytes. No deployment that may run names it any more; if a build of this
-    /// node has used it a while ago, and may be about to name it, it stays.
+    /// Deletes an artifact on this node and in the blob store. No deployment that may run uses it any more. An artifact that a
+    /// build of this node used recently is kept, because its deployment may be about to use it.
     async fn discard(&self, artifact: &str);
 }
 
-/// A line that a program has written, or that was said about it.
+/// A log line of a program or of its build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its place among the lines of this build or call, from 0 on.
+    /// Its number among the lines of the build or invocation, from 0 on.
     pub number: u64,
-    /// When it was written.
+    /// The time of writing.
     pub at: OffsetDateTime,
-    /// Without its end. More than [`Line::MAX_BYTES`] are cut.
+    /// The text without its line break, cut at [`Line::MAX_BYTES`].
     pub text: String,
 }
 
 impl Line {
-    /// How much of a line is kept.
+    /// The maximum length of a stored line.
     pub const MAX_BYTES: usize = 16 << 10;
-    /// How much of all lines of one build or one call is kept: the first so many bytes.
+    /// The maximum of stored bytes of one build or invocation. Later lines are not stored.
     pub const MAX_BYTES_IN_ALL: u64 = 10 << 20;
-    /// What the shortest line counts as: it takes that much room wherever it is kept, also if it is empty.
+    /// The minimum size that a line counts as, because even an empty line takes room in the store.
     pub const MIN_BYTES: u64 = 48;
 }
 
-/// Takes the lines of one build or one call.
+/// The port that receives the lines of one build or invocation.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Lines: Send + Sync {
-    /// How many lines were taken before, by a server that was killed: the number that the next one bears.
+    /// Returns the number of the next line. It is above 0 if a killed server stored lines before.
     async fn taken(&self) -> u64;
 
-    /// Takes lines in order of their numbers; a number that was taken before is passed over. Waits while the store is behind, so that who
-    /// writes faster is held up; what is more than is kept is dropped at once. Whatever fails is this side's to handle.
+    /// Receives lines in the order of their numbers; numbers that were received before are skipped. Waits while the store is
+    /// behind, as backpressure for the writer. Lines beyond the limit are dropped at once. The implementation handles errors.
     async fn push(&self, lines: Vec<Line>);
 }

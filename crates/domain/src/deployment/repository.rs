@@ -1,4 +1,4 @@
-//! Where deployments and what programs say are kept, and how news of them travels.
+//! The ports to stored deployments and log lines, and to notifications of their changes.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -11,80 +11,80 @@ use crate::page::{Listed, Page};
 use crate::sealing::KeyId;
 use crate::store_error::{Replaced, StoreError};
 
-/// What became of a deployment that was to be stored.
+/// The result of storing a deployment.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeploymentStored {
-    /// It is stored.
+    /// Stored.
     Yes,
-    /// The project has as many as it may have. Nothing was stored.
+    /// The project has the maximum of deployments; nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// The project is gone. Nothing was stored.
+    /// The project was deleted; nothing was stored.
     ProjectGone,
 }
 
-/// What became of apps that were to be registered.
+/// The result of registering apps.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registered {
-    /// They are, and the deployment runs; these deployments gave way.
+    /// Registered, and the deployment runs. These deployments were replaced.
     Yes(Vec<Deployment>),
-    /// An app has the version already. Nothing was changed.
+    /// An app has the version already; nothing was changed.
     VersionExists {
-        /// Which app.
+        /// The app.
         app: String,
     },
-    /// Somebody else moved the deployment first. Nothing was changed.
+    /// Another call changed the deployment first; nothing was changed.
     LostRace,
 }
 
-/// Which deployments a list shows.
+/// The filter of a list of deployments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeploymentFilter {
-    /// Those that registered an app of exactly this name.
+    /// The whole name of an app that the deployment registered.
     pub app_name: Option<String>,
-    /// Those with exactly this version.
+    /// The whole version.
     pub app_version: Option<String>,
-    /// A whole identifier, or part of the name of an app, without case.
+    /// A whole identifier, or a part of the name of an app, in any case.
     pub query: Option<String>,
 }
 
-/// Which apps a list shows.
+/// The filter of a list of apps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppFilter {
-    /// Exactly.
+    /// The whole name.
     pub app_name: Option<String>,
-    /// Exactly.
+    /// The whole version.
     pub version: Option<String>,
-    /// Part of the name, without case.
+    /// A part of the name, in any case.
     pub query: Option<String>,
 }
 
-/// An app with the names of its deployment's variables.
+/// An app with the names of its deployment's environment variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedApp {
     /// The app.
     pub app: AppVersion,
-    /// Sorted.
+    /// The names, sorted.
     pub env_names: Vec<String>,
 }
 
-/// One secret as it is sealed.
+/// One sealed secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedDeploymentSecret {
-    /// Whose.
+    /// The deployment.
     pub deployment: DeploymentId,
-    /// Which one.
+    /// Which secret of the deployment.
     pub secret: DeploymentSecret,
-    /// Sealed in [`Deployment::place`].
+    /// The secret, sealed for [`Deployment::place`].
     pub sealed: Vec<u8>,
 }
 
-/// Where deployments and the apps that they registered are kept. Whatever changes one tells those who wait for news of it.
+/// The port to the stored deployments and their apps. Every change notifies the waiters of the deployment.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait DeploymentRepository: Send + Sync {
-    /// Stores a new deployment with its secrets and its key, if the project has fewer than `most` that have not ended.
+    /// Stores a new deployment with its secrets and its API key, if the project has fewer than `most` that have not ended.
     async fn create(
         &self,
         organization: OrganizationId,
@@ -94,13 +94,13 @@ pub trait DeploymentRepository: Send + Sync {
         most: u32,
     ) -> Result<DeploymentStored, StoreError>;
 
-    /// The project's deployment.
+    /// Returns the project's deployment.
     async fn find(&self, project: ProjectId, id: DeploymentId) -> Result<Option<Deployment>, StoreError>;
 
-    /// The deployment, whosever it is.
+    /// Returns the deployment of any project.
     async fn get(&self, id: DeploymentId) -> Result<Option<Deployment>, StoreError>;
 
-    /// The project's deployments, newest first.
+    /// Returns the project's deployments, newest first.
     async fn list(
         &self,
         project: ProjectId,
@@ -108,16 +108,16 @@ pub trait DeploymentRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<Deployment>, StoreError>;
 
-    /// Its secrets, as they are sealed.
+    /// Returns the sealed secrets of a deployment.
     async fn secrets(&self, id: DeploymentId) -> Result<Option<SealedDeployment>, StoreError>;
 
-    /// Stores `next` only if the row still has the status and the lease of `current`. One that has ended has no app registered any more,
-    /// and its key is deleted, both in the same transaction.
+    /// Stores `next` only if the row still has the status and the lease of `current`. If `next` has ended, its apps and its API
+    /// key are deleted in the same transaction.
     async fn replace(&self, current: &Deployment, next: &Deployment) -> Result<Replaced, StoreError>;
 
-    /// Stores `next`, which runs, as [`replace`](Self::replace) does, and registers its apps, in one transaction that no other
-    /// registration of the project can interleave. An app that has the version already is an obstacle, unless the deployment may take
-    /// its place and is the later one; then the deployment that it was of moves as [`DeploymentEvent::Replaced`](super::DeploymentEvent).
+    /// Stores `next`, which runs, as [`replace`](Self::replace) does, and registers its apps. Registrations of one project do not
+    /// run concurrently. If an app has the version already, nothing is registered, unless the deployment is forced and newer; then
+    /// the previous deployment ends as by [`DeploymentEvent::Replaced`](super::DeploymentEvent).
     async fn register(
         &self,
         current: &Deployment,
@@ -125,8 +125,9 @@ pub trait DeploymentRepository: Send + Sync {
         apps: &[AppVersion],
     ) -> Result<Registered, StoreError>;
 
-    /// Up to `most` deployments that `node` may build, the oldest of every project before the second of any, and so on, else oldest first: those that nobody builds, those whose lease is over at `now`, and
-    /// those that the node itself holds with a lease that is over before `own_before`.
+    /// Returns up to `most` deployments that `node` may build: queued ones, those whose lease is over at `now`, and those that the
+    /// node itself holds with a lease that is over before `own_before`. The oldest of every project comes before the second of
+    /// any, and so on.
     async fn due(
         &self,
         node: NodeId,
@@ -135,16 +136,16 @@ pub trait DeploymentRepository: Send + Sync {
         most: u32,
     ) -> Result<Vec<Deployment>, StoreError>;
 
-    /// Prolongs the lease of that number; `false` if it is not in force any more.
+    /// Extends the lease with this number; returns `false` if it is no longer in force.
     async fn renew(&self, id: DeploymentId, number: u32, until: OffsetDateTime) -> Result<bool, StoreError>;
 
-    /// Up to `most` deployments that run, those that were invoked or registered last first.
+    /// Returns up to `most` running deployments, the last invoked or registered ones first.
     async fn running(&self, most: u32) -> Result<Vec<Deployment>, StoreError>;
 
-    /// The apps that a deployment registered.
+    /// Returns the apps that a deployment registered.
     async fn apps_of(&self, id: DeploymentId) -> Result<Vec<AppVersion>, StoreError>;
 
-    /// The project's app at that version, and where its deployment stands: the one that runs, else the one that did last.
+    /// Returns the project's app at this version and the status of its deployment: the running one, else the one that ran last.
     async fn find_app(
         &self,
         project: ProjectId,
@@ -152,7 +153,7 @@ pub trait DeploymentRepository: Send + Sync {
         version: &str,
     ) -> Result<Option<(AppVersion, DeploymentStatus)>, StoreError>;
 
-    /// The project's apps whose deployments run, newest first.
+    /// Returns the project's apps with a running deployment, newest first.
     async fn list_apps(
         &self,
         project: ProjectId,
@@ -160,97 +161,97 @@ pub trait DeploymentRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<ListedApp>, StoreError>;
 
-    /// Those of `ids` whose source is needed still: they are not built yet, and have not ended.
+    /// Returns those of `ids` whose source is still needed: they are not built and have not ended.
     async fn unbuilt(&self, ids: &[DeploymentId]) -> Result<Vec<DeploymentId>, StoreError>;
 
-    /// Up to `most` artifacts of which every deployment ended before `before`, in projects where nothing is being built. From now on no
-    /// deployment names them.
+    /// Releases and returns up to `most` artifacts whose deployments all ended before `before`, in projects without a build in
+    /// progress. No deployment refers to them from then on.
     async fn release_artifacts(&self, before: OffsetDateTime, most: u32) -> Result<Vec<String>, StoreError>;
 
-    /// Those of the artifacts that no deployment names.
+    /// Returns those of the artifacts that no deployment refers to.
     async fn unnamed_artifacts(&self, artifacts: &[String]) -> Result<Vec<String>, StoreError>;
 
-    /// Up to `most` secrets that are not sealed under `key`.
+    /// Returns up to `most` secrets that are sealed with another key than `key`.
     async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError>;
 
-    /// Puts `next` in the place of `current`, unless that was changed meanwhile.
+    /// Replaces `current` by `next`, unless it was changed meanwhile.
     async fn reseal(&self, current: &SealedDeploymentSecret, next: &[u8]) -> Result<(), StoreError>;
 
-    /// The keys that secrets are sealed under.
+    /// Returns the keys that secrets are sealed with.
     async fn keys(&self) -> Result<Vec<KeyId>, StoreError>;
 }
 
-/// Whose lines they are, or what there is news of.
+/// The subject of lines and notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// A build.
+    /// A deployment, or its build.
     Deployment(DeploymentId),
-    /// A call.
+    /// An invocation.
     Invocation(InvocationId),
 }
 
-/// How many lines of a subject are kept, and how long they are together.
+/// The totals of the stored lines of a subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredLines {
-    /// The number that the next line bears.
+    /// The number of the next line.
     pub next: u64,
-    /// What is kept already, in bytes.
+    /// The stored bytes.
     pub bytes: u64,
-    /// Whether nothing more is kept: the bound was reached, and a last line says so.
+    /// Whether the limit is reached, which a last line says, so that no more is stored.
     pub full: bool,
 }
 
-/// What of the lines of a subject is wanted.
+/// A range of the lines of a subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineRange {
-    /// Lines from this number on.
+    /// The first number.
     pub from: u64,
-    /// Only those written at this moment or later.
+    /// The earliest time of writing.
     pub since: Option<OffsetDateTime>,
-    /// At most so many.
+    /// The maximum of lines.
     pub most: u32,
 }
 
-/// Where the lines are kept that programs write.
+/// The port to the stored lines.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait LineStore: Send + Sync {
-    /// Keeps those lines whose number is [`StoredLines::next`] or higher, as [`keep`](super::keep) cuts them, and tells those who wait for news.
+    /// Stores the lines from number [`StoredLines::next`] on, as [`keep`](super::keep) cuts them, and notifies the waiters.
     async fn append(&self, subject: Subject, lines: &[Line]) -> Result<StoredLines, StoreError>;
 
-    /// How much is kept.
+    /// Returns the totals of the stored lines.
     async fn kept(&self, subject: Subject) -> Result<StoredLines, StoreError>;
 
-    /// The lines, in their order.
+    /// Returns the lines in order.
     async fn page(&self, subject: Subject, span: LineRange) -> Result<Vec<Line>, StoreError>;
 
-    /// Forgets some lines of builds and calls of which the last was written before `before`: of up to `most` of these, and not more than can
-    /// be forgotten in a moment. How much was forgotten; nothing is left to forget if it was nothing.
+    /// Deletes lines of up to `most` builds and invocations whose last line was written before `before`, as many as can be deleted
+    /// in a short time. Returns the number of deleted lines; it is 0 if none are left.
     async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError>;
 }
 
-/// What ended a wait for news.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
-    /// Something changed, or may have.
+    /// The subject changed, or may have changed.
     Changed,
     /// The time was up.
     TimeUp,
-    /// The server stops.
+    /// The server is stopping.
     Closed,
 }
 
-/// Somebody who waits for news. Misses nothing that is said after it was made.
+/// A waiter for changes. It receives every notification after its creation.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ChangeWaiter: Send {
-    /// Waits for news, until `until` at the longest. Safe to cancel.
+    /// Waits for a change, at most until `until`. Safe to cancel.
     async fn next(&mut self, until: Option<OffsetDateTime>) -> WakeReason;
 }
 
-/// News of deployments and invocations, from whatever node.
+/// The notifications of changes of deployments and invocations, from all nodes.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait ChangeNotifier: Send + Sync {
-    /// From now on.
+    /// Subscribes to a subject.
     fn expect(&self, subject: Subject) -> Box<dyn ChangeWaiter>;
 }

@@ -12,75 +12,23 @@ use super::{
     DeploymentRequest, DeploymentRules, DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored,
     FollowDeps, Follower, LineStore, ListedApp, PackageArchives, SealedDeployment, Subject,
 };
-use crate::access::{ProjectArchived, Scope};
+use crate::access::Scope;
 use crate::api_key::{ApiKeys, CreatedKey, KeyRequest};
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::{Clock, IdSource};
-use crate::field::InvalidInput;
+use crate::error::{NotFound, UseCaseError};
 use crate::ids::{DeploymentId, UserId};
 use crate::invocation::{InvocationEvent, InvocationRepository, end_all};
-use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::sealing::{Resealed, SealError, Sealer};
-use crate::session::{NotSupported, Refusal};
-use crate::session_operation::{ByteStream, OperationError};
+use crate::session_operation::ByteStream;
 use crate::store_error::{Replaced, StoreError};
 
 /// The longest archive that may be uploaded, in bytes.
 pub const MAX_PACKAGE_BYTES: u64 = 256 << 20;
 
-/// Something was not done with a deployment.
-#[derive(Debug, thiserror::Error)]
-pub enum DeploymentError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// It cannot be done here.
-    #[error(transparent)]
-    NotSupported(#[from] NotSupported),
-    /// The archive was refused, or did not come.
-    #[error(transparent)]
-    Archive(#[from] OperationError),
-    /// The archive cannot be kept.
-    #[error(transparent)]
-    Blob(BlobError),
-    /// The project takes nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The project is gone.
-    #[error("the project was deleted")]
-    ProjectGone,
-    /// The project has as many as it may have.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// The project has no such deployment.
-    #[error("deployment {0} not found")]
-    NotFound(String),
-    /// Its secrets cannot be sealed or opened.
-    #[error(transparent)]
-    Seal(#[from] SealError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl From<Refusal> for DeploymentError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Invalid(invalid) => invalid.into(),
-            Refusal::NotSupported(not) => not.into(),
-        }
-    }
-}
-
-impl From<BlobError> for DeploymentError {
-    fn from(error: BlobError) -> Self {
-        match error {
-            BlobError::Content(content) => Self::Archive(content),
-            other @ BlobError::Store(_) => Self::Blob(other),
-        }
-    }
-}
+/// The error of a use case of deployments.
+pub type DeploymentError = UseCaseError<BlobError>;
 
 /// What the use cases of deployments stand on.
 #[derive(Clone)]
@@ -212,7 +160,7 @@ impl Deployments {
         match rows.create(scope.organization(), &deployment, &secrets, &key.key, self.deps.most).await? {
             DeploymentStored::Yes => Ok(deployment),
             DeploymentStored::LimitExceeded(limit) => Err(limit.into()),
-            DeploymentStored::ProjectGone => Err(DeploymentError::ProjectGone),
+            DeploymentStored::ProjectGone => Err(DeploymentError::ProjectDeleted),
         }
     }
 
@@ -239,13 +187,13 @@ impl Deployments {
     /// The project's deployment.
     ///
     /// # Errors
-    /// [`DeploymentError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str) -> Result<Deployment, DeploymentError> {
         let found = match which.parse() {
             Ok(id) => self.deps.deployments.find(scope.project_id(), id).await?,
             Err(_) => None,
         };
-        found.ok_or_else(|| DeploymentError::NotFound(which.to_owned()))
+        found.ok_or_else(|| NotFound::new("deployment", which).into())
     }
 
     /// The project's deployments, newest first.
@@ -272,7 +220,7 @@ impl Deployments {
     /// Follows a deployment; with what was written from `since` on, or all that is kept.
     ///
     /// # Errors
-    /// [`DeploymentError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn follow(
         &self,
         scope: &Scope,
@@ -286,7 +234,7 @@ impl Deployments {
     /// Stops a deployment; its unfinished invocations fail. Of one that has ended, nothing is done.
     ///
     /// # Errors
-    /// [`DeploymentError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn stop(&self, scope: &Scope, which: &str) -> Result<(), DeploymentError> {
         let Deployment { id, .. } = self.get(scope, which).await?;
         self.end(id, &DeploymentEvent::Stop).await?;
@@ -306,7 +254,7 @@ impl Deployments {
                 Err(DeploymentRefused { .. }) => return Ok(None),
             };
             if self.deps.deployments.replace(&current, &next).await? == Replaced::Yes {
-                self.ended(&next).await.map_err(StoreError::half_done)?;
+                self.ended(&next).await.map_err(|error| error.with_maybe_done(true))?;
                 return Ok(Some(next));
             }
         }

@@ -1,37 +1,37 @@
-//! How a deployment moves from its upload to its end.
+//! The state machine of deployments.
 
 use time::OffsetDateTime;
 
 use super::{BuildLease, Deployment, DeploymentStatus};
 use crate::ids::DeploymentId;
 
-/// Characters of a reason.
+/// The maximum length of a reason, in characters.
 pub(crate) const MAX_REASON: usize = 1000;
 
-/// What can happen to a deployment.
+/// An event of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeploymentEvent {
-    /// A node builds it: one that nobody builds, or whose builder is lost.
+    /// A node takes a deployment that is not built yet, or whose builder is lost.
     Take(BuildLease),
     /// It is built, and its apps are registered.
     Built {
-        /// SHA-256 of the source's archive.
+        /// The SHA-256 hash of the source archive.
         checksum: String,
-        /// What the build left.
+        /// The artifact of the build.
         artifact: String,
     },
     /// It cannot be built, or its apps cannot be registered.
     BuildFailed(String),
-    /// Its processes cannot be kept up.
+    /// Its processes failed.
     Fell(String),
-    /// Somebody stops it.
+    /// A caller stops it.
     Stop,
-    /// A later deployment took the place of one of its apps.
+    /// A later deployment replaced one of its apps.
     Replaced(DeploymentId),
 }
 
 impl DeploymentEvent {
-    /// The event's name in tables and errors.
+    /// Returns the name of the event in errors.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -45,26 +45,26 @@ impl DeploymentEvent {
     }
 }
 
-/// The event is not possible in this state; nothing changed.
+/// The error of an event that the state does not allow; nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("deployment {id} is {}, so '{event}' is not possible", status.as_str())]
 pub struct DeploymentRefused {
-    /// Which deployment.
+    /// The deployment.
     pub id: DeploymentId,
-    /// Where it stands.
+    /// The current status.
     pub status: DeploymentStatus,
-    /// Which event.
+    /// The name of the event.
     pub event: &'static str,
 }
 
-/// The first characters of a reason, without what no store takes.
+/// Returns the first characters of a reason, without NUL, which the store does not accept.
 #[must_use]
 pub fn reason(text: &str) -> String {
     text.replace('\0', "\u{fffd}").trim().chars().take(MAX_REASON).collect()
 }
 
 impl Deployment {
-    /// The deployment after `event`, at `now`; `self` is unchanged.
+    /// Returns the deployment after `event` at `now`.
     ///
     /// # Errors
     /// [`DeploymentRefused`] if the event is not possible in its state.
@@ -80,7 +80,7 @@ impl Deployment {
         };
         Ok(match (self.status, event) {
             (Queued, E::Take(lease)) => Self { lease: Some(*lease), begun_at: Some(now), ..to(InProgress, None) },
-            // A second life of a node knows that the first is over, however fresh its lease is.
+            // A restarted node may take over the lease of its previous run at once.
             (InProgress, E::Take(lease))
                 if self.lease.is_none_or(|held| held.expires_at <= now || held.node == lease.node) =>
             {

@@ -15,13 +15,13 @@ use crate::store_error::StoreError;
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionStored {
-    /// It is stored.
+    /// Stored.
     Yes,
-    /// Another extension of the project has the name. Nothing was stored.
+    /// Another extension of the project has the name; nothing was stored.
     NameTaken,
-    /// The project has the maximum of extensions. Nothing was stored.
+    /// The project has the maximum of extensions; nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// The project was deleted. Nothing was stored.
+    /// The project was deleted; nothing was stored.
     ProjectGone,
 }
 
@@ -29,9 +29,9 @@ pub enum ExtensionStored {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionDeleted {
-    /// It is deleted; its bytes are deleted later.
+    /// Deleted; its bytes are deleted later.
     Yes,
-    /// A pool names it. Nothing was changed.
+    /// A pool uses it; nothing was changed.
     InUse,
     /// There is no such extension.
     NotFound,
@@ -64,10 +64,10 @@ pub trait ExtensionRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<Extension>, StoreError>;
 
-    /// Deletes the extension, unless a pool names it.
+    /// Deletes the extension unless a pool uses it.
     async fn delete(&self, id: ExtensionId) -> Result<ExtensionDeleted, StoreError>;
 
-    /// Stores the time of its last use; never moves it backwards.
+    /// Stores the time of the last use, unless a later one is stored.
     async fn used(&self, id: ExtensionId, at: OffsetDateTime) -> Result<(), StoreError>;
 
     /// Returns the ids that are stored.
@@ -110,9 +110,9 @@ impl ExtensionRepository for NoExtensions {
 pub struct InspectedArchive {
     /// The size in bytes.
     pub size_bytes: u64,
-    /// Its SHA-256, in hexadecimal.
+    /// The SHA-256 hash in hexadecimal.
     pub checksum: String,
-    /// Its bytes.
+    /// The content.
     pub content: ByteStream,
 }
 
@@ -123,8 +123,8 @@ pub trait ExtensionArchives: Send + Sync {
     /// Reads and inspects a whole archive.
     ///
     /// # Errors
-    /// [`OperationError::Invalid`] in the field `field` for what is no archive of an extension, or one that nobody should unpack;
-    /// [`OperationError::TooLarge`]; what is wrong with `content` itself.
+    /// [`OperationError::Invalid`] in the field `field` if it is no archive of an extension, or an unsafe one;
+    /// [`OperationError::TooLarge`]; the error of `content`.
     async fn inspect(&self, field: &str, content: ByteStream) -> Result<InspectedArchive, OperationError>;
 }
 
@@ -138,8 +138,8 @@ pub trait ExtensionMachine: Send + Sync {
     /// Restarts Chromium with its present extensions and the added ones, in this order.
     ///
     /// # Errors
-    /// [`OperationError::Invalid`] if Chromium does not take one of them; it runs without that one then. After any other failure the
-    /// browser may be gone.
+    /// [`OperationError::Invalid`] if Chromium refuses one of them; it runs without that one then. After other errors the browser
+    /// may have ended.
     async fn load(&self, browser: BrowserId, names: Vec<String>) -> Result<(), OperationError>;
 }
 

@@ -9,62 +9,21 @@ use super::{
     Extension, ExtensionArchives, ExtensionDeleted, ExtensionFilter, ExtensionMachine, ExtensionRepository,
     ExtensionSource, ExtensionStored, InspectedArchive, MAX_LOADED_AT_ONCE, Platform, StoreItem, WebStore,
 };
-use crate::access::{ProjectArchived, Scope};
+use crate::access::Scope;
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::{Clock, IdSource};
+use crate::error::{InUse, NameTaken, NotFound, UseCaseError};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::ids::{ExtensionId, ProjectId};
 use crate::name::SlugName;
-use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::reference::Reference;
 use crate::session::{Activity, Connections, IdOrName, Session};
 use crate::session_operation::{ByteStream, OperationError, enter};
 use crate::store_error::StoreError;
 
-/// Something was not done with an extension.
-#[derive(Debug, thiserror::Error)]
-pub enum ExtensionError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The project is archived and accepts nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The project was deleted.
-    #[error("the project was deleted")]
-    ProjectGone,
-    /// Another extension bears the name.
-    #[error("an extension named {0} exists already")]
-    NameTaken(SlugName),
-    /// The project has as many as it may have.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// The project has no such extension.
-    #[error("extension {0} not found")]
-    NotFound(String),
-    /// A pool names it.
-    #[error("extension {0} is loaded by a browser pool; take it out of the pool first")]
-    InUse(String),
-    /// Its content, or the session that it is for, fails.
-    #[error(transparent)]
-    Operation(#[from] OperationError),
-    /// The place of its bytes failed.
-    #[error(transparent)]
-    Blob(BlobError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl From<BlobError> for ExtensionError {
-    fn from(error: BlobError) -> Self {
-        match error {
-            BlobError::Content(content) => content.into(),
-            other => Self::Blob(other),
-        }
-    }
-}
+/// The error of a use case of extensions.
+pub type ExtensionError = UseCaseError<BlobError>;
 
 /// What the use cases of extensions stand on.
 #[derive(Clone)]
@@ -130,7 +89,7 @@ impl Extensions {
         if let Some(name) = &name
             && self.find(scope.project_id(), name.as_str()).await?.is_some()
         {
-            return Err(ExtensionError::NameTaken(name.clone()));
+            return Err(name_taken(name).into());
         }
         let InspectedArchive { size_bytes, checksum, content } =
             self.deps.archives.inspect("file", upload.content).await?;
@@ -153,10 +112,10 @@ impl Extensions {
         // After an error nobody knows whether there is a row; what has none is swept.
         match (stored?, &extension.name) {
             (ExtensionStored::Yes, _) => Ok(extension),
-            (ExtensionStored::NameTaken, Some(name)) => Err(ExtensionError::NameTaken(name.clone())),
+            (ExtensionStored::NameTaken, Some(name)) => Err(name_taken(name).into()),
             (ExtensionStored::NameTaken, None) => unreachable!("an extension without a name takes none"),
             (ExtensionStored::LimitExceeded(limit), _) => Err(limit.into()),
-            (ExtensionStored::ProjectGone, _) => Err(ExtensionError::ProjectGone),
+            (ExtensionStored::ProjectGone, _) => Err(ExtensionError::ProjectDeleted),
         }
     }
 
@@ -167,10 +126,10 @@ impl Extensions {
     /// The project's extension.
     ///
     /// # Errors
-    /// [`ExtensionError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str) -> Result<Extension, ExtensionError> {
         let found = self.find(scope.project_id(), which).await?;
-        found.ok_or_else(|| ExtensionError::NotFound(which.to_owned()))
+        found.ok_or_else(|| NotFound::new("extension", which).into())
     }
 
     /// The project's extensions, newest first.
@@ -194,7 +153,7 @@ impl Extensions {
         let extension = self.get(scope, which).await?;
         let content = self.deps.blobs.get(&Extension::blob(extension.id)).await?;
         // Deleted between two questions.
-        Ok((extension, content.ok_or_else(|| ExtensionError::NotFound(which.to_owned()))?))
+        Ok((extension, content.ok_or_else(|| NotFound::new("extension", which))?))
     }
 
     /// Deletes an extension that no pool names. Sessions that have it keep it.
@@ -205,8 +164,11 @@ impl Extensions {
         let extension = self.get(scope, which).await?;
         match self.deps.extensions.delete(extension.id).await? {
             ExtensionDeleted::Yes => Ok(self.deps.blobs.delete(&Extension::blob(extension.id)).await?),
-            ExtensionDeleted::InUse => Err(ExtensionError::InUse(which.to_owned())),
-            ExtensionDeleted::NotFound => Err(ExtensionError::NotFound(which.to_owned())),
+            ExtensionDeleted::InUse => {
+                let usage = "loaded by a browser pool; take it out of the pool first";
+                Err(InUse { kind: "extension", which: which.to_owned(), usage }.into())
+            }
+            ExtensionDeleted::NotFound => Err(NotFound::new("extension", which).into()),
         }
     }
 
@@ -280,6 +242,10 @@ impl Extensions {
         }
         Ok(())
     }
+}
+
+fn name_taken(name: &SlugName) -> NameTaken {
+    NameTaken::new("an extension", name.as_str())
 }
 
 /// The name of an extension to keep.

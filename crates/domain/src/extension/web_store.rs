@@ -11,10 +11,10 @@ pub struct StoreItem(String);
 impl StoreItem {
     const HOSTS: [&str; 2] = ["chromewebstore.google.com", "chrome.google.com"];
 
-    /// Reads the address of an extension's page in the store, or where the store's own pages lead from there.
+    /// Parses the URL of an extension's page in the store.
     ///
     /// # Errors
-    /// `invalid_format`, or `blocked` for any other host: this is no fetcher of addresses.
+    /// `invalid_format`; `blocked` for other hosts, because this does not fetch arbitrary URLs.
     pub fn parse(url: &str) -> Result<Self, InvalidValue> {
         let bad = || {
             InvalidValue::new(FieldCode::InvalidFormat, "must be the address of an extension in the Chrome Web Store")
@@ -36,14 +36,14 @@ impl StoreItem {
         path.split('/').find(is_item).map(|item| Self(item.to_owned())).ok_or_else(bad)
     }
 
-    /// Its id.
+    /// Returns the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What the extension is packed for.
+/// The platform that an extension is packed for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
     /// Linux.
@@ -78,8 +78,8 @@ impl fmt::Display for Platform {
     }
 }
 
-/// How many bytes at the beginning of a packed extension stand before its ZIP: its signatures. Needs the first 16 bytes; `None` if
-/// it is packed in no way that is known.
+/// Returns the length of the signatures before the ZIP archive of a packed extension, from its first 16 bytes; `None` if the
+/// format is unknown.
 #[must_use]
 pub fn crx_payload(head: &[u8; 16]) -> Option<u64> {
     let number = |at: usize| u64::from(u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));

@@ -7,44 +7,44 @@ use super::{AbsolutePath, Change, Entry, FileMode, NewDirectory, NewMove, NewPer
 use crate::ids::BrowserId;
 use crate::session_operation::{ByteStream, OperationError};
 
-/// What stands in a directory, some of it at a time, sorted by the bytes of the names. After the first error nothing more comes.
+/// The entries of a directory in batches, sorted by the bytes of their names. The stream ends after the first error.
 pub type Entries = BoxStream<'static, Result<Vec<Entry>, OperationError>>;
-/// What happens in a watched directory. Ends with the watch: with [`OperationError::State`] unless it was stopped.
+/// The events of a watched directory. The stream ends with the watch: with [`OperationError::State`] unless it was stopped.
 pub type Changes = BoxStream<'static, Result<Change, OperationError>>;
-/// Files on their way into a session: each begins with its path.
+/// Uploaded files: each begins with its path.
 pub type Uploads = BoxStream<'static, Result<Upload, OperationError>>;
 
-/// A file on its way out of a session.
+/// A downloaded file.
 pub struct FileContent {
-    /// How many bytes come, where the machine knows. Fewer are a failure.
+    /// The number of bytes, if it is known. Fewer bytes are an error.
     pub length: Option<u64>,
-    /// They.
+    /// The content.
     pub bytes: ByteStream,
 }
 
-/// Works with files inside a session's machine, with the rights of its user.
+/// The port to the files in a sandbox, with the permissions of its user.
 ///
-/// All operations fail with [`OperationError::Missing`] and [`OperationError::Forbidden`] as the machine's kernel says, the writing ones
-/// with [`OperationError::DiskFull`] and leave nothing behind then, nor when the bytes that come in break off.
+/// All operations fail with [`OperationError::Missing`] and [`OperationError::Forbidden`] as the kernel reports it. Writing
+/// operations fail with [`OperationError::DiskFull`]. If they fail, also because their input broke off, nothing of them remains.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait FileMachine: Send + Sync {
-    /// What stands in a directory.
+    /// Lists a directory.
     async fn list(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entries, OperationError>;
 
-    /// What is at a path; a link itself.
+    /// Returns the properties of a path. Links are not followed.
     async fn info(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entry, OperationError>;
 
-    /// The bytes of a regular file.
+    /// Reads a regular file.
     async fn read(&self, browser: BrowserId, path: AbsolutePath) -> Result<FileContent, OperationError>;
 
-    /// A ZIP archive of what stands in a directory, made while it is read.
+    /// Reads a directory as a ZIP archive, which is created while it is read.
     ///
     /// # Errors
     /// [`OperationError::TooLarge`].
     async fn archive(&self, browser: BrowserId, path: AbsolutePath) -> Result<ByteStream, OperationError>;
 
-    /// Writes a file, in place of one that is there.
+    /// Writes a file, in place of a present one.
     async fn write(
         &self,
         browser: BrowserId,
@@ -53,22 +53,22 @@ pub trait FileMachine: Send + Sync {
         content: ByteStream,
     ) -> Result<(), OperationError>;
 
-    /// Writes several files, all or none, with the directories they are in.
+    /// Writes several files with their directories, all or none.
     async fn upload(&self, browser: BrowserId, files: Uploads) -> Result<(), OperationError>;
 
-    /// Unpacks a ZIP archive into a directory, which is made: all of it or nothing.
+    /// Creates a directory and unpacks a ZIP archive into it, all of it or nothing.
     async fn unpack(&self, browser: BrowserId, path: AbsolutePath, archive: ByteStream) -> Result<(), OperationError>;
 
-    /// Makes a directory, with those above it. One that is there is fine.
+    /// Creates a directory with its parents. A present directory is no error.
     ///
     /// # Errors
-    /// [`OperationError::Exists`] for anything else that is there.
+    /// [`OperationError::Exists`] if the path is no directory.
     async fn make_directory(&self, browser: BrowserId, new: NewDirectory) -> Result<(), OperationError>;
 
-    /// Deletes a directory with what is in it.
+    /// Deletes a directory with its content.
     async fn delete_directory(&self, browser: BrowserId, path: AbsolutePath) -> Result<(), OperationError>;
 
-    /// Deletes anything but a directory; a link itself.
+    /// Deletes anything but a directory. Links are not followed.
     async fn delete_file(&self, browser: BrowserId, path: AbsolutePath) -> Result<(), OperationError>;
 
     /// Moves a file or a directory.
@@ -77,16 +77,16 @@ pub trait FileMachine: Send + Sync {
     /// [`OperationError::Exists`].
     async fn relocate(&self, browser: BrowserId, new: NewMove) -> Result<(), OperationError>;
 
-    /// Sets permissions and, as far as the machine's user may, the owner.
+    /// Sets the permissions and, as far as the user of the sandbox may, the owner.
     async fn set_permissions(&self, browser: BrowserId, new: NewPermissions) -> Result<(), OperationError>;
 
-    /// Begins to watch a directory.
+    /// Begins a watch of a directory.
     ///
     /// # Errors
     /// [`OperationError::Limit`].
     async fn watch(&self, browser: BrowserId, new: NewWatch) -> Result<WatchId, OperationError>;
 
-    /// What happens there, from the beginning of the watch on. A later reader takes over from an earlier one.
+    /// Returns the events since the beginning of the watch. A later reader replaces an earlier one.
     async fn changes(&self, browser: BrowserId, id: WatchId) -> Result<Changes, OperationError>;
 
     /// Ends a watch.

@@ -18,5 +18,5 @@ pub use repository::MockInvocationRepository;
 pub use repository::{InvocationFilter, InvocationRepository, InvocationStored};
 pub use runs::{LeasedInvocation, Runs};
 pub(crate) use service::end_all;
-pub use service::{AcceptedInvocation, InvocationDeps, InvocationError, Invocations};
+pub use service::{AcceptedInvocation, InvocationDeps, InvocationError, InvocationFailure, Invocations};
 pub use transitions::{InvocationEvent, InvocationRefused};

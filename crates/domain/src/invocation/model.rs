@@ -7,14 +7,14 @@ use crate::name::LabelName;
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// Where an invocation stands.
+    /// The status of an invocation.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum InvocationStatus {
-        /// It is accepted; nobody runs it yet.
+        /// It is accepted and waits for a node.
         Queued => "queued",
         /// A node runs it.
         Running => "running",
-        /// Its action returned, or somebody said so. Final.
+        /// Its action returned, or a caller finished it. Final.
         Succeeded => "succeeded",
         /// It did not succeed. Final.
         Failed => "failed",
@@ -22,7 +22,7 @@ text_enum! {
 }
 
 impl InvocationStatus {
-    /// Whether nothing can happen to it any more.
+    /// Returns whether the status is final.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
@@ -34,9 +34,9 @@ impl InvocationStatus {
 pub struct Invocation {
     /// The identifier.
     pub id: InvocationId,
-    /// Whose.
+    /// The project.
     pub project: ProjectId,
-    /// Of which deployment.
+    /// The deployment.
     pub deployment: DeploymentId,
     /// The app.
     pub app: LabelName,
@@ -44,32 +44,32 @@ pub struct Invocation {
     pub version: String,
     /// Its action.
     pub action: LabelName,
-    /// JSON text as it was sent.
+    /// The payload: JSON text as it was sent.
     pub payload: Option<String>,
-    /// JSON text of what came out.
+    /// The output: JSON text.
     pub output: Option<String>,
     /// The current state.
     pub status: InvocationStatus,
-    /// Why it stands there.
+    /// The reason of the status.
     pub status_reason: Option<String>,
-    /// Who runs it, or did.
+    /// The node that runs or ran it.
     pub node: Option<NodeId>,
-    /// How long it may take, from its acceptance on.
+    /// The timeout in seconds from its acceptance on.
     pub timeout_seconds: u32,
-    /// When it was accepted.
+    /// The time of acceptance.
     pub started_at: OffsetDateTime,
-    /// When it ended.
+    /// The time of its end.
     pub finished_at: Option<OffsetDateTime>,
 }
 
 impl Invocation {
-    /// Until when it must have ended.
+    /// Returns the deadline.
     #[must_use]
     pub fn deadline(&self) -> OffsetDateTime {
         self.started_at + Duration::seconds(i64::from(self.timeout_seconds))
     }
 
-    /// Whether its time is up.
+    /// Returns whether the deadline has passed.
     #[must_use]
     pub fn is_late(&self, now: OffsetDateTime) -> bool {
         self.deadline() <= now

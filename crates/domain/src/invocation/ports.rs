@@ -8,36 +8,36 @@ use time::OffsetDateTime;
 use crate::deployment::{Entrypoint, Environment, Lines};
 use crate::ids::{DeploymentId, InvocationId, ProjectId};
 
-/// A deployment that runs, with all that a process of it needs.
+/// A running deployment with all that its processes need.
 #[derive(Clone, Debug)]
 pub struct Runnable {
     /// The identifier.
     pub deployment: DeploymentId,
-    /// Whose.
+    /// The project.
     pub project: ProjectId,
-    /// As [`Built::artifact`](crate::deployment::Built::artifact) said.
+    /// The artifact; see [`Built::artifact`](crate::deployment::Built::artifact).
     pub artifact: String,
-    /// What is loaded.
+    /// The file that is loaded.
     pub entrypoint: Entrypoint,
-    /// What it finds.
+    /// The environment variables.
     pub environment: Environment,
 }
 
-/// What one call may use.
+/// The limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
-    /// Memory of all its processes.
+    /// The memory of all its processes.
     pub memory_bytes: u64,
-    /// Processes and threads.
+    /// The number of processes and threads.
     pub processes: u32,
-    /// What it may write to its disk.
+    /// The bytes that it may write to its disk.
     pub disk_bytes: u64,
-    /// How long the JSON text of its result may be.
+    /// The length of the JSON text of its result.
     pub output_bytes: u64,
 }
 
 impl CallLimits {
-    /// Unless configured.
+    /// The default limits.
     pub const DEFAULT: Self =
         Self { memory_bytes: 1 << 30, processes: 256, disk_bytes: 1 << 30, output_bytes: 1 << 20 };
 }
@@ -47,79 +47,79 @@ impl CallLimits {
 pub struct Call {
     /// The identifier.
     pub invocation: InvocationId,
-    /// Of what.
+    /// The deployment.
     pub runnable: Runnable,
-    /// Which app.
+    /// The app.
     pub app: String,
-    /// Which of its actions.
+    /// The action.
     pub action: String,
-    /// JSON text, if any was given.
+    /// The payload: JSON text.
     pub payload: Option<String>,
-    /// What it may use.
+    /// The limits.
     pub limits: CallLimits,
-    /// Until when. The caller of [`Runner::run`] ends it then; if there is nobody, its sandbox ends by itself soon after.
+    /// The deadline, at which the caller of [`Runner::run`] ends the call. Without a caller its sandbox ends soon after.
     pub deadline: OffsetDateTime,
 }
 
-/// What a call came to grief by.
+/// The cause of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunFault {
-    /// The action raised, or has no such form.
+    /// The action raised an error, or cannot be called.
     Raised,
-    /// Its process died, or was ended because it went over a limit.
+    /// Its process ended, or was ended because it exceeded a limit.
     Died,
-    /// Its process is gone, and nobody knows how it ended.
+    /// Its process ended, and its result is unknown.
     Lost,
-    /// What it returned is not JSON, or too long.
+    /// The result is not JSON, or is too long.
     Result,
-    /// Ours: there was no process to give it to.
+    /// The server failed: there was no process for the call.
     Host,
 }
 
-/// A call did not succeed.
+/// The error of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct RunFailure {
-    /// By what.
+    /// The cause.
     pub fault: RunFault,
-    /// For the one who called, without secrets; its first 1,000 characters are shown.
+    /// The reason for the caller, without secrets; its first 1,000 characters are shown.
     pub reason: String,
 }
 
-/// A deployment of which no process can be loaded any more.
+/// A deployment whose processes can no longer be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedDeployment {
     /// The identifier.
     pub deployment: DeploymentId,
-    /// For the one who deployed, without secrets; its first 1,000 characters are shown.
+    /// The reason for the caller, without secrets; its first 1,000 characters are shown.
     pub reason: String,
 }
 
-/// Runs actions on this node.
+/// The port that runs actions on this node.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Runner: Send + Sync {
-    /// From now on these deployments, and no others, are held ready: of each a loaded process waits. Returns at once; loading and
-    /// ending go on behind it. Calls that run are not touched.
+    /// Sets the deployments that are held ready, each with a loaded process. Returns at once; processes are loaded and ended in
+    /// the background. Running calls are not affected.
     fn keep(&self, ready: Vec<Runnable>);
 
-    /// The next deployment that this node was told to keep and cannot: its entrypoint failed to load again and again. Waits for one.
+    /// Waits for the next deployment that cannot be held ready because its entrypoint failed to load repeatedly.
     async fn failed_deployment(&self) -> FailedDeployment;
 
-    /// Runs a call in a sandbox of its own, with the process that waits if there is one, else with one loaded for it, and answers the JSON
-    /// text of what it returned (`None`: nothing), once all of its lines were pushed.
+    /// Runs a call in a sandbox of its own, with the waiting process if there is one, else with a newly loaded one. Returns the
+    /// JSON text of the result (`None`: no result), after all of its lines were pushed.
     ///
-    /// Who drops the future ends nothing: the process goes on, and so does it when this server is killed. Its end stays known until
-    /// [`end`](Self::end) is called, over restarts of the server too.
+    /// Dropping the future does not end the call: its process continues, even if the server is killed. Its result is available
+    /// until [`end`](Self::end) is called, also after restarts of the server.
     async fn run(&self, call: Call, lines: Arc<dyn Lines>) -> Result<Option<String>, RunFailure>;
 
-    /// The calls that this node was given before it was started anew and whose end nobody asked for: they run still, or have ended. Asked
-    /// once, before anything else.
+    /// Returns the calls from before the restart of the server that were not ended: they are running or have ended. Called once,
+    /// before anything else.
     async fn adopt(&self) -> Vec<InvocationId>;
 
-    /// As the end of [`run`](Self::run), of a call that was adopted.
+    /// Like [`run`](Self::run), for an adopted call.
     async fn resume(&self, invocation: InvocationId, lines: Arc<dyn Lines>) -> Result<Option<String>, RunFailure>;
 
-    /// Ends all processes of a call if any runs, and forgets its end; a `run` that waits for it fails. Of one that is not known, nothing.
+    /// Ends all processes of a call and deletes its result; a waiting `run` fails. Unknown calls are ignored.
     async fn end(&self, invocation: InvocationId);
 }

@@ -9,36 +9,36 @@ use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::store_error::{Replaced, StoreError};
 
-/// What became of an invocation that was to be stored.
+/// The result of storing an invocation.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvocationStored {
-    /// It is stored.
+    /// Stored.
     Yes,
-    /// The request exceeds a limit. Nothing was stored.
+    /// The request exceeds a limit; nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// Its deployment does not run any more. Nothing was stored.
+    /// Its deployment no longer runs; nothing was stored.
     NotRunning,
-    /// The project was deleted. Nothing was stored.
+    /// The project was deleted; nothing was stored.
     ProjectGone,
 }
 
-/// Which invocations a list shows.
+/// The filter of a list of invocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InvocationFilter {
-    /// Exactly.
+    /// The whole name of the app.
     pub app_name: Option<String>,
-    /// Exactly.
+    /// The whole name of the action.
     pub action_name: Option<String>,
-    /// Exactly.
+    /// The whole version.
     pub version: Option<String>,
-    /// Exactly.
+    /// The status.
     pub status: Option<InvocationStatus>,
-    /// Of this deployment.
+    /// The deployment.
     pub deployment: Option<DeploymentId>,
-    /// Accepted then or later.
+    /// The earliest time of acceptance.
     pub since: Option<OffsetDateTime>,
-    /// A whole identifier, or part of the name of an app or action, without case.
+    /// A whole identifier, or a part of the name of an app or action, in any case.
     pub query: Option<String>,
 }
 
@@ -46,24 +46,24 @@ pub struct InvocationFilter {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait InvocationRepository: Send + Sync {
-    /// Stores a new invocation of a deployment that runs, in one transaction that no other of the organization can interleave; the limits
-    /// decide by [`admit`](crate::organization::admit).
+    /// Stores a new invocation of a running deployment, if [`admit`](crate::organization::admit) allows it. Creations of one
+    /// organization do not run concurrently.
     async fn create(
         &self,
         organization: OrganizationId,
         invocation: &Invocation,
     ) -> Result<InvocationStored, StoreError>;
 
-    /// The project's invocation.
+    /// Returns the project's invocation.
     async fn find(&self, project: ProjectId, id: InvocationId) -> Result<Option<Invocation>, StoreError>;
 
-    /// The invocation, whosever it is.
+    /// Returns the invocation of any project.
     async fn get(&self, id: InvocationId) -> Result<Option<Invocation>, StoreError>;
 
-    /// Where the invocation stands, without all that it holds.
+    /// Returns only the status of the invocation.
     async fn status(&self, id: InvocationId) -> Result<Option<InvocationStatus>, StoreError>;
 
-    /// The project's invocations, newest first. A page whose payloads and outputs are large has fewer than it may.
+    /// Returns the project's invocations, newest first. A page with large payloads and outputs has fewer items than requested.
     async fn list(
         &self,
         project: ProjectId,
@@ -74,24 +74,24 @@ pub trait InvocationRepository: Send + Sync {
     /// Stores `next` only if the row still has the status of `current`.
     async fn replace(&self, current: &Invocation, next: &Invocation) -> Result<Replaced, StoreError>;
 
-    /// Up to `most` invocations that nobody runs: the oldest of every project before the second of any, and so on, else oldest first.
+    /// Returns up to `most` queued invocations, the oldest of every project before the second of any, and so on.
     async fn queued(&self, most: u32) -> Result<Vec<Invocation>, StoreError>;
 
-    /// Those that a node runs.
+    /// Returns the running invocations of a node.
     async fn running_on(&self, node: NodeId) -> Result<Vec<Invocation>, StoreError>;
 
-    /// Up to `most` that have not ended although their time is over at `now`.
+    /// Returns up to `most` unfinished invocations whose deadline has passed at `now`.
     async fn overdue(&self, now: OffsetDateTime, most: u32) -> Result<Vec<Invocation>, StoreError>;
 
-    /// Those of a deployment that have not ended.
+    /// Returns the unfinished invocations of a deployment.
     async fn unfinished_of(&self, deployment: DeploymentId) -> Result<Vec<Invocation>, StoreError>;
 
-    /// Up to `most` that have not ended although their deployment has.
+    /// Returns up to `most` unfinished invocations of deployments that have ended.
     async fn stranded(&self, most: u32) -> Result<Vec<Invocation>, StoreError>;
 
-    /// Up to `most` that were cancelled although they have sessions that have not ended.
+    /// Returns up to `most` cancelled invocations with sessions that have not ended.
     async fn canceled_with_sessions(&self, most: u32) -> Result<Vec<InvocationId>, StoreError>;
 
-    /// Forgets up to `most` that ended before `before` and have no session that has not ended; how many there were.
+    /// Deletes up to `most` invocations that ended before `before` and have no active session; returns their number.
     async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError>;
 }

@@ -13,18 +13,19 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::deployment::{Builds, Deployment, DeploymentError, DeploymentEvent, DeploymentRepository, DeploymentStatus};
+use crate::error::NotFound;
 use crate::ids::{DeploymentId, InvocationId, NodeId, ProjectId};
 use crate::node::Node;
 use crate::pool::{FairSlot, FairSlots};
 use crate::store_error::{Replaced, StoreError};
 
-/// How many late or stranded invocations are looked at at once.
+/// The number of late or stranded invocations that are handled at once.
 const BATCH: u32 = 100;
-/// How many that ended long ago are forgotten at once, and how long ago that is.
+/// The number of ended invocations that are deleted at once, and the time for which they are stored.
 const FORGOTTEN_AT_ONCE: u32 = 200;
 const RETENTION: Duration = Duration::days(30);
 
-/// The work of a node on invocations.
+/// The runs of a node.
 #[derive(Clone)]
 pub struct Runs {
     invocations: Arc<dyn InvocationRepository>,
@@ -32,7 +33,7 @@ pub struct Runs {
     clock: Arc<dyn Clock>,
     builds: Builds,
     limits: CallLimits,
-    /// What this node holds ready, opened.
+    /// The deployments that this node holds ready, with their opened secrets.
     ready: Arc<Mutex<HashMap<DeploymentId, Runnable>>>,
     places: FairSlots<ProjectId>,
 }
@@ -40,16 +41,16 @@ pub struct Runs {
 /// An invocation that this node has taken.
 #[derive(Debug)]
 pub struct LeasedInvocation {
-    /// As it is stored now.
+    /// The stored invocation.
     pub invocation: Invocation,
-    /// What to run.
+    /// The call.
     pub call: Call,
-    /// Given back when it is over.
+    /// The slot, which is released at the end of the call.
     pub place: FairSlot<ProjectId>,
 }
 
 impl Runs {
-    /// The work of the node that `builds` is the work of, of which it does so much at once.
+    /// Creates the runs of the node of `builds`, with at most `at_once` concurrent calls.
     #[must_use]
     pub fn new(
         invocations: Arc<dyn InvocationRepository>,
@@ -67,11 +68,12 @@ impl Runs {
         self.ready.lock()
     }
 
-    /// Takes invocations that wait, as many as there are places for: those of the project that has the fewest under way here first, then the
-    /// oldest. One project gets at most three quarters of the places.
+    /// Takes as many queued invocations as there are free slots: first those of the project with the fewest running calls on
+    /// this node, then the oldest. One project gets at most three quarters of the slots.
     ///
     /// # Errors
-    /// The store's failure, if nothing was taken before it. Of what was taken nevertheless, [`Runs::forgotten`] tells.
+    /// Returns the error of the store if nothing was taken before. [`Runs::forgotten`] finds invocations that were taken all the
+    /// same.
     pub async fn take(&self) -> Result<Vec<LeasedInvocation>, StoreError> {
         let mut taken = Vec::new();
         let free = self.places.free();
@@ -86,7 +88,7 @@ impl Runs {
             match self.take_one(&current, place).await {
                 Ok(one) => taken.extend(one),
                 Err(error) if taken.is_empty() => return Err(error),
-                // Who asks again, learns of it.
+                // The next call reports the error.
                 Err(_) => break,
             }
         }
@@ -119,7 +121,7 @@ impl Runs {
             Some(runnable) => runnable,
             None => {
                 let deployment = self.deployments.get(invocation.deployment).await?;
-                let missing = || DeploymentError::NotFound(invocation.deployment.to_string());
+                let missing = || NotFound::new("deployment", invocation.deployment.to_string());
                 self.runnable(&deployment.ok_or_else(missing)?).await?
             }
         };
@@ -139,13 +141,13 @@ impl Runs {
         Ok(Runnable {
             deployment: deployment.id,
             project: deployment.project,
-            artifact: artifact.ok_or_else(|| DeploymentError::NotFound(deployment.id.to_string()))?,
+            artifact: artifact.ok_or_else(|| NotFound::new("deployment", deployment.id.to_string()))?,
             entrypoint: deployment.entrypoint.clone(),
             environment: self.builds.environment(deployment.id).await?,
         })
     }
 
-    /// The up to `most` deployments that this node should hold ready.
+    /// Returns up to `most` deployments that this node should hold ready.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -158,7 +160,7 @@ impl Runs {
                 None => match self.runnable(&deployment).await {
                     Ok(runnable) => wanted.push(runnable),
                     Err(DeploymentError::Store(error)) => return Err(error),
-                    // It ended just now, or its secrets cannot be opened; what is invoked of it says so.
+                    // It has just ended, or its secrets cannot be opened, which its invocations report.
                     Err(_) => {}
                 },
             }
@@ -167,10 +169,10 @@ impl Runs {
         Ok(wanted)
     }
 
-    /// Stores what came of a call, unless the invocation has ended otherwise meanwhile: then it is dropped.
+    /// Stores the result of a call; it is dropped if the invocation has ended meanwhile.
     ///
     /// # Errors
-    /// The store's failure; it may be called again.
+    /// Returns the error of the store; the call may be repeated.
     pub async fn finish(&self, id: InvocationId, end: &Result<Option<String>, RunFailure>) -> Result<(), StoreError> {
         let Some(current) = self.invocations.get(id).await? else { return Ok(()) };
         let event = match end {
@@ -179,7 +181,7 @@ impl Runs {
                 Ok(text) => InvocationEvent::Returned(Some(text)),
                 Err(bad) => InvocationEvent::Broke(format!("the result {bad}")),
             },
-            // A sandbox ends by itself when the time is up and no server is there to say so.
+            // Without a server a sandbox ends by itself at the deadline.
             Err(failure) if failure.fault == RunFault::Lost && current.is_late(self.clock.now()) => {
                 InvocationEvent::TimedOut
             }
@@ -188,10 +190,10 @@ impl Runs {
         self.end(current, event).await
     }
 
-    /// The time of a call is up.
+    /// Ends an invocation whose deadline has passed.
     ///
     /// # Errors
-    /// The store's failure; it may be called again.
+    /// Returns the error of the store; the call may be repeated.
     pub async fn time_up(&self, id: InvocationId) -> Result<(), StoreError> {
         match self.invocations.get(id).await? {
             Some(current) => self.end(current, InvocationEvent::TimedOut).await,
@@ -203,7 +205,7 @@ impl Runs {
         end_all(&*self.invocations, &*self.clock, vec![current], |_| event.clone()).await
     }
 
-    /// Whether the invocation has ended.
+    /// Returns whether the invocation has ended.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -211,7 +213,7 @@ impl Runs {
         Ok(self.invocations.get(id).await?.is_none_or(|one| one.status.is_final()))
     }
 
-    /// What this node runs, as far as the store knows: asked after a start and now and then, so that each is found again or given up.
+    /// Returns the invocations that this node runs according to the store, to find those that it does not know.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -219,53 +221,53 @@ impl Runs {
         self.invocations.running_on(self.builds.node()).await
     }
 
-    /// Nobody runs this invocation any more, and nobody will tell how it ended.
+    /// Ends an invocation whose process is lost.
     ///
     /// # Errors
-    /// The store's failure; it may be called again.
+    /// Returns the error of the store; the call may be repeated.
     pub async fn give_up(&self, invocation: Invocation) -> Result<(), StoreError> {
         self.end(invocation, InvocationEvent::Lost).await
     }
 
-    /// The node is stopped, and what it runs with it.
+    /// Ends an invocation because the server stops.
     ///
     /// # Errors
-    /// The store's failure; it may be called again.
+    /// Returns the error of the store; the call may be repeated.
     pub async fn stop(&self, invocation: Invocation) -> Result<(), StoreError> {
         self.end(invocation, InvocationEvent::Broke("the server was stopped".to_owned())).await
     }
 
-    /// A node is gone: what it ran has failed.
+    /// Ends the invocations of a lost node.
     ///
     /// # Errors
-    /// The store's failure; it may be called again.
+    /// Returns the error of the store; the call may be repeated.
     pub async fn mark_node_lost(&self, node: NodeId) -> Result<(), StoreError> {
         let lost = self.invocations.running_on(node).await?;
         end_all(&*self.invocations, &*self.clock, lost, |_| InvocationEvent::Lost).await
     }
 
-    /// Forgets some of the invocations that ended long ago; how many there were.
+    /// Deletes some of the invocations that ended long ago; returns their number.
     ///
     /// # Errors
-    /// The store's failure; it may be called again.
+    /// Returns the error of the store; the call may be repeated.
     pub async fn forget(&self) -> Result<usize, StoreError> {
         self.invocations.forget(self.clock.now() - RETENTION, FORGOTTEN_AT_ONCE).await
     }
 
-    /// A deployment cannot be kept up: it fails, with its invocations.
+    /// Ends a deployment whose processes failed, with its invocations.
     ///
     /// # Errors
-    /// The store's failure; it may be called again.
+    /// Returns the error of the store; the call may be repeated.
     pub async fn mark_deployment_failed(&self, failed_deployment: &FailedDeployment) -> Result<(), StoreError> {
         let event = DeploymentEvent::Fell(failed_deployment.reason.clone());
         self.builds.deployments().end(failed_deployment.deployment, &event).await.map(|_| ())
     }
 
-    /// Ends invocations whose time is up, and those whose deployment has ended, if nobody else did. Of those that run, not the ones that
-    /// somebody here has `attended`, who knows their end and may be about to store it; nor another node's, before that would be lost.
+    /// Ends invocations whose deadline has passed or whose deployment has ended. Running ones are left alone if a task of this
+    /// node handles them (`attended`), or if another node runs them that does not count as lost yet.
     ///
     /// # Errors
-    /// The store's failure; it may be called again.
+    /// Returns the error of the store; the call may be repeated.
     pub async fn tidy(&self, attended: &HashSet<InvocationId>) -> Result<(), StoreError> {
         let now = self.clock.now();
         let mut late = self.invocations.overdue(now, BATCH).await?;

@@ -9,57 +9,43 @@ use super::{
     Invocation, InvocationEvent, InvocationFilter, InvocationRefused, InvocationRepository, InvocationRequest,
     InvocationStatus, InvocationStored,
 };
-use crate::access::{ProjectArchived, Scope};
+use crate::access::Scope;
 use crate::clock::{Clock, IdSource};
 use crate::deployment::{
     ChangeNotifier, ChangeWaiter, DeploymentRepository, DeploymentStatus, FollowDeps, Follower, LineStore, Subject,
     WakeReason,
 };
-use crate::field::InvalidInput;
+use crate::error::{NotFound, SpecificError, UseCaseError};
 use crate::ids::InvocationId;
-use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::session::{EndSessionError, Session, Sessions};
 use crate::store_error::{Replaced, StoreError};
 
-/// Something was not done with an invocation.
+/// The error of a use case of invocations.
+pub type InvocationError = UseCaseError<InvocationFailure>;
+
+/// An error that only use cases of invocations have.
 #[derive(Debug, thiserror::Error)]
-pub enum InvocationError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The project is archived and accepts nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The project was deleted.
-    #[error("the project was deleted")]
-    ProjectGone,
-    /// The request exceeds a limit.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// The project has no such invocation, app, version or action.
-    #[error("{0}")]
-    NotFound(String),
+pub enum InvocationFailure {
     /// The app's deployment does not run.
     #[error("the deployment of {app} {version} is {}", status.as_str())]
     NotRunning {
-        /// Which app.
+        /// The app.
         app: String,
-        /// At which version.
+        /// The version of the app.
         version: String,
-        /// What its deployment is.
+        /// The status of its deployment.
         status: DeploymentStatus,
     },
-    /// It has ended.
+    /// The invocation has ended.
     #[error(transparent)]
     Refused(#[from] InvocationRefused),
-    /// A browser of it could not be ended.
+    /// A browser of the invocation could not be ended.
     #[error(transparent)]
     Browser(#[from] EndSessionError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
+
+impl SpecificError for InvocationFailure {}
 
 /// How many cancelled invocations are looked at at once.
 const BATCH: u32 = 100;
@@ -115,15 +101,15 @@ impl Invocations {
     pub async fn accept(&self, scope: &Scope, new: InvocationRequest) -> Result<AcceptedInvocation, InvocationError> {
         scope.writable()?;
         let found = self.deps.deployments.find_app(scope.project_id(), &new.app, &new.version).await?;
-        let missing = |what: String| InvocationError::NotFound(format!("{what} not found"));
-        let (app, status) = found.ok_or_else(|| missing(format!("app {} {}", new.app, new.version)))?;
+        let (app, status) = found.ok_or_else(|| NotFound::new("app", format!("{} {}", new.app, new.version)))?;
         let not_running =
-            |status| InvocationError::NotRunning { app: new.app.clone(), version: new.version.clone(), status };
+            |status| InvocationFailure::NotRunning { app: new.app.clone(), version: new.version.clone(), status };
         if status != DeploymentStatus::Running {
-            return Err(not_running(status));
+            return Err(not_running(status).into());
         }
         let action = app.actions.into_iter().find(|action| action.as_str() == new.action);
-        let action = action.ok_or_else(|| missing(format!("action {} of {} {}", new.action, new.app, new.version)))?;
+        let missing = || NotFound::new("action", format!("{} of {} {}", new.action, new.app, new.version));
+        let action = action.ok_or_else(missing)?;
         let invocation = Invocation {
             id: InvocationId::mint(self.deps.ids.as_ref()),
             project: scope.project_id(),
@@ -145,8 +131,8 @@ impl Invocations {
         match self.deps.invocations.create(scope.organization(), &invocation).await? {
             InvocationStored::Yes => Ok(AcceptedInvocation { invocation, waiting }),
             InvocationStored::LimitExceeded(limit) => Err(limit.into()),
-            InvocationStored::NotRunning => Err(not_running(DeploymentStatus::Stopped)),
-            InvocationStored::ProjectGone => Err(InvocationError::ProjectGone),
+            InvocationStored::NotRunning => Err(not_running(DeploymentStatus::Stopped).into()),
+            InvocationStored::ProjectGone => Err(InvocationError::ProjectDeleted),
         }
     }
 
@@ -178,13 +164,13 @@ impl Invocations {
     /// The project's invocation.
     ///
     /// # Errors
-    /// [`InvocationError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the store's failure.
     pub async fn get(&self, scope: &Scope, which: &str) -> Result<Invocation, InvocationError> {
         let found = match which.parse() {
             Ok(id) => self.deps.invocations.find(scope.project_id(), id).await?,
             Err(_) => None,
         };
-        found.ok_or_else(|| InvocationError::NotFound(format!("invocation {which} not found")))
+        found.ok_or_else(|| NotFound::new("invocation", which).into())
     }
 
     /// The project's invocations, newest first.
@@ -217,7 +203,7 @@ impl Invocations {
         let event = parse_end(status, output)?;
         // The loop ends: a race is lost only to a step forward, and `on` refuses to leave the last step.
         let next = loop {
-            let next = current.on(&event, self.deps.clock.now())?;
+            let next = current.on(&event, self.deps.clock.now()).map_err(InvocationFailure::from)?;
             if self.deps.invocations.replace(&current, &next).await? == Replaced::Yes {
                 break next;
             }
@@ -233,7 +219,7 @@ impl Invocations {
     /// Follows an invocation; with what was written from `since` on, or all that is kept.
     ///
     /// # Errors
-    /// [`InvocationError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the store's failure.
     pub async fn follow(
         &self,
         scope: &Scope,
@@ -253,7 +239,7 @@ impl Invocations {
     /// The active browser sessions of an invocation.
     ///
     /// # Errors
-    /// [`InvocationError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the store's failure.
     pub async fn browsers(&self, scope: &Scope, which: &str) -> Result<Vec<Session>, InvocationError> {
         let Invocation { id, .. } = self.get(scope, which).await?;
         Ok(self.deps.sessions.of_invocation(id).await?)
@@ -265,7 +251,7 @@ impl Invocations {
     /// A session that could not be ended; the store's failure; it may be called again.
     pub async fn clear_canceled(&self) -> Result<(), InvocationError> {
         for id in self.deps.invocations.canceled_with_sessions(BATCH).await? {
-            self.deps.sessions.end_of_invocation(id).await?;
+            self.deps.sessions.end_of_invocation(id).await.map_err(InvocationFailure::from)?;
         }
         Ok(())
     }
@@ -273,10 +259,10 @@ impl Invocations {
     /// Ends the browser sessions of an invocation.
     ///
     /// # Errors
-    /// [`InvocationError::NotFound`]; a session that could not be ended; the store's failure.
+    /// [`NotFound`]; a session that could not be ended; the store's failure.
     pub async fn delete_browsers(&self, scope: &Scope, which: &str) -> Result<(), InvocationError> {
         let Invocation { id, .. } = self.get(scope, which).await?;
-        Ok(self.deps.sessions.end_of_invocation(id).await?)
+        Ok(self.deps.sessions.end_of_invocation(id).await.map_err(InvocationFailure::from)?)
     }
 }
 

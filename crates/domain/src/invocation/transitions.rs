@@ -6,31 +6,31 @@ use super::{Invocation, InvocationStatus};
 use crate::deployment::reason;
 use crate::ids::{InvocationId, NodeId};
 
-/// What can happen to an invocation.
+/// An event of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvocationEvent {
     /// A node runs it.
     Take(NodeId),
     /// Its action returned.
     Returned(Option<String>),
-    /// Its action raised, its process died, or there was none.
+    /// Its action raised an error, or its process ended or could not start.
     Broke(String),
-    /// Its time is over.
+    /// Its deadline has passed.
     TimedOut,
     /// Its deployment was stopped.
     DeploymentStopped,
     /// Its deployment failed.
     DeploymentFailed,
-    /// A caller cancels it, and may say what comes out of it.
+    /// A caller cancels it, with an output if any.
     Cancel(Option<String>),
-    /// A caller says that it is done, and may say what comes out of it.
+    /// A caller finishes it, with an output if any.
     Finish(Option<String>),
-    /// Its node is gone, or has forgotten it. After its deadline that is no other end than the deadline's.
+    /// Its node is lost, or does not know it any more. After the deadline this counts as a timeout.
     Lost,
 }
 
 impl InvocationEvent {
-    /// The event's name in tables and errors.
+    /// Returns the name of the event in errors.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -47,20 +47,20 @@ impl InvocationEvent {
     }
 }
 
-/// The event is not possible in this state; nothing changed.
+/// The error of an event that the state does not allow; nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invocation {id} is {}, so '{event}' is not possible", status.as_str())]
 pub struct InvocationRefused {
-    /// Which invocation.
+    /// The invocation.
     pub id: InvocationId,
     /// The current state.
     pub status: InvocationStatus,
-    /// Which event.
+    /// The name of the event.
     pub event: &'static str,
 }
 
 impl Invocation {
-    /// The invocation after `event`, at `now`; `self` is unchanged.
+    /// Returns the invocation after `event` at `now`.
     ///
     /// # Errors
     /// [`InvocationRefused`] if the event is not possible in its state.

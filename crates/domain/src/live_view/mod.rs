@@ -8,52 +8,52 @@ pub use ports::MockLiveDisplay;
 
 use bytes::Bytes;
 
-/// A JavaScript dialog of a page without a display; its words are the page's own and must stay inert.
+/// A JavaScript dialog of a page without a display. Its text comes from the page and is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenDialog {
-    /// The browser's name of the page.
+    /// The browser's identifier of the page.
     pub page: String,
     /// `alert`, `confirm`, `prompt` or `beforeunload`.
     pub kind: String,
-    /// What it says.
+    /// The message.
     pub message: String,
-    /// What a `prompt` offers as the answer.
+    /// The default answer of a `prompt`.
     pub default_text: String,
 }
 
-/// The dialogs that the pages of a browser without a display have open.
+/// The open dialogs of a browser without a display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenDialogs {
-    /// Names what is told here: the next change is asked for with it.
+    /// The version of this list, with which the next change is requested.
     pub state: u64,
-    /// One of a page at most.
+    /// The dialogs, at most one per page.
     pub dialogs: Vec<OpenDialog>,
 }
 
-/// What a person answers to a dialog.
+/// The answer of a person to a dialog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DialogAnswer {
     /// [`OpenDialog::page`].
     pub page: String,
-    /// Agrees to it, or dismisses it.
+    /// Whether the dialog is accepted instead of dismissed.
     pub accept: bool,
-    /// What is typed into a `prompt`.
+    /// The text for a `prompt`.
     pub text: String,
 }
 
-/// A part of a display, as it was at a moment.
+/// A picture of a part of a display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Names what a viewer has seen with this frame: the next one is asked for with it.
+    /// The version of the display, with which the next frame is requested.
     pub state: u64,
-    /// Width of the whole display, in pixels.
+    /// The width of the whole display, in pixels.
     pub width: u16,
-    /// Height of the whole display, in pixels.
+    /// The height of the whole display, in pixels.
     pub height: u16,
-    /// Left edge of the part.
+    /// The left edge of the part.
     pub x: u16,
-    /// Upper edge of the part.
+    /// The upper edge of the part.
     pub y: u16,
-    /// The part, as a JPEG.
+    /// The part as a JPEG.
     pub jpeg: Bytes,
 }

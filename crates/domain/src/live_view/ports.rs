@@ -6,21 +6,21 @@ use super::{DialogAnswer, Frame, OpenDialogs};
 use crate::ids::BrowserId;
 use crate::session_operation::OperationError;
 
-/// Shows the displays of running browsers.
+/// The port to the displays of running browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait LiveDisplay: Send + Sync {
-    /// What changed since the frame named `since`, or all of the display, as it is now. Waits for a change; `None` when none came for
-    /// some seconds.
+    /// Waits for a change and returns the part of the display that changed since the version `since`, or the whole display;
+    /// `None` if nothing changed for some seconds.
     ///
     /// # Errors
     /// [`OperationError::NotSupported`] for a browser without a display.
     async fn next_frame(&self, browser: BrowserId, since: Option<u64>) -> Result<Option<Frame>, OperationError>;
 
-    /// The dialogs that are open once they are not those of `since` any more, or after some seconds; at once without `since`. Of a browser
-    /// with a display none: there the display shows them.
+    /// Returns the open dialogs as soon as they differ from the version `since`, or after some seconds; at once without `since`.
+    /// A browser with a display has none, because the display shows them.
     async fn next_dialogs(&self, browser: BrowserId, since: Option<u64>) -> Result<OpenDialogs, OperationError>;
 
-    /// Answers the dialog of a page. Nothing happens if it has none open.
+    /// Answers the open dialog of a page, if there is one.
     async fn answer_dialog(&self, browser: BrowserId, answer: DialogAnswer) -> Result<(), OperationError>;
 }

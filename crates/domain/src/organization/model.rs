@@ -13,11 +13,11 @@ use crate::project::Project;
 pub struct Organization {
     /// The identifier.
     pub id: OrganizationId,
-    /// For people.
+    /// The name.
     pub name: LabelName,
-    /// What it may have at once.
+    /// The limits of the organization.
     pub caps: Caps,
-    /// What each of its projects may have at once, unless the project says otherwise; sessions only. `None`: no cap.
+    /// The limit of concurrent sessions of projects that have none of their own; `None`: no limit.
     pub default_project_max_concurrent_sessions: Option<u32>,
     /// The time of its creation.
     pub created_at: OffsetDateTime,
@@ -29,28 +29,28 @@ impl Organization {
         Caps { concurrent_sessions: Some(50), pooled_sessions: Some(50), concurrent_invocations: Some(100) };
 }
 
-/// A person or program that keys are made by.
+/// A person or program that creates keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The identifier.
     pub id: UserId,
-    /// Where it belongs.
+    /// The organization.
     pub organization: OrganizationId,
-    /// Its address; may be empty.
+    /// The e-mail address; may be empty.
     pub email: String,
-    /// For people.
+    /// The name.
     pub name: Option<String>,
 }
 
-/// What an empty store begins with.
+/// The initial rows of an empty store.
 #[derive(Clone, Debug)]
 pub struct FirstStart {
-    /// The one organization.
+    /// The organization.
     pub organization: Organization,
     /// Its owner.
     pub owner: User,
     /// Its default project.
     pub project: Project,
-    /// Its first key, organization-wide.
+    /// Its first key, which opens the whole organization.
     pub key: ApiKey,
 }

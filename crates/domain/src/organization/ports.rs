@@ -6,23 +6,23 @@ use super::{Caps, FirstStart, Organization};
 use crate::ids::{OrganizationId, UserId};
 use crate::store_error::StoreError;
 
-/// Where organizations are kept.
+/// The port to the stored organizations.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait OrganizationRepository: Send + Sync {
-    /// The organization.
+    /// Returns the organization.
     async fn find(&self, id: OrganizationId) -> Result<Option<Organization>, StoreError>;
 
-    /// The organization of this installation: the oldest one.
+    /// Returns the organization of this installation: the oldest one.
     async fn first(&self) -> Result<Option<Organization>, StoreError>;
 
-    /// Its owner: its oldest user.
+    /// Returns the owner of an organization: its oldest user.
     async fn owner(&self, id: OrganizationId) -> Result<Option<UserId>, StoreError>;
 
-    /// Gives it other limits; what is in use beyond them goes on.
+    /// Sets the limits. Resources that are in use beyond them remain.
     async fn set_caps(&self, id: OrganizationId, caps: Caps) -> Result<(), StoreError>;
 
-    /// Stores everything of `start` in one transaction if there is no organization yet; `false` if there was one, and
-    /// then nothing is changed. Two servers that start at once: one of them makes it.
+    /// Stores `start` in one transaction if there is no organization yet; else returns `false` and changes nothing. Of two
+    /// servers that start at the same time only one stores it.
     async fn begin(&self, start: &FirstStart) -> Result<bool, StoreError>;
 }

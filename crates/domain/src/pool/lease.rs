@@ -8,19 +8,21 @@ use std::task::Poll;
 use time::Duration;
 
 use super::next_browser::{NextBrowser, NextBrowserCache};
+use super::service::not_found;
 use super::uncertain_writes::{UncertainWrite, UncertainWrites};
 use super::{
     ImmediateLease, LeaseFrom, LeaseRequest, Pool, PoolDeps, QueueEntered, QueueEntry, TicketOutcome, Waiter,
     WaiterEvent,
 };
-use crate::access::{ProjectArchived, Scope};
+use crate::access::Scope;
 use crate::audit::{PreparedRecord, PreparedRecordOutcome};
 use crate::browser::StartUrl;
 use crate::clock::MonotonicTime;
+use crate::error::{NameTaken, SpecificError, UseCaseError};
 use crate::field::{Fields, InvalidInput, within};
 use crate::ids::{BrowserId, PoolId, SessionId, TicketId};
 use crate::name::LabelName;
-use crate::session::{EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, hand_out};
+use crate::session::{EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, UseSessionError, hand_out};
 use crate::store_error::StoreError;
 use crate::telemetry;
 
@@ -77,39 +79,15 @@ struct CheckedRequest {
     tags: Tags,
 }
 
-/// The error of an acquire.
-#[derive(Debug, thiserror::Error)]
-pub enum AcquireError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The project is archived and accepts nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The project has no such pool, or the pool was deleted during the wait.
-    #[error("browser pool {0} not found")]
-    PoolNotFound(String),
-    /// Another session of the project has the name.
-    #[error("a session named {0} exists already")]
-    NameTaken(String),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// The error of a release.
-#[derive(Debug, thiserror::Error)]
-pub enum ReleaseError {
-    /// The project has no such pool.
-    #[error("browser pool {0} not found")]
-    PoolNotFound(String),
-    /// The session is not leased from this pool.
-    #[error("browser session {0} is not leased from this pool")]
-    NotLeased(String),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+pub type ReleaseError = UseCaseError<NotLeased>;
+
+/// The error of a session that is not leased from the pool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("browser session {0} is not leased from this pool")]
+pub struct NotLeased(pub String);
+
+impl SpecificError for NotLeased {}
 
 /// The state of an acquire.
 pub enum Acquired {
@@ -169,8 +147,8 @@ impl Leases {
     /// Leases a browser at once, or enters the wait queue.
     ///
     /// # Errors
-    /// See [`AcquireError`].
-    pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireRequest) -> Result<Acquired, AcquireError> {
+    /// See [`UseCaseError`].
+    pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireRequest) -> Result<Acquired, UseCaseError> {
         self.acquire_recorded(scope, which, input, None).await
     }
 
@@ -178,14 +156,14 @@ impl Leases {
     /// lease where possible.
     ///
     /// # Errors
-    /// See [`AcquireError`].
+    /// See [`UseCaseError`].
     pub async fn acquire_recorded(
         &self,
         scope: &Scope,
         which: &str,
         input: AcquireRequest,
         record: Option<&PreparedRecord>,
-    ) -> Result<Acquired, AcquireError> {
+    ) -> Result<Acquired, UseCaseError> {
         scope.writable()?;
         let (mut lease, asked) = self.parse(&input)?;
         if let Some(seen) = self.next_browsers.take(scope.project_id(), which)
@@ -199,7 +177,7 @@ impl Leases {
             Some(record) => record.decline_beside(finding).await?,
             None => finding.await,
         };
-        let pool = found?.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
+        let pool = found?.ok_or_else(|| not_found(which))?;
         lease.telemetry = merged_capture(&input, &pool)?;
         let wait = Duration::seconds(i64::from(asked.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
         let seconds = input.client_timeout.map_or(wait, |client_timeout| wait.min(client_timeout));
@@ -213,7 +191,7 @@ impl Leases {
                     lease.session = SessionId::mint(self.deps.ids.as_ref());
                 }
                 ImmediateLease::NameTaken => return Err(name_taken(&lease)),
-                ImmediateLease::PoolGone => return Err(AcquireError::PoolNotFound(which.to_owned())),
+                ImmediateLease::PoolGone => return Err(not_found(which).into()),
                 ImmediateLease::Busy => break,
             }
         }
@@ -264,7 +242,7 @@ impl Leases {
         lease: &mut LeaseRequest,
         input: &AcquireRequest,
         record: Option<&PreparedRecord>,
-    ) -> Result<Option<Session>, AcquireError> {
+    ) -> Result<Option<Session>, UseCaseError> {
         let NextBrowser { pool, next } = seen;
         lease.telemetry = merged_capture(input, &pool)?;
         let from = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
@@ -298,13 +276,13 @@ impl Leases {
     }
 
     /// Returns the lease and the wait in seconds, if the caller sets one.
-    fn parse(&self, input: &AcquireRequest) -> Result<(LeaseRequest, Option<u32>), AcquireError> {
+    fn parse(&self, input: &AcquireRequest) -> Result<(LeaseRequest, Option<u32>), UseCaseError> {
         let CheckedRequest { seconds, name, start_url, tags } = input.parse()?;
         let session = SessionId::mint(self.deps.ids.as_ref());
         Ok((LeaseRequest { session, name, start_url, tags, telemetry: None }, seconds))
     }
 
-    async fn enter(&self, waiting: &mut WaitingCaller) -> Result<(), AcquireError> {
+    async fn enter(&self, waiting: &mut WaitingCaller) -> Result<(), UseCaseError> {
         let place = QueueEntry {
             pool: waiting.pool,
             ticket: waiting.ticket,
@@ -315,7 +293,7 @@ impl Leases {
         };
         match self.deps.line.enter(&place, self.deps.clock.now()).await? {
             QueueEntered::Yes(position) => waiting.position = Some(position),
-            QueueEntered::PoolGone => return Err(AcquireError::PoolNotFound(waiting.pool_text.clone())),
+            QueueEntered::PoolGone => return Err(not_found(&waiting.pool_text).into()),
         }
         Ok(())
     }
@@ -323,9 +301,9 @@ impl Leases {
     /// Waits until a browser is granted or the time is up. Never returns [`Acquired::Waiting`].
     ///
     /// # Errors
-    /// See [`AcquireError`]. The ticket has left the queue then, unless the store failed; in that case
+    /// See [`UseCaseError`]. The ticket has left the queue then, unless the store failed; in that case
     /// [`reconcile`](Self::reconcile) removes it.
-    pub async fn wait(&self, waiting: &mut WaitingCaller) -> Result<Acquired, AcquireError> {
+    pub async fn wait(&self, waiting: &mut WaitingCaller) -> Result<Acquired, UseCaseError> {
         self.wait_for(waiting, std::future::pending()).await
     }
 
@@ -342,7 +320,7 @@ impl Leases {
         &self,
         waiting: &mut WaitingCaller,
         gone: impl Future<Output = ()> + Send,
-    ) -> Result<Acquired, AcquireError> {
+    ) -> Result<Acquired, UseCaseError> {
         match self.wait_for_outcome(waiting, pin!(gone)).await {
             Err(error) => Err(Box::pin(self.leave_queue_after_error(waiting, error)).await),
             done => done,
@@ -351,8 +329,8 @@ impl Leases {
 
     /// Removes the ticket after an error of the store, because it may be queued or have a lease already. No browser may
     /// be granted without a waiting caller.
-    async fn leave_queue_after_error(&self, waiting: &WaitingCaller, error: AcquireError) -> AcquireError {
-        let AcquireError::Store(error) = error else { return error };
+    async fn leave_queue_after_error(&self, waiting: &WaitingCaller, error: UseCaseError) -> UseCaseError {
+        let UseCaseError::Store(error) = error else { return error };
         let error = self.note_uncertain_lease(&waiting.lease, error);
         // A second error is ignored: the first one is reported.
         let _ = self.abandon(waiting.ticket).await;
@@ -362,7 +340,7 @@ impl Leases {
     /// Notes a lease that may have been stored, so that it is taken back later.
     fn note_uncertain_lease(&self, lease: &LeaseRequest, error: StoreError) -> StoreError {
         self.uncertain_write(UncertainWrite::Lease(lease.session));
-        error.undone()
+        error.with_maybe_done(false)
     }
 
     /// Thousands of these futures are suspended at a time, so the code of their end is boxed to keep them small.
@@ -370,7 +348,7 @@ impl Leases {
         &self,
         waiting: &mut WaitingCaller,
         mut gone: Pin<&mut (impl Future<Output = ()> + Send)>,
-    ) -> Result<Acquired, AcquireError> {
+    ) -> Result<Acquired, UseCaseError> {
         let (mut event, mut disconnected) = (WaiterEvent::Look, false);
         loop {
             let outcome = match event {
@@ -397,7 +375,7 @@ impl Leases {
                 }
                 TicketOutcome::NameTaken => return Err(name_taken(&waiting.lease)),
                 TicketOutcome::Gone if event == WaiterEvent::Look => {
-                    return Err(AcquireError::PoolNotFound(waiting.pool_text.clone()));
+                    return Err(not_found(&waiting.pool_text).into());
                 }
                 TicketOutcome::Gone => return Ok(Acquired::TimeUp),
             }
@@ -440,21 +418,21 @@ impl Leases {
     /// # Errors
     /// See [`ReleaseError`].
     pub async fn release(&self, scope: &Scope, which: &str, session: &str) -> Result<(), ReleaseError> {
-        let pool = self.pool(scope, which).await?.ok_or_else(|| ReleaseError::PoolNotFound(which.to_owned()))?;
-        let not_leased = || ReleaseError::NotLeased(session.to_owned());
+        let pool = self.pool(scope, which).await?.ok_or_else(|| not_found(which))?;
+        let not_leased = || NotLeased(session.to_owned());
         let id: SessionId = session.parse().map_err(|_| not_leased())?;
         let found = self.sessions.active(id).await.map_err(|error| match error {
-            crate::session::UseSessionError::Store(error) => ReleaseError::Store(error),
-            _ => not_leased(),
+            UseSessionError::Store(error) => ReleaseError::Store(error),
+            _ => not_leased().into(),
         })?;
         let from_here = found.pool.as_ref().is_some_and(|from| from.id == pool.id);
         if !from_here {
-            return Err(not_leased());
+            return Err(not_leased().into());
         }
         match self.sessions.end(id, SessionEvent::Release).await {
             Ok(_) => Ok(()),
             Err(EndSessionError::Store(error)) => Err(error.into()),
-            Err(_) => Err(not_leased()),
+            Err(_) => Err(not_leased().into()),
         }
     }
 }
@@ -474,6 +452,6 @@ fn merged_capture(input: &AcquireRequest, pool: &Pool) -> Result<Option<telemetr
         .map_err(|bad| InvalidInput::of("telemetry", bad))
 }
 
-fn name_taken(lease: &LeaseRequest) -> AcquireError {
-    AcquireError::NameTaken(lease.name.as_ref().map(ToString::to_string).unwrap_or_default())
+fn name_taken(lease: &LeaseRequest) -> UseCaseError {
+    NameTaken::new("a session", lease.name.as_ref().map(ToString::to_string).unwrap_or_default()).into()
 }

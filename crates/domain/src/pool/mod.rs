@@ -17,7 +17,7 @@ pub use fair_queue::FairQueue;
 pub use fair_slots::{FairSlot, FairSlots};
 pub use filler::{FillRound, FillStatus, PoolFiller, WarmError};
 pub use input::{PoolRequest, PoolUpdateRequest};
-pub use lease::{AcquireError, AcquireRequest, Acquired, Leases, ReleaseError, WaitingCaller};
+pub use lease::{AcquireRequest, Acquired, Leases, NotLeased, ReleaseError, WaitingCaller};
 pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{
@@ -26,4 +26,4 @@ pub use ports::{
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockPoolRepository, MockTicketNotifier, MockWaitQueue, MockWaiter};
-pub use service::{CreatePoolError, DeletePoolError, FlushPoolError, PoolDeps, Pools, UpdatePoolError};
+pub use service::{BrowsersLeased, DeletePoolError, PoolDeps, Pools};

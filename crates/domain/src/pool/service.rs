@@ -6,21 +6,18 @@ use super::{
     Generation, Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolRequest, PoolStored,
     PoolUpdateRequest, TicketNotifier, WaitQueue,
 };
-use crate::access::{ProjectArchived, Scope};
+use crate::access::Scope;
 use crate::browser::BrowserEngine;
 use crate::clock::{Clock, IdSource, MonotonicClock};
+use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::extension::{ExtensionRepository, resolve};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
-use crate::name::SlugName;
-use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::profile::{LoadedProfile, SessionProfiles};
 use crate::proxy::ProxyRouting;
 use crate::reference::Reference;
-use crate::session::{
-    EndSessionError, IdOrName, NotSupported, PoolWake, Refusal, SessionEvent, SessionRepository, Sessions,
-};
+use crate::session::{EndSessionError, IdOrName, PoolWake, SessionEvent, SessionRepository, Sessions};
 use crate::store_error::StoreError;
 
 /// The ports of the use cases of pools.
@@ -56,79 +53,18 @@ pub struct PoolDeps {
     pub max_pools: u32,
 }
 
-/// The error of creating a pool.
-#[derive(Debug, thiserror::Error)]
-pub enum CreatePoolError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// This installation does not support the request.
-    #[error(transparent)]
-    NotSupported(#[from] NotSupported),
-    /// The project is archived and accepts nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// Another pool of the project has the name.
-    #[error("a pool named {0} exists already")]
-    NameTaken(SlugName),
-    /// The request exceeds a limit.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// The project was deleted.
-    #[error("the project was deleted")]
-    ProjectGone,
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// The error of changing a pool.
-#[derive(Debug, thiserror::Error)]
-pub enum UpdatePoolError {
-    /// The project has no such pool.
-    #[error("browser pool {0} not found")]
-    NotFound(String),
-    /// An error that a create can have, too.
-    #[error(transparent)]
-    Input(#[from] CreatePoolError),
-}
-
 /// The error of deleting a pool.
-#[derive(Debug, thiserror::Error)]
-pub enum DeletePoolError {
-    /// The project has no such pool.
-    #[error("browser pool {0} not found")]
-    NotFound(String),
-    /// Browsers are leased.
-    #[error("{leased} browsers of the pool are leased; release them, or delete the pool with force")]
-    InUse {
-        /// The number of leased browsers.
-        leased: u32,
-    },
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
+pub type DeletePoolError = UseCaseError<BrowsersLeased>;
+
+/// The error of deleting a pool of which browsers are leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{leased} browsers of the pool are leased; release them, or delete the pool with force")]
+pub struct BrowsersLeased {
+    /// The number of leased browsers.
+    pub leased: u32,
 }
 
-/// The error of flushing a pool.
-#[derive(Debug, thiserror::Error)]
-pub enum FlushPoolError {
-    /// The project is archived and accepts nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl From<Refusal> for CreatePoolError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Invalid(invalid) => invalid.into(),
-            Refusal::NotSupported(unsupported) => unsupported.into(),
-        }
-    }
-}
+impl SpecificError for BrowsersLeased {}
 
 /// The use cases.
 #[derive(Clone)]
@@ -150,8 +86,8 @@ impl Pools {
     /// Creates a pool and starts its browsers at once.
     ///
     /// # Errors
-    /// See [`CreatePoolError`].
-    pub async fn create(&self, scope: &Scope, input: PoolRequest) -> Result<(Pool, PoolCounts), CreatePoolError> {
+    /// See [`UseCaseError`].
+    pub async fn create(&self, scope: &Scope, input: PoolRequest) -> Result<(Pool, PoolCounts), UseCaseError> {
         scope.writable()?;
         let asked = input.extensions.clone().unwrap_or_default();
         let proxy = input.proxy.clone();
@@ -177,31 +113,27 @@ impl Pools {
         Ok((pool, PoolCounts::default()))
     }
 
-    async fn extensions(&self, scope: &Scope, asked: &[Reference]) -> Result<Vec<ExtensionId>, CreatePoolError> {
+    async fn extensions(&self, scope: &Scope, asked: &[Reference]) -> Result<Vec<ExtensionId>, UseCaseError> {
         resolve(&*self.deps.extensions, scope.project_id(), asked).await
     }
 
-    async fn proxy(&self, scope: &Scope, asked: &str) -> Result<Option<ProxyId>, CreatePoolError> {
+    async fn proxy(&self, scope: &Scope, asked: &str) -> Result<Option<ProxyId>, UseCaseError> {
         if asked.is_empty() {
             return Ok(None);
         }
         self.deps.proxies.resolve(scope.project_id(), asked).await.map(Some)
     }
 
-    async fn profile(
-        &self,
-        scope: &Scope,
-        asked: Option<&Reference>,
-    ) -> Result<Option<LoadedProfile>, CreatePoolError> {
+    async fn profile(&self, scope: &Scope, asked: Option<&Reference>) -> Result<Option<LoadedProfile>, UseCaseError> {
         let Some(asked) = asked else { return Ok(None) };
-        let found = self.deps.profiles.resolve::<CreatePoolError>(scope, asked).await?;
+        let found = self.deps.profiles.resolve::<UseCaseError>(scope, asked).await?;
         Ok(Some(LoadedProfile { id: found.id, version: None, save_changes: false }))
     }
 
-    fn stored(&self, stored: PoolStored, pool: &Pool) -> Result<(), CreatePoolError> {
+    fn stored(&self, stored: PoolStored, pool: &Pool) -> Result<(), UseCaseError> {
         match (stored, &pool.name) {
             (PoolStored::Yes, _) => Ok(()),
-            (PoolStored::NameTaken, Some(name)) => Err(CreatePoolError::NameTaken(name.clone())),
+            (PoolStored::NameTaken, Some(name)) => Err(NameTaken::new("a pool", name.as_str()).into()),
             (PoolStored::NameTaken, None) => unreachable!("a pool without a name takes none"),
             (PoolStored::LimitExceeded(limit), _) => Err(limit.into()),
             (PoolStored::ExtensionGone, _) => {
@@ -216,7 +148,7 @@ impl Pools {
                 let bad = InvalidValue::new(FieldCode::ReferenceNotFound, "the profile was deleted meanwhile");
                 Err(InvalidInput::of("profile", bad).into())
             }
-            (PoolStored::Gone, _) => Err(CreatePoolError::ProjectGone),
+            (PoolStored::Gone, _) => Err(UseCaseError::ProjectDeleted),
         }
     }
 
@@ -250,19 +182,19 @@ impl Pools {
     /// Changes a pool. Its present and starting browsers keep the old configuration unless `discard_all_idle` is set.
     ///
     /// # Errors
-    /// See [`UpdatePoolError`].
+    /// See [`UseCaseError`].
     pub async fn update(
         &self,
         scope: &Scope,
         which: &str,
         update: PoolUpdateRequest,
-    ) -> Result<(Pool, PoolCounts), UpdatePoolError> {
-        scope.writable().map_err(CreatePoolError::from)?;
+    ) -> Result<(Pool, PoolCounts), UseCaseError> {
+        scope.writable()?;
         // This loop ends: each lost race means that another change succeeded.
         loop {
-            let found = self.find(scope, which).await.map_err(CreatePoolError::from)?;
-            let current = found.ok_or_else(|| UpdatePoolError::NotFound(which.to_owned()))?;
-            let (name, mut config) = update.input.clone().parse_onto(&current.config).map_err(CreatePoolError::from)?;
+            let found = self.find(scope, which).await?;
+            let current = found.ok_or_else(|| not_found(which))?;
+            let (name, mut config) = update.input.clone().parse_onto(&current.config)?;
             if let Some(asked) = &update.input.extensions {
                 config.shape.extensions = self.extensions(scope, asked).await?;
             }
@@ -284,16 +216,16 @@ impl Pools {
                 updated_at: now,
                 ..current.clone()
             };
-            match self.deps.pools.replace(scope.organization(), &current, &next).await.map_err(CreatePoolError::from)? {
+            match self.deps.pools.replace(scope.organization(), &current, &next).await? {
                 PoolStored::Gone => continue,
                 other => self.stored(other, &next)?,
             }
             if update.discard_all_idle {
-                self.flush_pool(next.id).await.map_err(|error| CreatePoolError::from(error.half_done()))?;
+                self.flush_pool(next.id).await.map_err(|error| error.with_maybe_done(true))?;
             }
             self.deps.wake.wake(next.id);
             let counts = self.deps.pools.counts(next.id).await;
-            return Ok((next, counts.map_err(|error| CreatePoolError::from(error.half_done()))?));
+            return Ok((next, counts.map_err(|error| error.with_maybe_done(true))?));
         }
     }
 
@@ -304,10 +236,10 @@ impl Pools {
     /// # Errors
     /// See [`DeletePoolError`].
     pub async fn delete(&self, scope: &Scope, which: &str, force: bool) -> Result<(), DeletePoolError> {
-        let pool = self.find(scope, which).await?.ok_or_else(|| DeletePoolError::NotFound(which.to_owned()))?;
+        let pool = self.find(scope, which).await?.ok_or_else(|| not_found(which))?;
         match self.deps.pools.delete(pool.id, force).await? {
-            PoolDeleted::InUse(leased) => return Err(DeletePoolError::InUse { leased }),
-            PoolDeleted::NotFound => return Err(DeletePoolError::NotFound(which.to_owned())),
+            PoolDeleted::InUse(leased) => return Err(BrowsersLeased { leased }.into()),
+            PoolDeleted::NotFound => return Err(not_found(which).into()),
             PoolDeleted::Yes => {}
         }
         // The pool is deleted: the housekeeping of the nodes retries failures from here on.
@@ -330,8 +262,8 @@ impl Pools {
     /// lease gets a browser that was started afterwards. Returns `false` if there is no such pool.
     ///
     /// # Errors
-    /// See [`FlushPoolError`].
-    pub async fn flush(&self, scope: &Scope, which: &str) -> Result<bool, FlushPoolError> {
+    /// See [`UseCaseError`].
+    pub async fn flush(&self, scope: &Scope, which: &str) -> Result<bool, UseCaseError> {
         scope.writable()?;
         let Some(pool) = self.find(scope, which).await? else { return Ok(false) };
         self.flush_pool(pool.id).await?;
@@ -347,4 +279,8 @@ impl Pools {
         self.deps.wake.wake(pool);
         Ok(())
     }
+}
+
+pub(super) fn not_found(which: &str) -> NotFound {
+    NotFound::new("browser pool", which)
 }

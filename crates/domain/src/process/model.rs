@@ -9,136 +9,136 @@ use time::OffsetDateTime;
 use crate::ids::ProcessId;
 use crate::session_operation::ByteStream;
 
-/// A program and what it gets.
+/// A program with its arguments and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its name; without arguments, a line for a shell.
+    /// The name of the program; without arguments a line for a shell.
     pub command: String,
-    /// Its arguments.
+    /// The arguments.
     pub args: Option<Vec<String>>,
-    /// Its working directory; `None`: the home of the sandbox's user.
+    /// The working directory; `None`: the home of the sandbox's user.
     pub cwd: Option<String>,
-    /// Its environment, beside that of the sandbox. May hold secrets.
+    /// The environment variables in addition to those of the sandbox. They may contain secrets.
     pub env: BTreeMap<String, String>,
 }
 
-/// A program that its caller waits for.
+/// A program whose caller waits for its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exec {
-    /// What to run.
+    /// The program.
     pub program: Program,
-    /// When it and all it has started are killed.
+    /// The time after which it and its child processes are killed.
     pub within: Duration,
 }
 
-/// A program that was waited for.
+/// The result of a program.
 pub struct ExecutionResult {
-    /// Its exit code; 128 and the signal's number when a signal ended it.
+    /// The exit code; 128 plus the number of the signal if a signal ended it.
     pub exit_code: i32,
-    /// How long it ran, in milliseconds.
+    /// The duration in milliseconds.
     pub duration_ms: u64,
-    /// How many bytes of standard output come.
+    /// The number of bytes of standard output in `output`.
     pub stdout_bytes: u64,
-    /// How many bytes of standard error come after them.
+    /// The number of bytes of standard error after them.
     pub stderr_bytes: u64,
-    /// How many more bytes of standard output there were.
+    /// The number of further bytes of standard output, which were dropped.
     pub stdout_dropped: u64,
-    /// How many more bytes of standard error there were.
+    /// The number of further bytes of standard error, which were dropped.
     pub stderr_dropped: u64,
-    /// Both outputs, one after the other, exactly as many bytes as told.
+    /// Both outputs, one after the other.
     pub output: ByteStream,
 }
 
-/// A program that runs beside its caller.
+/// A program that runs in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spawn {
-    /// What it is called from now on.
+    /// The identifier that it gets.
     pub id: ProcessId,
-    /// What to run.
+    /// The program.
     pub program: Program,
-    /// With a terminal of this size.
+    /// The size of its terminal, if it gets one.
     pub terminal: Option<TerminalSize>,
-    /// When it and all it has started are killed.
+    /// The time after which it and its child processes are killed.
     pub within: Option<Duration>,
 }
 
-/// Size of a terminal, in characters.
+/// The size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalSize {
-    /// From left to right, 1 to 1000.
+    /// The number of columns, 1 to 1000.
     pub cols: u16,
-    /// From top to bottom, 1 to 1000.
+    /// The number of rows, 1 to 1000.
     pub rows: u16,
 }
 
 /// A program that was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spawned {
-    /// Its name.
+    /// The identifier.
     pub id: ProcessId,
-    /// Its number in the sandbox.
+    /// The process id in the sandbox.
     pub pid: i32,
-    /// When.
+    /// The time of the start.
     pub started_at: OffsetDateTime,
 }
 
-/// How a program is.
+/// The status of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcessStatus {
     /// Whether it runs.
     pub state: ProcessState,
-    /// Processor time per time since the last question, or since its start, in percent of one processor; with all it has started.
+    /// The CPU usage with child processes since the last call or the start, in percent of one processor.
     pub cpu_pct: f64,
-    /// Resident memory in bytes, with all it has started.
+    /// The resident memory in bytes, with child processes.
     pub mem_bytes: u64,
 }
 
 /// Whether a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessState {
-    /// It does.
+    /// It runs.
     Running,
-    /// It has ended with this code; 128 and the signal's number when a signal ended it.
+    /// It has ended with this exit code; 128 plus the number of the signal if a signal ended it.
     Exited(i32),
 }
 
-/// What a program is told.
+/// A signal to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// End.
+    /// `SIGTERM`.
     Term,
-    /// End now.
+    /// `SIGKILL`.
     Kill,
-    /// Interrupt.
+    /// `SIGINT`.
     Int,
-    /// The terminal is gone.
+    /// `SIGHUP`.
     Hup,
 }
 
-/// One of a program's outputs.
+/// An output stream of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
-    /// Standard output, and all that a terminal shows.
+    /// Standard output, or the output of the terminal.
     Stdout,
     /// Standard error.
     Stderr,
 }
 
-/// Something that a program did.
+/// An event of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// It wrote.
+    /// It wrote output.
     Data {
-        /// Where to.
+        /// The stream.
         stream: OutputStream,
-        /// What.
+        /// The bytes.
         data: Bytes,
-        /// How many bytes before this were dropped, because the reader was too slow or came too late.
+        /// The number of bytes before these that were dropped because the reader was too slow or too late.
         dropped: u64,
     },
     /// It ended.
     Exit {
-        /// Its code.
+        /// The exit code.
         exit_code: i32,
     },
 }

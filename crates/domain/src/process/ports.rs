@@ -8,18 +8,18 @@ use super::{Exec, ExecutionResult, Output, ProcessStatus, Signal, Spawn, Spawned
 use crate::ids::{BrowserId, ProcessId};
 use crate::session_operation::OperationError;
 
-/// What a program does, in order. Ends after [`Output::Exit`].
+/// The events of a program in order. The stream ends after [`Output::Exit`].
 pub type OutputEvents = BoxStream<'static, Result<Output, OperationError>>;
 
-/// Runs programs inside a session's machine, each in a session of its own. What is said of a program that is not there is
+/// The port that runs programs in a sandbox, each in a process session of its own. Operations on an unknown program fail with
 /// [`OperationError::Missing`].
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProcessMachine: Send + Sync {
-    /// Runs a program to its end. Dropping the future ends the program and all it has started.
+    /// Runs a program to its end. Dropping the future ends the program and its child processes.
     ///
     /// # Errors
-    /// [`OperationError::Timeout`] after all of it was killed; [`OperationError::Limit`].
+    /// [`OperationError::Timeout`] after the processes were killed; [`OperationError::Limit`].
     async fn exec(&self, browser: BrowserId, exec: Exec) -> Result<ExecutionResult, OperationError>;
 
     /// Starts a program.
@@ -28,28 +28,28 @@ pub trait ProcessMachine: Send + Sync {
     /// [`OperationError::Limit`].
     async fn spawn(&self, browser: BrowserId, spawn: Spawn) -> Result<Spawned, OperationError>;
 
-    /// How a program is.
+    /// Returns the status of a program.
     async fn status(&self, browser: BrowserId, id: ProcessId) -> Result<ProcessStatus, OperationError>;
 
-    /// Writes to its standard input. Answers how many bytes it took within a few seconds.
+    /// Writes to the standard input; returns the number of bytes that were accepted within a few seconds.
     ///
     /// # Errors
-    /// [`OperationError::State`] once it has ended or reads no more.
+    /// [`OperationError::State`] if it has ended or has closed its input.
     async fn write(&self, browser: BrowserId, id: ProcessId, data: Bytes) -> Result<u64, OperationError>;
 
-    /// Sends a signal to it and its group.
+    /// Sends a signal to the process group.
     ///
     /// # Errors
-    /// [`OperationError::State`] once it has ended.
+    /// [`OperationError::State`] if it has ended.
     async fn signal(&self, browser: BrowserId, id: ProcessId, signal: Signal) -> Result<(), OperationError>;
 
-    /// Changes the size of its terminal.
+    /// Resizes the terminal.
     ///
     /// # Errors
-    /// [`OperationError::State`] once it has ended or if it has none.
+    /// [`OperationError::State`] if it has ended or has no terminal.
     async fn resize(&self, browser: BrowserId, id: ProcessId, size: TerminalSize) -> Result<(), OperationError>;
 
-    /// What it does, from the output that is kept on.
+    /// Returns the events, from the buffered output on.
     ///
     /// # Errors
     /// [`OperationError::Limit`].

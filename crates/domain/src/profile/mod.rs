@@ -19,4 +19,4 @@ pub use ports::{
 };
 pub(crate) use saving::{ExclusiveSave, NotSaved};
 pub use saving::{ProfileDeps, SessionProfiles};
-pub use service::{ProfileError, Profiles};
+pub use service::{ProfileError, ProfileUnavailable, Profiles};

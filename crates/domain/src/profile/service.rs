@@ -7,62 +7,36 @@ use bytes::Bytes;
 use super::kept::StoreVersionError;
 use super::model::EMPTY;
 use super::{Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileStored, ProfileVersion, ProfileVersions};
-use crate::access::{ProjectArchived, Scope};
+use crate::access::Scope;
+use crate::blob::BlobError;
 use crate::clock::{Clock, IdSource};
-use crate::field::{Fields, InvalidInput, required};
+use crate::error::{InUse, NameTaken, NotFound, SpecificError, UseCaseError};
+use crate::field::{Fields, required};
 use crate::ids::{ProfileId, ProfileVersionId};
 use crate::name::SlugName;
-use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
-use crate::sealing::{Resealed, SealError, Sealer};
+use crate::sealing::{Resealed, Sealer};
 use crate::session::IdOrName;
 use crate::session_operation::ByteStream;
 use crate::store_error::StoreError;
 
 /// The error of a use case of profiles.
+pub type ProfileError = UseCaseError<ProfileUnavailable>;
+
+/// The error of the bytes of a profile that could not be stored or read.
 #[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The project is archived and accepts nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The project was deleted.
-    #[error("the project was deleted")]
-    ProjectGone,
-    /// Another profile of the project has the name.
-    #[error("a profile named {0} exists already")]
-    NameTaken(SlugName),
-    /// The project has the maximum of profiles.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// The project has no such profile.
-    #[error("profile {0} not found")]
-    NotFound(String),
-    /// A pool or an auth connection names it.
-    #[error("profile {0} is loaded by a browser pool or an auth connection; take it out there first")]
-    InUse(String),
-    /// Its bytes could not be stored or read.
-    #[error(transparent)]
-    Kept(StoreVersionError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+#[error(transparent)]
+pub struct ProfileUnavailable(pub BlobError);
+
+impl SpecificError for ProfileUnavailable {}
 
 impl From<StoreVersionError> for ProfileError {
     fn from(error: StoreVersionError) -> Self {
         match error {
-            StoreVersionError::Store(error) => Self::Store(error),
-            other => Self::Kept(other),
+            StoreVersionError::Blob(error) => ProfileUnavailable(error).into(),
+            StoreVersionError::Seal(error) => error.into(),
+            StoreVersionError::Store(error) => error.into(),
         }
-    }
-}
-
-impl From<SealError> for ProfileError {
-    fn from(error: SealError) -> Self {
-        Self::Kept(error.into())
     }
 }
 
@@ -107,20 +81,20 @@ impl Profiles {
         };
         match (self.kept.rows().create(&profile, self.most).await?, &profile.name) {
             (ProfileStored::Yes, _) => Ok(profile),
-            (ProfileStored::NameTaken, Some(name)) => Err(ProfileError::NameTaken(name.clone())),
+            (ProfileStored::NameTaken, Some(name)) => Err(name_taken(name).into()),
             (ProfileStored::NameTaken, None) => unreachable!("a profile without a name takes none"),
             (ProfileStored::LimitExceeded(limit), _) => Err(limit.into()),
-            (ProfileStored::ProjectGone, _) => Err(ProfileError::ProjectGone),
+            (ProfileStored::ProjectGone, _) => Err(ProfileError::ProjectDeleted),
         }
     }
 
     /// Returns the profile.
     ///
     /// # Errors
-    /// [`ProfileError::NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str) -> Result<Profile, ProfileError> {
         let found = self.kept.rows().find(scope, &IdOrName::parse(which)).await?;
-        found.ok_or_else(|| ProfileError::NotFound(which.to_owned()))
+        found.ok_or_else(|| NotFound::new("profile", which).into())
     }
 
     /// Returns the profiles, newest first.
@@ -149,8 +123,8 @@ impl Profiles {
         let profile = self.get(scope, which).await?;
         match self.kept.rows().rename(profile.id, &name, self.clock.now()).await? {
             ProfileRenamed::Yes(profile) => Ok(profile),
-            ProfileRenamed::NameTaken => Err(ProfileError::NameTaken(name)),
-            ProfileRenamed::NotFound => Err(ProfileError::NotFound(which.to_owned())),
+            ProfileRenamed::NameTaken => Err(name_taken(&name).into()),
+            ProfileRenamed::NotFound => Err(NotFound::new("profile", which).into()),
         }
     }
 
@@ -166,8 +140,11 @@ impl Profiles {
                 let _ = self.kept.clear_spent().await;
                 Ok(())
             }
-            ProfileDeleted::InUse => Err(ProfileError::InUse(which.to_owned())),
-            ProfileDeleted::NotFound => Err(ProfileError::NotFound(which.to_owned())),
+            ProfileDeleted::InUse => {
+                let usage = "loaded by a browser pool or an auth connection; take it out there first";
+                Err(InUse { kind: "profile", which: which.to_owned(), usage }.into())
+            }
+            ProfileDeleted::NotFound => Err(NotFound::new("profile", which).into()),
         }
     }
 
@@ -190,7 +167,7 @@ impl Profiles {
                 return Ok((profile, content));
             }
         }
-        Err(ProfileError::NotFound(which.to_owned()))
+        Err(NotFound::new("profile", which).into())
     }
 
     /// Deletes replaced versions, versions of deleted profiles, and bytes that an interrupted server left.
@@ -223,6 +200,10 @@ impl Profiles {
             }
         }
     }
+}
+
+fn name_taken(name: &SlugName) -> NameTaken {
+    NameTaken::new("a profile", name.as_str())
 }
 
 /// A stream of one chunk.

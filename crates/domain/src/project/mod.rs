@@ -9,7 +9,5 @@ pub use model::{Project, ProjectStatus};
 #[cfg(feature = "mocks")]
 pub use ports::MockProjectRepository;
 pub use ports::{ProjectDeleted, ProjectFilter, ProjectReplaced, ProjectRepository, ProjectStored, ResourceCount};
-pub use service::{
-    CreateProjectError, DeleteProjectError, ProjectLimits, ProjectNotFound, Projects, UpdateProjectError,
-};
+pub use service::{DeleteProjectError, DeleteProjectFailure, ProjectLimits, Projects, UpdateProjectError};
 pub use transitions::{ProjectEvent, ProjectRefused};

@@ -7,7 +7,8 @@ use super::{
     ProjectStatus, ProjectStored, ResourceCount,
 };
 use crate::clock::{Clock, IdSource};
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, required};
+use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
+use crate::field::{FieldCode, Fields, InvalidValue, required};
 use crate::ids::{OrganizationId, ProjectId};
 use crate::name::LabelName;
 use crate::organization::{Caps, Organization};
@@ -15,63 +16,30 @@ use crate::page::{Listed, Page};
 use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
-/// The organization has no such project.
-#[derive(Debug, thiserror::Error)]
-pub enum ProjectNotFound {
-    /// It has none of that id or name.
-    #[error("project {0} not found")]
-    NotFound(String),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of changing a project or its limits.
+pub type UpdateProjectError = UseCaseError<ProjectRefused>;
 
-/// A project was not made.
-#[derive(Debug, thiserror::Error)]
-pub enum CreateProjectError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// Another one bears the name.
-    #[error("a project named {0} exists already")]
-    NameTaken(LabelName),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of deleting a project.
+pub type DeleteProjectError = UseCaseError<DeleteProjectFailure>;
 
-/// A project or its limits were not changed.
+/// An error that only the deletion of a project has.
 #[derive(Debug, thiserror::Error)]
-pub enum UpdateProjectError {
-    /// There is no such project.
-    #[error(transparent)]
-    Find(#[from] ProjectNotFound),
-    /// As at a creation.
-    #[error(transparent)]
-    Input(#[from] CreateProjectError),
-    /// It cannot become that.
+pub enum DeleteProjectFailure {
+    /// The project cannot be deleted.
     #[error(transparent)]
     Refused(#[from] ProjectRefused),
-}
-
-/// A project was not deleted.
-#[derive(Debug, thiserror::Error)]
-pub enum DeleteProjectError {
-    /// There is no such project.
-    #[error(transparent)]
-    Find(#[from] ProjectNotFound),
-    /// It cannot go.
-    #[error(transparent)]
-    Refused(#[from] ProjectRefused),
-    /// Something of it is active.
+    /// The project has active resources.
     #[error("project {id} has active resources: {}", listed(.resources))]
     InUse {
-        /// Which project.
+        /// The project.
         id: ProjectId,
-        /// What it has.
+        /// The active resources.
         resources: Vec<ResourceCount>,
     },
 }
+
+impl SpecificError for ProjectRefused {}
+impl SpecificError for DeleteProjectFailure {}
 
 fn listed(resources: &[ResourceCount]) -> String {
     resources.iter().map(|found| format!("{} {}", found.count, found.kind)).collect::<Vec<_>>().join(", ")
@@ -98,12 +66,8 @@ impl Projects {
     /// Makes a project, active and without limits of its own.
     ///
     /// # Errors
-    /// See [`CreateProjectError`].
-    pub async fn create(
-        &self,
-        organization: OrganizationId,
-        name: Option<String>,
-    ) -> Result<Project, CreateProjectError> {
+    /// See [`UseCaseError`].
+    pub async fn create(&self, organization: OrganizationId, name: Option<String>) -> Result<Project, UseCaseError> {
         let name = required("name", name, |text| LabelName::parse_in_path(&text))?;
         let now = self.clock.now();
         let project = Project {
@@ -118,7 +82,7 @@ impl Projects {
         };
         match self.projects.create(&project).await? {
             ProjectStored::Yes => Ok(project),
-            ProjectStored::NameTaken => Err(CreateProjectError::NameTaken(project.name)),
+            ProjectStored::NameTaken => Err(name_taken(&project.name).into()),
         }
     }
 
@@ -138,13 +102,13 @@ impl Projects {
     /// The project of that id or name.
     ///
     /// # Errors
-    /// See [`ProjectNotFound`].
-    pub async fn get(&self, organization: OrganizationId, which: &str) -> Result<Project, ProjectNotFound> {
+    /// [`NotFound`]; the error of the store.
+    pub async fn get(&self, organization: OrganizationId, which: &str) -> Result<Project, UseCaseError> {
         let found = match IdOrName::parse(which) {
             IdOrName::Id(id) => self.projects.find(organization, id).await?,
             IdOrName::Name(name) => self.projects.find_by_name(organization, &name).await?,
         };
-        found.ok_or_else(|| ProjectNotFound::NotFound(which.to_owned()))
+        found.ok_or_else(|| NotFound::new("project", which).into())
     }
 
     /// Changes the name and the status, `active` or `archived`; what is absent stays.
@@ -161,7 +125,7 @@ impl Projects {
         let mut fields = Fields::new();
         let name = fields.take_optional("name", name, |text| LabelName::parse_in_path(&text));
         let event = fields.take_optional("status", status, |text| status_event(&text));
-        fields.finish().map_err(CreateProjectError::from)?;
+        fields.finish()?;
         self.change(organization, which, |current, now| {
             let mut next = match event {
                 Some(event) => current.on(event, now)?.unwrap_or_else(|| unreachable!("no update deletes")),
@@ -188,13 +152,13 @@ impl Projects {
         max_concurrent_invocations: Option<Option<i64>>,
         max_pooled_sessions: Option<Option<i64>>,
     ) -> Result<ProjectLimits, UpdateProjectError> {
-        let above = self.projects.organization(organization).await.map_err(ProjectNotFound::from)?.caps;
+        let above = self.projects.organization(organization).await?.caps;
         let mut fields = Fields::new();
         let mut limit = |name, value, above| parse_limit(&mut fields, name, value, above);
         let sessions = limit("max_concurrent_sessions", max_concurrent_sessions, above.concurrent_sessions);
         let invocations = limit("max_concurrent_invocations", max_concurrent_invocations, above.concurrent_invocations);
         let pooled = limit("max_pooled_sessions", max_pooled_sessions, above.pooled_sessions);
-        fields.finish().map_err(CreateProjectError::from)?;
+        fields.finish()?;
         let changed = self.change(organization, which, |current, now| {
             let caps = Caps {
                 concurrent_sessions: sessions.unwrap_or(current.caps.concurrent_sessions),
@@ -220,10 +184,10 @@ impl Projects {
             if next == current {
                 return Ok(current);
             }
-            match self.projects.replace(&current, &next).await.map_err(ProjectNotFound::from)? {
+            match self.projects.replace(&current, &next).await? {
                 ProjectReplaced::Yes => return Ok(next),
                 ProjectReplaced::LostRace => {}
-                ProjectReplaced::NameTaken => return Err(CreateProjectError::NameTaken(next.name).into()),
+                ProjectReplaced::NameTaken => return Err(name_taken(&next.name).into()),
             }
         }
     }
@@ -235,11 +199,11 @@ impl Projects {
     pub async fn delete(&self, organization: OrganizationId, which: &str) -> Result<(), DeleteProjectError> {
         let project = self.get(organization, which).await?;
         let now = self.clock.now();
-        project.on(ProjectEvent::Delete, now)?;
-        match self.projects.delete(organization, project.id, now).await.map_err(ProjectNotFound::from)? {
+        project.on(ProjectEvent::Delete, now).map_err(DeleteProjectFailure::from)?;
+        match self.projects.delete(organization, project.id, now).await? {
             ProjectDeleted::Yes => Ok(()),
-            ProjectDeleted::Gone => Err(ProjectNotFound::NotFound(which.to_owned()).into()),
-            ProjectDeleted::InUse(resources) => Err(DeleteProjectError::InUse { id: project.id, resources }),
+            ProjectDeleted::Gone => Err(NotFound::new("project", which).into()),
+            ProjectDeleted::InUse(resources) => Err(DeleteProjectFailure::InUse { id: project.id, resources }.into()),
         }
     }
 
@@ -254,12 +218,12 @@ impl Projects {
     /// Sets what each project may have at once unless it says otherwise; absent keeps, null and 0 clear.
     ///
     /// # Errors
-    /// See [`CreateProjectError`].
+    /// A field that breaks a rule; the error of the store.
     pub async fn set_default_sessions(
         &self,
         id: OrganizationId,
         value: Option<Option<i64>>,
-    ) -> Result<Organization, CreateProjectError> {
+    ) -> Result<Organization, UseCaseError> {
         let organization = self.projects.organization(id).await?;
         let mut fields = Fields::new();
         let name = "default_project_max_concurrent_sessions";
@@ -285,6 +249,10 @@ fn parse_limit(fields: &mut Fields, name: &str, value: Option<Option<i64>>, abov
     let parsed = u32::try_from(value).ok().filter(|value| (1..=most).contains(value));
     let bad = || InvalidValue::new(FieldCode::OutOfRange, format!("must be from 0 to {most}"));
     fields.take(name, parsed.ok_or_else(bad)).map(Some)
+}
+
+fn name_taken(name: &LabelName) -> NameTaken {
+    NameTaken::new("a project", name.as_str())
 }
 
 fn status_event(text: &str) -> Result<ProjectEvent, InvalidValue> {

@@ -7,25 +7,25 @@ use super::{Project, ProjectStatus};
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// What can happen to a project.
+    /// An event of a project.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ProjectEvent {
-        /// It takes new resources again.
+        /// The project accepts new resources again.
         Activate => "activated",
-        /// It takes nothing new.
+        /// The project accepts no new resources.
         Archive => "archived",
-        /// It goes; whether something of it is still active, the store sees to.
+        /// The project is deleted. The store checks that it has no active resources.
         Delete => "deleted",
     }
 }
 
-/// The default project stays, and stays active: requests that name no project need it.
+/// The error of archiving or deleting the default project, which requests that name no project need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the default project cannot be {}", .0.as_str())]
 pub struct ProjectRefused(pub ProjectEvent);
 
 impl Project {
-    /// The project after `event`, at `now`; `None` when it is deleted. The same status again changes nothing.
+    /// Returns the project after `event` at `now`; `None` if it is deleted. Setting the current status changes nothing.
     ///
     /// # Errors
     /// [`ProjectRefused`], and nothing is changed.

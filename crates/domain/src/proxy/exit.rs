@@ -5,7 +5,7 @@ use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// What an exit can be chosen by.
+    /// A property by which an exit is selected.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ExitMember {
         /// The country.
@@ -16,15 +16,15 @@ text_enum! {
         City => "city",
         /// The postal code.
         Zip => "zip",
-        /// The network.
+        /// The autonomous system.
         Asn => "asn",
-        /// What the machine at the exit runs.
+        /// The operating system of the exit.
         Os => "os",
     }
 }
 
 impl ExitMember {
-    /// What proxies of that type are chosen by.
+    /// Returns the properties that proxies of this type can be selected by.
     pub(super) fn of(kind: ProxyType) -> &'static [Self] {
         match kind {
             ProxyType::Datacenter | ProxyType::Isp => &[Self::Country],
@@ -38,22 +38,22 @@ impl ExitMember {
 /// The requested location of the exit of a rented proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exit {
-    /// ISO 3166-1 alpha-2, in upper case.
+    /// The country: ISO 3166-1 alpha-2 in upper case.
     pub country: Option<String>,
-    /// Two letters, in upper case.
+    /// The state: two letters in upper case.
     pub state: Option<String>,
-    /// In lower case and without blanks.
+    /// The city, in lower case and without blanks.
     pub city: Option<String>,
-    /// Five digits.
+    /// The postal code: five digits.
     pub zip: Option<String>,
-    /// `AS` and a number.
+    /// The autonomous system: `AS` and a number.
     pub asn: Option<String>,
-    /// `windows`, `macos` or `android`.
+    /// The operating system: `windows`, `macos` or `android`.
     pub os: Option<String>,
 }
 
 impl Exit {
-    /// What is said of that member.
+    /// Returns the value of a property.
     #[must_use]
     pub fn get(&self, member: ExitMember) -> Option<&str> {
         match member {
@@ -66,7 +66,7 @@ impl Exit {
         }
     }
 
-    /// Checks a wish for a proxy of that type.
+    /// Checks the request for a proxy of this type.
     pub(super) fn parse(&self, kind: ProxyType, fields: &mut Fields) -> Self {
         for member in ExitMember::ALL {
             if self.get(member).is_some() && !ExitMember::of(kind).contains(&member) {

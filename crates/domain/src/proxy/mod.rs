@@ -20,5 +20,5 @@ pub use ports::{
 #[cfg(feature = "mocks")]
 pub use ports::{MockProxyDialer, MockProxyRepository, MockProxyRoutes};
 pub use routing::{OpenError, ProxyRouting, RouteError};
-pub use service::{Proxies, ProxyDeps, ProxyError};
+pub use service::{Proxies, ProxyDeps};
 pub use upstream::{BadUpstream, ProxyGateways, Upstream};

@@ -1,4 +1,4 @@
-//! The proxy.
+//! Proxies and the results of their checks.
 
 use time::OffsetDateTime;
 
@@ -8,16 +8,16 @@ use crate::name::LabelName;
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// Where a proxy comes from.
+    /// The type of a proxy.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ProxyType {
-        /// Rented, in a data centre.
+        /// Rented: in a data centre.
         Datacenter => "datacenter",
-        /// Rented, in a provider's network.
+        /// Rented: in the network of an internet provider.
         Isp => "isp",
-        /// Rented, in a household.
+        /// Rented: in a household.
         Residential => "residential",
-        /// Rented, in a mobile network.
+        /// Rented: in a mobile network.
         Mobile => "mobile",
         /// The caller's own.
         Custom => "custom",
@@ -25,111 +25,111 @@ text_enum! {
 }
 
 text_enum! {
-    /// What a proxy is spoken to in.
+    /// The protocol of a proxy.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum ProxyProtocol {
-        /// HTTP in the clear.
+        /// HTTP without TLS.
         #[default]
         Http => "http",
         /// HTTP over TLS.
         Https => "https",
-        /// SOCKS, version 5.
+        /// SOCKS version 5.
         Socks5 => "socks5",
     }
 }
 
 text_enum! {
-    /// What the last check found.
+    /// The result of the last check.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ProxyStatus {
-        /// It answered and took the credentials.
+        /// The proxy answered and accepted the credentials.
         Available => "available",
-        /// It did not.
+        /// The proxy cannot be used.
         Unavailable => "unavailable",
     }
 }
 
 text_enum! {
-    /// Why a proxy cannot be used.
+    /// The reason why a proxy cannot be used.
     ///
     /// One that may not be dialled, one whose name is not known and one that does not listen are one kind, so that nobody learns from a proxy
     /// of his own what stands in the network of this machine.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ProxyFailure {
-        /// No connection to it comes to be.
+        /// The connection failed.
         Unreachable => "unreachable",
-        /// It did not answer in time.
+        /// The proxy did not answer in time.
         Timeout => "timeout",
-        /// It closed the connection without an answer.
+        /// The proxy closed the connection without an answer.
         Closed => "closed",
-        /// It reset the connection.
+        /// The proxy reset the connection.
         Reset => "reset",
-        /// What it answered is not its protocol.
+        /// The answer does not follow the protocol.
         Protocol => "protocol",
-        /// No TLS with it comes to be: its certificate is not trusted, or it speaks none.
+        /// The TLS handshake failed: the certificate is not trusted, or the proxy does not support TLS.
         Tls => "tls",
-        /// It does not take the credentials, or wants some.
+        /// The proxy refused the credentials, or requires some.
         Authentication => "authentication",
-        /// This server does not know it any more, cannot open its password, or nobody rents proxies of its type.
+        /// This server does not know the proxy any more, cannot open its password, or rents no proxies of its type.
         Unknown => "unknown",
-        /// It works as far as can be seen, but the address could not be read through it.
+        /// The proxy answers, but the requested URL could not be read through it.
         Target => "target",
     }
 }
 
-/// How a proxy is reached.
+/// The configuration of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyConfig {
-    /// The caller's own.
+    /// The caller's own proxy.
     Own(OwnProxy),
-    /// One that the operator rents, whose traffic comes out there.
+    /// A rented proxy with this exit.
     Rented(Exit),
 }
 
-/// A proxy of the caller's own.
+/// The caller's own proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnProxy {
-    /// Where it stands: a name or an address.
+    /// The host: a name or an IP address.
     pub host: String,
-    /// On which port.
+    /// The port.
     pub port: u16,
-    /// Who it is told to be spoken to by.
+    /// The user name.
     pub username: Option<String>,
-    /// With what password, sealed in [`Proxy::place`].
+    /// The password, sealed for [`Proxy::place`].
     pub password: Option<Vec<u8>>,
 }
 
-/// A proxy that is kept. Its password is sealed.
+/// A stored proxy. Its password is sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     /// The identifier.
     pub id: ProxyId,
     /// The project that owns it.
     pub project: ProjectId,
-    /// For people; several may bear the same.
+    /// The name, which need not be unique.
     pub name: Option<LabelName>,
-    /// Where it comes from.
+    /// The type.
     pub kind: ProxyType,
-    /// What it is spoken to in.
+    /// The protocol.
     pub protocol: ProxyProtocol,
-    /// How it is reached.
+    /// The configuration.
     pub config: ProxyConfig,
-    /// What does not go through it.
+    /// The hosts that are reached without it.
     pub bypass: Vec<BypassHost>,
-    /// What the last check found.
+    /// The result of the last check.
     pub status: ProxyStatus,
-    /// Why it cannot be used, where that is known.
+    /// The reason why it cannot be used, if known.
     pub failure: Option<ProxyFailure>,
-    /// When that was.
+    /// The time of the last check.
     pub last_checked: Option<OffsetDateTime>,
-    /// The address that others saw at the last good check.
+    /// The exit address at the last successful check.
     pub ip_address: Option<String>,
     /// The time of its creation.
     pub created_at: OffsetDateTime,
 }
 
 impl Proxy {
-    /// Where the password of that proxy is sealed.
+    /// Returns the place that the password of a proxy is sealed for.
     #[must_use]
     pub fn place(id: ProxyId) -> String {
         format!("proxies/{id}/password")

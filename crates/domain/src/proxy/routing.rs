@@ -14,13 +14,13 @@ use crate::sealing::{KeyId, SealError, Sealer};
 use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
-/// A browser was not sent through its proxy; its traffic goes nowhere.
+/// The error of routing a browser through its proxy. The browser has no connection then.
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
-    /// The proxy is not stored any more.
+    /// The proxy does not exist.
     #[error("proxy {0} is not there")]
     Gone(ProxyId),
-    /// How it is reached cannot be told.
+    /// The proxy cannot be opened.
     #[error(transparent)]
     Unopened(#[from] OpenError),
     /// The store failed.
@@ -28,16 +28,16 @@ pub enum RouteError {
     Store(#[from] StoreError),
 }
 
-/// How a proxy is reached cannot be told.
+/// The error of opening a stored proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its password cannot be opened.
+    /// The password cannot be opened.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// The operator has none of that type any more.
+    /// The operator no longer rents proxies of this type.
     #[error("this installation rents no {} proxies", .0.as_str())]
     NotRented(ProxyType),
-    /// What its gateway would have to be told is too long.
+    /// The credentials for the gateway are too long.
     #[error("what the proxy's gateway would have to be told is too long")]
     TooLong,
 }
@@ -55,7 +55,7 @@ impl From<RouteError> for EngineError {
     }
 }
 
-/// Finds proxies that sessions and pools name, and sends browsers through them.
+/// Resolves the proxies of sessions and pools, and routes browsers through them.
 #[derive(Clone)]
 pub struct ProxyRouting {
     proxies: Arc<dyn ProxyRepository>,
@@ -76,16 +76,16 @@ impl ProxyRouting {
         Self { proxies, sealer, routes, upstreams }
     }
 
-    /// For an installation without proxies.
+    /// Creates it for an installation without proxies.
     #[must_use]
     pub fn none() -> Self {
         Self::new(Arc::new(NoProxies), Arc::new(NoKey), Arc::new(NoRoutes), Arc::default())
     }
 
-    /// The proxy of the project that `proxy_id` means, by id or name.
+    /// Resolves `proxy_id`: the id or name of a proxy of the project.
     ///
     /// # Errors
-    /// `reference_not_found`; `ambiguous` if several bear the name; the store's failure.
+    /// `reference_not_found`; `ambiguous` if several proxies have the name; the error of the store.
     pub async fn resolve<E: From<InvalidInput> + From<StoreError>>(
         &self,
         project: ProjectId,
@@ -93,7 +93,7 @@ impl ProxyRouting {
     ) -> Result<ProxyId, E> {
         let found = match IdOrName::parse(which) {
             IdOrName::Id(id) => self.proxies.find(project, id).await?.into_iter().collect(),
-            // No name is longer, or holds what the store cannot.
+            // Other texts are no valid names.
             IdOrName::Name(name) if name.chars().nth(255).is_some() || name.contains('\0') => Vec::new(),
             IdOrName::Name(name) => self.proxies.named(project, name.trim()).await?,
         };
@@ -105,7 +105,7 @@ impl ProxyRouting {
         Err(InvalidInput::of("proxy_id", bad).into())
     }
 
-    /// The way through the proxy, or straight.
+    /// Returns the route through the proxy, or the direct one.
     ///
     /// # Errors
     /// See [`RouteError`].
@@ -116,12 +116,12 @@ impl ProxyRouting {
         }
     }
 
-    /// Sends a browser's traffic that way.
+    /// Sets the route of a browser.
     pub fn set(&self, browser: BrowserId, route: Route) {
         self.routes.set(browser, route);
     }
 
-    /// Sends a browser's traffic through the proxy, or straight. After a failure it goes nowhere.
+    /// Routes a browser through the proxy, or directly. After an error the browser has no connection.
     ///
     /// # Errors
     /// See [`RouteError`].
@@ -138,7 +138,7 @@ impl ProxyRouting {
         }
     }
 
-    /// The browser is gone.
+    /// Removes the route of a browser that has ended.
     pub fn forget(&self, browser: BrowserId) {
         self.routes.forget(browser);
     }
@@ -149,7 +149,7 @@ impl ProxyRouting {
     }
 }
 
-/// The proxy with its password in clear.
+/// Returns the proxy with its decrypted password.
 pub(super) fn open(proxy: &Proxy, sealer: &dyn Sealer, upstreams: &ProxyGateways) -> Result<OpenProxy, OpenError> {
     let bypass = proxy.bypass.iter().map(ToString::to_string).collect();
     let own = match &proxy.config {
@@ -176,7 +176,7 @@ pub(super) fn open(proxy: &Proxy, sealer: &dyn Sealer, upstreams: &ProxyGateways
     })
 }
 
-/// Seals nothing, for an installation without secrets.
+/// A sealer that refuses everything, for an installation without secrets.
 struct NoKey;
 
 impl Sealer for NoKey {

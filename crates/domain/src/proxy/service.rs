@@ -12,50 +12,18 @@ use super::{
     CheckOutcome, NewProxy, NewProxyConfig, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
     ProxyDialer, ProxyFailure, ProxyFilter, ProxyGateways, ProxyRepository, ProxyRequest, ProxyStatus, ProxyStored,
 };
-use crate::access::{ProjectArchived, Scope};
+use crate::access::Scope;
 use crate::clock::{Clock, IdSource};
+use crate::error::{InUse, NotFound, UseCaseError};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_length, required};
 use crate::ids::ProxyId;
 use crate::name::LabelName;
-use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::sealing::{Resealed, SealError, Sealer};
-use crate::session::{NotSupported, Refusal};
+use crate::session::NotSupported;
 use crate::store_error::StoreError;
 
-/// Something was not done with a proxy.
-#[derive(Debug, thiserror::Error)]
-pub enum ProxyError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// This installation cannot do it.
-    #[error(transparent)]
-    NotSupported(#[from] NotSupported),
-    /// The project is archived and accepts nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The project was deleted.
-    #[error("the project was deleted")]
-    ProjectGone,
-    /// The project has as many as it may have.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// The project has no such proxy.
-    #[error("proxy {0} not found")]
-    NotFound(String),
-    /// A pool names it.
-    #[error("proxy {0} is used by a browser pool or an auth connection; take it out there first")]
-    InUse(String),
-    /// Its password cannot be sealed or opened.
-    #[error(transparent)]
-    Seal(#[from] SealError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl From<OpenError> for ProxyError {
+impl From<OpenError> for UseCaseError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Seal(seal) => seal.into(),
@@ -64,15 +32,6 @@ impl From<OpenError> for ProxyError {
                 let why = "what the proxy's gateway would have to be told of that is too long";
                 NotSupported { field: "config", why }.into()
             }
-        }
-    }
-}
-
-impl From<Refusal> for ProxyError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Invalid(invalid) => invalid.into(),
-            Refusal::NotSupported(unsupported) => unsupported.into(),
         }
     }
 }
@@ -117,8 +76,8 @@ impl Proxies {
     /// Keeps a proxy, which is checked first: one that does not work is kept as unavailable.
     ///
     /// # Errors
-    /// See [`ProxyError`]; then nothing is kept.
-    pub async fn create(&self, scope: &Scope, request: ProxyRequest) -> Result<Proxy, ProxyError> {
+    /// See [`UseCaseError`]; then nothing is kept.
+    pub async fn create(&self, scope: &Scope, request: ProxyRequest) -> Result<Proxy, UseCaseError> {
         scope.writable()?;
         let NewProxy { name, kind, protocol, bypass, config } = request.parse(&self.deps.upstreams)?;
         let id = ProxyId::mint(self.deps.ids.as_ref());
@@ -143,7 +102,7 @@ impl Proxies {
         match self.deps.proxies.create(&proxy, self.deps.most).await? {
             ProxyStored::Yes => Ok(proxy),
             ProxyStored::LimitExceeded(limit) => Err(limit.into()),
-            ProxyStored::ProjectGone => Err(ProxyError::ProjectGone),
+            ProxyStored::ProjectGone => Err(UseCaseError::ProjectDeleted),
         }
     }
 
@@ -165,11 +124,11 @@ impl Proxies {
     /// The project's proxy.
     ///
     /// # Errors
-    /// [`ProxyError::NotFound`]; the store's failure.
-    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Proxy, ProxyError> {
-        let missing = || ProxyError::NotFound(which.to_owned());
+    /// [`NotFound`]; the error of the store.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Proxy, UseCaseError> {
+        let missing = || NotFound::new("proxy", which);
         let id: ProxyId = which.parse().map_err(|_| missing())?;
-        self.deps.proxies.find(scope.project_id(), id).await?.ok_or_else(missing)
+        self.deps.proxies.find(scope.project_id(), id).await?.ok_or_else(|| missing().into())
     }
 
     /// The project's proxies, newest first.
@@ -183,34 +142,34 @@ impl Proxies {
     /// Gives a proxy another name.
     ///
     /// # Errors
-    /// See [`ProxyError`].
-    pub async fn rename(&self, scope: &Scope, which: &str, name: Option<&str>) -> Result<Proxy, ProxyError> {
+    /// See [`UseCaseError`].
+    pub async fn rename(&self, scope: &Scope, which: &str, name: Option<&str>) -> Result<Proxy, UseCaseError> {
         scope.writable()?;
         let name = required("name", name, LabelName::parse)?;
-        let missing = || ProxyError::NotFound(which.to_owned());
+        let missing = || NotFound::new("proxy", which);
         let id: ProxyId = which.parse().map_err(|_| missing())?;
-        self.deps.proxies.rename(scope.project_id(), id, &name).await?.ok_or_else(missing)
+        self.deps.proxies.rename(scope.project_id(), id, &name).await?.ok_or_else(|| missing().into())
     }
 
     /// Deletes a proxy that no pool names. Sessions that have it keep it.
     ///
     /// # Errors
-    /// See [`ProxyError`].
-    pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), ProxyError> {
-        let missing = || ProxyError::NotFound(which.to_owned());
+    /// See [`UseCaseError`].
+    pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), UseCaseError> {
+        let missing = || NotFound::new("proxy", which);
         let id: ProxyId = which.parse().map_err(|_| missing())?;
         match self.deps.proxies.delete(scope.project_id(), id, self.deps.clock.now()).await? {
             ProxyDeleted::Yes => Ok(()),
-            ProxyDeleted::InUse => Err(ProxyError::InUse(which.to_owned())),
-            ProxyDeleted::NotFound => Err(missing()),
+            ProxyDeleted::InUse => Err(in_use(which).into()),
+            ProxyDeleted::NotFound => Err(missing().into()),
         }
     }
 
     /// Checks a proxy. With an address, that is read through it, and what is found is answered only; without, it is noted.
     ///
     /// # Errors
-    /// See [`ProxyError`].
-    pub async fn check(&self, scope: &Scope, which: &str, url: Option<&str>) -> Result<Proxy, ProxyError> {
+    /// See [`UseCaseError`].
+    pub async fn check(&self, scope: &Scope, which: &str, url: Option<&str>) -> Result<Proxy, UseCaseError> {
         let mut fields = Fields::new();
         let url = fields.take_optional("url", url, check_url);
         fields.finish()?;
@@ -222,7 +181,7 @@ impl Proxies {
         };
         if stored {
             let noted = self.deps.proxies.checked(proxy.id, &found).await?;
-            return noted.ok_or_else(|| ProxyError::NotFound(which.to_owned()));
+            return noted.ok_or_else(|| NotFound::new("proxy", which).into());
         }
         let ip_address = found.ip_address.or(proxy.ip_address);
         Ok(Proxy { status: found.status, failure: found.failure, last_checked: Some(found.at), ip_address, ..proxy })
@@ -249,8 +208,8 @@ impl Proxies {
     /// Checks up to `most` proxies whose last check is long ago, of whatever project; says how many. One server does each.
     ///
     /// # Errors
-    /// See [`ProxyError`]; what is not done is done at a later call.
-    pub async fn check_due(&self, most: u32) -> Result<usize, ProxyError> {
+    /// See [`UseCaseError`]; what is not done is done at a later call.
+    pub async fn check_due(&self, most: u32) -> Result<usize, UseCaseError> {
         let now = self.deps.clock.now();
         let due = self.deps.proxies.due(now - Self::CHECKED_EVERY, now, most).await?;
         let taken = due.len();
@@ -268,8 +227,8 @@ impl Proxies {
     /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.
     ///
     /// # Errors
-    /// See [`ProxyError`]; what is done stays done.
-    pub async fn reseal(&self) -> Result<Resealed, ProxyError> {
+    /// See [`UseCaseError`]; what is done stays done.
+    pub async fn reseal(&self) -> Result<Resealed, UseCaseError> {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
             let looked_at = resealed.looked_at();
@@ -297,4 +256,9 @@ fn check_url(text: &str) -> Result<Url, InvalidValue> {
         return Err(blocked());
     }
     Ok(url)
+}
+
+fn in_use(which: &str) -> InUse {
+    let usage = "used by a browser pool or an auth connection; take it out there first";
+    InUse { kind: "proxy", which: which.to_owned(), usage }
 }

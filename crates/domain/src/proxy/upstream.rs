@@ -11,27 +11,27 @@ use super::input::MAX_CREDENTIAL;
 use super::{OpenProxy, ProxyProtocol, ProxyType};
 use crate::ids::ProxyId;
 
-/// A gateway cannot be used as it was given. The messages repeat nothing of it: it may hold a password.
+/// The error of a configured gateway. The messages do not repeat it, because it may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUpstream {
-    /// It is no address of a proxy.
+    /// The URL is not one of a proxy.
     #[error("must be http://, https:// or socks5://, a host and a port, with or without credentials, and nothing else")]
     Address,
-    /// A user name or a password is no template.
+    /// The user name or password is no valid template.
     #[error(
         "user name or password: a part in braces must be one of country, state, city, zip, asn, os and id, or these in capitals; \
          brackets stand around what is left out where nothing is chosen, and hold no others; a brace or a bracket itself is doubled"
     )]
     Template,
-    /// Credentials that the protocol cannot carry.
+    /// The protocol cannot transport the credentials.
     #[error("the user name may hold no colon, and neither it nor the password a control character")]
     Unspeakable,
-    /// SOCKS sends both or neither.
+    /// SOCKS requires a user name and a password, or neither.
     #[error("SOCKS sends a user name and a password, or neither")]
     HalfCredentials,
 }
 
-/// A provider's gateway.
+/// The gateway of a rented proxy service.
 #[derive(Clone)]
 pub struct Upstream {
     protocol: ProxyProtocol,
@@ -63,9 +63,9 @@ impl ProxyGateways {
 }
 
 impl Upstream {
-    /// Reads a gateway's address, as `http://user[-country-{country}]:password@gate.example:7000`. User name and password may say `{country}`
-    /// and the other members of [`Exit`], in capitals for capitals, and `{id}`, which is another one for each proxy that is kept. What stands
-    /// in brackets is left out where a member in it is not chosen.
+    /// Parses the URL of a gateway, for example `http://user[-country-{country}]:password@gate.example:7000`. User name and
+    /// password may contain `{country}` and the other fields of [`Exit`], in upper case for upper case values, and `{id}`, which
+    /// is unique for each stored proxy. Parts in brackets are omitted if a field in them is not set.
     ///
     /// # Errors
     /// [`BadUpstream`].
@@ -98,13 +98,13 @@ impl Upstream {
         self.protocol
     }
 
-    /// Whether it is told of that member.
+    /// Returns whether the credentials contain this field.
     pub(super) fn chooses_by(&self, member: ExitMember) -> bool {
         let says = |template: &Template| template.says(Value::Member(member));
         self.credentials.as_ref().is_some_and(|(username, password)| says(username) || says(password))
     }
 
-    /// The gateway with what it is told for that proxy. `None` if that is longer than any protocol carries.
+    /// Returns the gateway with the credentials for a proxy; `None` if they are too long for the protocols.
     pub(super) fn open(&self, id: ProxyId, exit: &Exit, bypass: Vec<String>) -> Option<OpenProxy> {
         let credentials = match &self.credentials {
             None => None,
@@ -125,7 +125,7 @@ fn decoded(text: &str) -> Result<String, BadUpstream> {
     Ok(text.into_owned())
 }
 
-/// What is put in.
+/// A placeholder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Value {
     Member(ExitMember),
@@ -139,7 +139,7 @@ enum Part {
     Optional(Vec<Part>),
 }
 
-/// A user name or a password with places for what is chosen.
+/// A user name or password with placeholders.
 #[derive(Clone, Default)]
 struct Template(Vec<Part>);
 
@@ -171,7 +171,7 @@ fn any(parts: &[Part], test: &dyn Fn(&Part) -> bool) -> bool {
 }
 
 impl Part {
-    /// Nothing where nothing is chosen.
+    /// Omitted if a field in it is not set.
     fn filled(&self, id: ProxyId, exit: &Exit) -> Option<String> {
         match self {
             Self::Text(text) => Some(text.clone()),
@@ -179,7 +179,7 @@ impl Part {
             Self::Put { value, capitals } => {
                 let text = match value {
                     Value::Id => id.to_string(),
-                    // Providers want the number alone.
+                    // Services expect the number without its prefix.
                     Value::Member(ExitMember::Asn) => exit.asn.as_deref()?.trim_start_matches("AS").to_owned(),
                     Value::Member(member) => exit.get(*member)?.to_owned(),
                 };
@@ -189,7 +189,7 @@ impl Part {
     }
 }
 
-/// Reads parts to the end, or to the bracket that ends them.
+/// Parses parts up to the end, or to the closing bracket.
 fn parts(rest: &mut &str, in_brackets: bool) -> Result<Vec<Part>, BadUpstream> {
     let mut parts = Vec::new();
     while let Some(next) = rest.chars().next() {

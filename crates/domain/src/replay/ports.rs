@@ -1,4 +1,4 @@
-//! What recordings need from outside.
+//! The ports of recordings.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -8,29 +8,29 @@ use crate::ids::{BrowserId, ReplayId, SessionId};
 use crate::session_operation::{ByteStream, OperationError};
 use crate::store_error::StoreError;
 
-/// Records inside a session's machine.
+/// The port that records in a sandbox.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ReplayMachine: Send + Sync {
-    /// Begins to record; returns when the first picture is taken. A start that fails leaves no recording.
+    /// Starts a recording; returns after the first frame. A failed start leaves no recording.
     ///
     /// # Errors
     /// [`OperationError::State`] while another one runs, [`OperationError::Limit`], [`OperationError::DiskFull`].
     async fn start(&self, browser: BrowserId, new: NewReplay) -> Result<Replay, OperationError>;
 
-    /// All recordings of the session, oldest first.
+    /// Returns all recordings of the session, oldest first.
     async fn list(&self, browser: BrowserId) -> Result<Vec<Replay>, OperationError>;
 
-    /// Stops a recording and makes its film; of one that has ended, nothing is done.
+    /// Stops a recording and completes its video. Does nothing if it has ended.
     ///
     /// # Errors
     /// [`OperationError::Missing`].
     async fn stop(&self, browser: BrowserId, id: ReplayId) -> Result<Replay, OperationError>;
 
-    /// `length` bytes of a film from `offset` on: exactly so many, or the stream ends with an error.
+    /// Returns exactly `length` bytes of a video from `offset` on; the stream ends with an error if there are fewer.
     ///
     /// # Errors
-    /// [`OperationError::Missing`]; [`OperationError::State`] while it runs, or when the film was damaged.
+    /// [`OperationError::Missing`]; [`OperationError::State`] while it runs, or if the video is damaged.
     async fn read(
         &self,
         browser: BrowserId,
@@ -40,35 +40,35 @@ pub trait ReplayMachine: Send + Sync {
     ) -> Result<ByteStream, OperationError>;
 }
 
-/// Where recordings are noted, so that none vanishes with its session; without their bytes. A recording is noted before it begins and
-/// runs until its session has ended and it was settled.
+/// The port to the stored recordings, without their bytes. A recording is stored before it begins, so that it outlives its
+/// session, and counts as running until its session has ended and it is settled.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ReplayRepository: Send + Sync {
-    /// Notes a recording that is about to begin, unless its session has ended: `false` then.
+    /// Stores a recording that is about to begin; returns `false` if its session has ended.
     async fn begin(&self, session: SessionId, id: ReplayId, at: OffsetDateTime) -> Result<bool, StoreError>;
 
-    /// Forgets a recording that never began, or whose time is over.
+    /// Deletes a recording that never began, or that has expired.
     async fn forget(&self, id: ReplayId) -> Result<(), StoreError>;
 
-    /// All that are noted of a session, oldest first. One with bytes that is not running is kept.
+    /// Returns the recordings of a session, oldest first. One with bytes that is not running has a stored video.
     async fn of_session(&self, session: SessionId) -> Result<Vec<Replay>, StoreError>;
 
-    /// Those of a session that are not settled.
+    /// Returns the recordings of a session that are not settled.
     async fn unsettled(&self, session: SessionId) -> Result<Vec<ReplayId>, StoreError>;
 
-    /// Notes, once, how a recording is at the end of its session. One with bytes is kept.
+    /// Stores the final state of a recording at the end of its session, once. One with bytes has a stored video.
     async fn settle(&self, replay: &Replay) -> Result<(), StoreError>;
 
-    /// Settles those of ended sessions whose browser is gone as failed.
+    /// Settles the recordings of ended sessions without a browser as failed.
     async fn reconcile_lost(&self, at: OffsetDateTime, why: &str) -> Result<(), StoreError>;
 
-    /// How many bytes are kept, of all recordings together.
+    /// Returns the bytes of all stored videos.
     async fn kept_bytes(&self) -> Result<u64, StoreError>;
 
-    /// Recordings of sessions that ended before that time, some hundred at most.
+    /// Returns some hundred recordings of sessions that ended before this time.
     async fn outdated(&self, before: OffsetDateTime) -> Result<Vec<(SessionId, ReplayId)>, StoreError>;
 
-    /// Those of `ids` that are kept.
+    /// Returns those of `ids` that have a stored video.
     async fn kept(&self, ids: &[ReplayId]) -> Result<Vec<ReplayId>, StoreError>;
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{NewReplay, Replay, ReplayArchive, ReplayMachine, ReplayState};
 use crate::clock::IdSource;
+use crate::error::{SpecificError, UseCaseError};
 use crate::ids::ReplayId;
 use crate::session::{Activity, Session};
 use crate::session_operation::{ByteStream, OperationError, enter};
-use crate::store_error::StoreError;
 
 /// The use cases of recordings: of a session that lives its machine is asked, of one that has ended what was kept.
 #[derive(Clone)]
@@ -18,16 +18,10 @@ pub struct Replays {
     ids: Arc<dyn IdSource>,
 }
 
-/// Something about recordings was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// It cannot be, or the session's machine failed.
-    #[error(transparent)]
-    Operation(#[from] OperationError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of a use case of recordings.
+pub type ReplayError = UseCaseError<OperationError>;
+
+impl SpecificError for OperationError {}
 
 /// Which bytes of a film are wanted. Both ends included, as HTTP counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,14 +6,14 @@ use super::{NewScript, ScriptEnd};
 use crate::ids::BrowserId;
 use crate::session_operation::OperationError;
 
-/// Runs scripts inside a session's machine.
+/// The port that runs scripts in a sandbox.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ScriptMachine: Send + Sync {
-    /// Runs a script in a context that no other has seen, after those that came before. A caller that goes away ends it. A script
-    /// that fails, or is too late, has ended like any other.
+    /// Runs a script in a fresh context, after the scripts that were sent before. Dropping the future ends it. A script that fails
+    /// or exceeds its timeout is a result and no error.
     ///
     /// # Errors
-    /// [`OperationError::NotSupported`] where no script can run, [`OperationError::Limit`] when too many wait, [`OperationError::Failed`].
+    /// [`OperationError::NotSupported`] if scripts cannot run, [`OperationError::Limit`] if too many wait, [`OperationError::Failed`].
     async fn execute(&self, browser: BrowserId, script: NewScript) -> Result<ScriptEnd, OperationError>;
 }

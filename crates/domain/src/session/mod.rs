@@ -17,7 +17,9 @@ pub use ports::{CleanupWake, Connections, Created, PoolWake, SessionFilter, Sess
 #[cfg(feature = "mocks")]
 pub use ports::{MockCleanupWake, MockConnections, MockPoolWake, MockSessionRepository};
 pub(crate) use service::hand_out;
-pub use service::{CreateSessionError, EndSessionError, SessionDeps, Sessions, UpdateSessionError, UseSessionError};
+pub use service::{
+    CreateSessionError, EndSessionError, SessionDeps, Sessions, StartFailed, UpdateSessionError, UseSessionError,
+};
 pub use transitions::{SessionEvent, SessionRefused};
 
 /// The time after a session's end in which saving its data is retried while the storage fails.

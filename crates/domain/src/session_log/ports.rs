@@ -7,17 +7,17 @@ use super::{FollowLog, LogLine};
 use crate::ids::BrowserId;
 use crate::session_operation::OperationError;
 
-/// Lines, in order.
+/// Log lines in order.
 pub type LogLines = BoxStream<'static, Result<LogLine, OperationError>>;
 
-/// Reads logs inside a session's machine.
+/// The port to the logs in a sandbox.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait LogMachine: Send + Sync {
-    /// The lines of a log from its beginning on, or from the first one kept.
+    /// Returns the lines of a log from the beginning on, or from the first one that is stored.
     ///
     /// # Errors
-    /// [`OperationError::Missing`], [`OperationError::Forbidden`], [`OperationError::Limit`]; [`OperationError::Invalid`] for what is no regular
-    /// file.
+    /// [`OperationError::Missing`], [`OperationError::Forbidden`], [`OperationError::Limit`]; [`OperationError::Invalid`] if it is no
+    /// regular file.
     async fn follow(&self, browser: BrowserId, log: FollowLog) -> Result<LogLines, OperationError>;
 }

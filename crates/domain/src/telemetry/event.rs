@@ -10,20 +10,20 @@ use crate::ids::{ProfileId, ProfileVersionId};
 use crate::proxy::ProxyFailure;
 use crate::storage::StorageLimit;
 
-/// The longest event that is taken, in bytes as JSON: a picture in base64 and what stands around it. Longer ones count as lost.
+/// The maximum length of an event in bytes of JSON, which allows a picture in base64. Longer events count as lost.
 pub const MAX_EVENT: usize = 3 << 20;
 
-/// What kind of events: one that can be captured, or those about the capture itself.
+/// The category of an event: one that can be captured, or that of the capture itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventCategory {
-    /// What callers choose.
+    /// A category that callers select.
     Captured(Category),
-    /// How the capture fares. Not to be chosen.
+    /// The state of the capture, which callers cannot select.
     Monitor,
 }
 
 impl EventCategory {
-    /// All ten.
+    /// All categories.
     pub const ALL: [Self; 10] = [
         Self::Captured(Category::Console),
         Self::Captured(Category::Page),
@@ -37,7 +37,7 @@ impl EventCategory {
         Self::Monitor,
     ];
 
-    /// As it is stored and said.
+    /// Returns the stored and shown form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,19 +46,19 @@ impl EventCategory {
         }
     }
 
-    /// As it was stored or said.
+    /// Parses the stored or shown form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.as_str() == text)
     }
 }
 
-/// Who says that something happened, of those that this service itself speaks for.
+/// The source of an event that this service reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// This service. The word is older than its name.
+    /// This service. Its text is an older name.
     Service,
-    /// A program of the session's machine.
+    /// A program in the sandbox.
     LocalProcess,
 }
 
@@ -74,17 +74,17 @@ impl SourceKind {
 /// Something that happened in a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What kind of event.
+    /// The category.
     pub category: EventCategory,
-    /// When it happened, as whoever tells of it says.
+    /// The time of the event according to its source.
     pub at: OffsetDateTime,
-    /// All of it as callers get it: a JSON object on one line with `type`, `category`, `ts`, `source`, and where they say something
-    /// `data` and `truncated`.
+    /// The event as callers get it: a JSON object on one line with `type`, `category`, `ts`, `source`, and optionally `data` and
+    /// `truncated`.
     pub body: Arc<str>,
 }
 
 impl Event {
-    /// An event that this service tells of. `told` is the source's own word for it.
+    /// Creates an event of this service. `source_event` is the source's own name of it.
     #[must_use]
     pub fn new(
         category: EventCategory,
@@ -93,10 +93,10 @@ impl Event {
         source: (SourceKind, Option<&str>),
         data: Option<Map<String, Value>>,
     ) -> Self {
-        let (source, told) = source;
+        let (source, source_event) = source;
         let mut source = json!({ "kind": source.as_str() });
-        if let Some(told) = told {
-            source["event"] = told.into();
+        if let Some(source_event) = source_event {
+            source["event"] = source_event.into();
         }
         let ts = i64::try_from(at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX);
         let mut body = json!({ "type": kind, "category": category.as_str(), "ts": ts, "source": source });
@@ -106,7 +106,7 @@ impl Event {
         Self { category, at, body: body.to_string().into() }
     }
 
-    /// A call of the API on the session.
+    /// Creates the event of an API call on the session.
     #[must_use]
     pub fn api_call(at: OffsetDateTime, operation: &str, request: &str, status: u16, duration_ms: u64) -> Self {
         let data = [
@@ -118,7 +118,8 @@ impl Event {
         Self::ours(Category::Control, "api_call", at, None, Some(data.map(|(name, value)| (name.to_owned(), value))))
     }
 
-    /// The kernel killed a program of the session, since its memory was full: its number on the host, its name, and what it held.
+    /// Creates the event of a program that the kernel killed because the memory was full: its process id on the host, its name
+    /// and its memory.
     #[must_use]
     pub fn oom_kill(at: OffsetDateTime, pid: u32, process: &str, resident_kib: u64) -> Self {
         let data = json!({ "pid": pid, "process_name": process, "rss_kb": resident_kib, "constraint": "memcg" });
@@ -126,7 +127,7 @@ impl Event {
         Self::new(EventCategory::Captured(Category::System), "system_oom_kill", at, source, members(data))
     }
 
-    /// The session's proxy could not be used, for that reason.
+    /// Creates the event of a proxy that could not be used.
     #[must_use]
     pub fn proxy_failed(at: OffsetDateTime, failure: ProxyFailure) -> Self {
         let data = [("error_code", "proxy_error"), ("proxy_failure", failure.as_str())];
@@ -134,8 +135,8 @@ impl Event {
         Self::ours(Category::Network, "network_proxy_failed", at, None, Some(data))
     }
 
-    /// What the session left was saved as a version of its profile in the place of one that the session had not started from, and that is
-    /// kept.
+    /// Creates the event of a profile version that replaced a version which the session was not started from. The replaced version
+    /// is stored still.
     #[must_use]
     pub fn profile_replaced(
         at: OffsetDateTime,
@@ -152,20 +153,20 @@ impl Event {
         Self::ours(Category::System, "profile_version_replaced", at, None, data)
     }
 
-    /// Of this service, in a category that can be chosen.
+    /// Creates an event of this service in a category that callers select.
     #[must_use]
     pub fn ours<const N: usize>(
         category: Category,
         kind: &str,
         at: OffsetDateTime,
-        told: Option<&str>,
+        source_event: Option<&str>,
         data: Option<[(String, Value); N]>,
     ) -> Self {
         let data = data.map(|members| members.into_iter().collect());
-        Self::new(EventCategory::Captured(category), kind, at, (SourceKind::Service, told), data)
+        Self::new(EventCategory::Captured(category), kind, at, (SourceKind::Service, source_event), data)
     }
 
-    /// So many events were lost to a bound, and these are their numbers; `limit` says which, if it is one of storage.
+    /// Creates the event of lost events with their numbers; `limit` is the storage limit, if one caused the loss.
     #[must_use]
     pub fn dropped(at: OffsetDateTime, first: u64, last: u64, limit: Option<StorageLimit>) -> Self {
         let mut data = json!({ "count": last - first + 1, "first_seq": first, "last_seq": last });
@@ -176,7 +177,7 @@ impl Event {
     }
 }
 
-/// The members of an object.
+/// Returns the fields of an object as JSON text.
 fn members(object: Value) -> Option<Map<String, Value>> {
     match object {
         Value::Object(members) => Some(members),

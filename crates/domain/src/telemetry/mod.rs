@@ -1,12 +1,12 @@
 //! Telemetry of a session: its events, reported by the agent beside its browser and by this service.
 //!
-//! **One sequence per session.** Whatever happens in a session gets its number when it is stored, so that the order of the numbers is
-//! the order in which events become visible: who has read up to a number misses nothing before it. See [`number`].
+//! **One sequence per session.** An event gets its number when it is stored, so that the order of the numbers is the order in which
+//! events become visible: a reader that has read up to a number misses nothing before it. See [`number`].
 //!
-//! **Each event once.** The agent counts its own events and keeps those that it is not told are stored. The store keeps, in the
-//! transaction that stores events, the agent's number of the last one, and asks for those after it, however it was interrupted.
+//! **Each event once.** The agent numbers its own events and buffers them until their storing is acknowledged. The transaction that
+//! stores events also stores the agent's number of the last one, from which reading continues after any interruption.
 //!
-//! **No loss without a word.** What is lost to a bound uses up its numbers, and a `telemetry_dropped` event says which.
+//! **Reported losses.** Events that are lost to a limit use up their numbers, which a `telemetry_dropped` event reports.
 
 mod config;
 mod event;

@@ -11,89 +11,88 @@ use crate::session::Session;
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
-/// Where events are kept.
+/// The port to the stored events.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait TelemetryStore: Send + Sync {
-    /// Numbers what the batches hold, as [`number`](super::number) says, within the store's bounds, and stores it all or nothing; of each
-    /// session one batch at most. A batch that was the last one stored of its session is not stored again. The numbers of a session become visible in
-    /// their order.
+    /// Numbers the events of the batches with [`number`](super::number) within the bounds of the store, and stores all or none of
+    /// them. There is at most one batch per session. A batch that was the last one stored of its session is not stored again. The
+    /// numbers of a session become visible in order.
     async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<StoredBatch>, StoreError>;
 
-    /// The events of a session, in the direction of the span, and whether there are more. Fewer than the span's limit, but one at
-    /// least, if they would be very long.
+    /// Returns the events of a session in the direction of the span, and whether there are more. If the events are very long,
+    /// there are fewer than the limit, but at least one.
     async fn page(&self, session: SessionId, span: &Span) -> Result<(Vec<NumberedEvent>, bool), StoreError>;
 
-    /// How far the session has counted; [`SequenceState::NOTHING`] if nothing was stored, or nothing is kept any more.
+    /// Returns the state of the sequence; [`SequenceState::NOTHING`] if nothing is stored.
     async fn counted(&self, session: SessionId) -> Result<SequenceState, StoreError>;
 
-    /// Makes room for events up to some days from `now` on, and drops those of days that ended before `oldest`.
+    /// Creates the partitions of the days after `now`, and drops those of days that ended before `oldest`.
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError>;
 }
 
-/// Where stored events go on to, outside of this service.
+/// The port to telemetry exporters.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait TelemetryExporter: Send + Sync {
-    /// Takes over what has just been stored. Never waits: what finds no room is lost there, and counted.
+    /// Receives events that were just stored. Never waits: events without room in the queue are dropped and counted.
     fn take(&self, stored: &StoredBatch);
 }
 
-/// What an agent tells: its events in its order, each with its number. See [`TelemetryTap::follow`].
+/// The events of an agent in order, each with its number. See [`TelemetryTap::follow`].
 pub type AgentEvents = BoxStream<'static, Result<Item, OperationError>>;
 
-/// The agents beside browsers, which capture what happens there.
+/// The port to the agents, which capture the events of browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait TelemetryTap: Send + Sync {
-    /// From now on what `capture` names is captured, as far as it is for the agent to capture, and nothing else. Returns once what is
-    /// opened afterwards is captured from its beginning on.
+    /// Sets the captured categories, as far as the agent captures them. Returns once pages that are opened afterwards are captured
+    /// from their beginning on.
     async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), OperationError>;
 
-    /// The agent's events behind its number `after`, each as it happens, with its number, until the browser ends. Those up to `after`
-    /// are let go.
+    /// Returns the agent's events after its number `after` as they happen, until the browser ends. The agent discards those up to
+    /// `after`.
     async fn follow(&self, browser: BrowserId, after: u64) -> Result<AgentEvents, OperationError>;
 
-    /// The events up to the agent's number `through` are stored; the agent lets them go.
+    /// Acknowledges that the events up to the agent's number `through` are stored; the agent discards them.
     async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), OperationError>;
 
-    /// Nothing is captured any more. Returns the agent's number of the last event that there will be; 0: there was none.
+    /// Stops the capture. Returns the agent's number of the last event; 0: there was none.
     async fn finish(&self, browser: BrowserId) -> Result<u64, OperationError>;
 }
 
-/// Takes note of what happens in this node's sessions.
+/// The port that records the events of this node's sessions.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Recorder: Send + Sync {
-    /// From now on what the session names is captured, and nothing else. Returns once that holds in its browser, too.
+    /// Sets the captured categories to those of the session. Returns once its browser captures them.
     ///
     /// # Errors
-    /// The browser's failure. The recorder goes on trying by itself.
+    /// Returns the error of the browser. The recorder retries by itself.
     async fn capture(&self, session: &Session) -> Result<(), EngineError>;
 
-    /// Goes on capturing what the session names, unless it is being captured already. For sessions of an earlier life of this node.
+    /// Resumes the capture of a session from before a restart of this node, unless it is running.
     fn take_up(&self, session: &Session);
 
-    /// Whether events of that category are noted.
+    /// Returns whether events of this category are recorded.
     fn captures(&self, session: SessionId, category: Category) -> bool;
 
-    /// Notes an event of the session if its category is captured. Never waits.
+    /// Records an event of the session if its category is captured. Never waits.
     fn note(&self, session: SessionId, event: Event);
 
-    /// As [`note`](Self::note), of a session that may have ended a while ago.
+    /// Like [`note`](Self::note), for a session that may have ended before.
     fn note_late(&self, session: &Session, event: Event);
 
-    /// The session has ended. Its last events are still taken.
+    /// Marks the session as ended. Its last events are still recorded.
     fn ended(&self, session: SessionId);
 
-    /// Whether the browser of an ended session may hold events that are not stored.
+    /// Returns whether the browser of an ended session may hold events that are not stored.
     fn is_owed(&self, ended: &Session) -> bool;
 
-    /// Returns once the events that the browser of an ended session holds are stored, or, where that takes longer than it may, counted
-    /// as lost.
+    /// Waits until the events that the browser of an ended session holds are stored, or counted as lost after a timeout.
     async fn collect(&self, ended: &Session, browser: BrowserId);
 }
 
-/// Takes note of nothing: where sessions have no telemetry.
+/// A recorder that records nothing, for installations without telemetry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecorder;
 
@@ -122,33 +121,33 @@ impl Recorder for NoRecorder {
     async fn collect(&self, _: &Session, _: BrowserId) {}
 }
 
-/// Where following begins.
+/// The start of following.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With what happens from now on.
+    /// The next event.
     Now,
-    /// With the oldest event that can still be followed.
+    /// The oldest event that is still available.
     Oldest,
-    /// Behind the event of this number.
+    /// The event after this number.
     After(u64),
 }
 
-/// What a follower gets.
+/// An item of a followed sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Followed {
     /// An event.
     Event(NumberedEvent),
-    /// Nothing more: it was so far behind that what it needs next is not held any more.
+    /// The end: the reader was too slow, and its next event is no longer available.
     TooSlow,
 }
 
 /// See [`Feed::follow`].
 pub type FollowedEvents = BoxStream<'static, Followed>;
 
-/// Events as they become visible.
+/// The port to events as they become visible.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Feed: Send + Sync {
-    /// The events of a session in the order of their numbers, without a gap or a duplicate, until the session ends.
+    /// Returns the events of a session in order, without gaps or duplicates, until the session ends.
     async fn follow(&self, session: SessionId, start: Start) -> Result<FollowedEvents, StoreError>;
 }

@@ -8,18 +8,18 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::SessionId;
 use crate::page::Page;
 
-/// What is read unless a beginning is named.
+/// The default time span before now.
 const RECENT: Duration = Duration::minutes(5);
-/// Bits of an offset that prove what it belongs to. With a number of 32 bits that makes 53: all whole numbers up to there are exact
-/// wherever numbers are floating-point ones.
+/// The bits of an offset that identify its session and filter. With a number of 32 bits an offset has 53 bits, which
+/// floating-point numbers represent exactly.
 const PROOF_BITS: u32 = 21;
 
-/// The offset is none of ours, or belongs to another session or other filters.
+/// The error of an offset that is malformed or belongs to another session or filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an offset of this list, or one of other filters")]
 pub struct BadOffset;
 
-/// In which direction.
+/// The direction of reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// Oldest first.
@@ -29,45 +29,45 @@ pub enum Order {
     Descending,
 }
 
-/// A reading as it was asked for.
+/// An unchecked query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventsQuery {
-    /// At most so many; default: 20.
+    /// The maximum of events; default: 20.
     pub limit: Option<i64>,
-    /// Where the page before ended.
+    /// The offset from the previous page.
     pub offset: Option<i64>,
-    /// From when on, inclusive; default: five minutes ago.
+    /// The start, inclusive; default: five minutes ago.
     pub since: Option<OffsetDateTime>,
-    /// Until when, exclusive.
+    /// The end, exclusive.
     pub until: Option<OffsetDateTime>,
     /// `asc` or `desc`.
     pub order: Option<String>,
-    /// Only these categories.
+    /// The categories; default: all.
     pub categories: Vec<String>,
 }
 
-/// Which events of a session are read.
+/// The events of a session that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// At most so many.
+    /// The maximum of events.
     pub limit: u32,
-    /// In which direction.
+    /// The direction of reading.
     pub order: Order,
-    /// In this direction behind the event of this number.
+    /// The number after which reading begins, in this direction.
     pub behind: Option<u64>,
-    /// None whose place in time is before this.
+    /// The earliest time, inclusive.
     pub since: Option<OffsetDateTime>,
-    /// Only those whose place in time is before this.
+    /// The latest time, exclusive.
     pub until: Option<OffsetDateTime>,
-    /// Only of these categories, which are different and in their own order; never empty.
+    /// The categories: distinct, in the order of the type, and never empty.
     pub categories: Vec<EventCategory>,
 }
 
 impl EventsQuery {
-    /// The reading, and the offset that it goes on from.
+    /// Checks the query; returns the span, and the offset at which it continues.
     ///
     /// # Errors
-    /// The fields that break a rule.
+    /// Returns every field that breaks a rule.
     pub fn parse(self, now: OffsetDateTime) -> Result<(Span, Option<i64>), InvalidInput> {
         let mut fields = Fields::new();
         let limit = fields.take_optional("limit", self.limit, |n| within(n, 1, Page::MAX_LIMIT));
@@ -112,14 +112,14 @@ fn categories(texts: &[String]) -> Result<Vec<EventCategory>, InvalidValue> {
 }
 
 impl Span {
-    /// The offset that leads behind the event of this number. `None` for a number that no session reaches.
+    /// Returns the offset after the event with this number; `None` for a number that no session reaches.
     #[must_use]
     pub fn offset(&self, session: SessionId, seq: u64) -> Option<u64> {
         let number = u32::try_from(seq).ok()?;
         Some((u64::from(number) << PROOF_BITS) | self.proof(session, number))
     }
 
-    /// The same, going on from an offset.
+    /// Returns the span that continues at an offset.
     ///
     /// # Errors
     /// [`BadOffset`].
@@ -132,7 +132,7 @@ impl Span {
         Ok(Self { behind: Some(number.into()), ..self })
     }
 
-    /// Tells offsets of one session, direction and choice of categories from all others. `until` may move while one pages.
+    /// Returns the digest that identifies a session, direction and categories. It ignores `until`, which may change between pages.
     fn proof(&self, session: SessionId, number: u32) -> u64 {
         let mut digest = Sha256::new();
         digest.update(session.ulid().0.to_be_bytes());

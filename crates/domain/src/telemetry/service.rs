@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{BadOffset, EventsQuery, Feed, FollowedEvents, NumberedEvent, Start, TelemetryStore};
 use crate::clock::Clock;
-use crate::field::InvalidInput;
+use crate::error::{SpecificError, UseCaseError};
 use crate::page::Listed;
 use crate::session::Session;
 use crate::store_error::StoreError;
@@ -12,19 +12,10 @@ use crate::store_error::StoreError;
 /// One page of events.
 pub type EventsPage = Listed<NumberedEvent>;
 
-/// Events were not read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadEventsError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// The offset is none of this question.
-    #[error(transparent)]
-    Offset(#[from] BadOffset),
-    /// The store failed, though it is there.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+/// The error of reading events.
+pub type ReadEventsError = UseCaseError<BadOffset>;
+
+impl SpecificError for BadOffset {}
 
 /// The use cases.
 #[derive(Clone)]
@@ -41,7 +32,7 @@ impl TelemetryEvents {
         Self { store, feed, clock }
     }
 
-    /// A page of events. Where nothing was captured, nothing is kept any more or the store is away, it is empty.
+    /// Returns a page of events. It is empty if nothing was captured, nothing is stored any more, or the store is unavailable.
     ///
     /// # Errors
     /// See [`ReadEventsError`].
@@ -58,7 +49,7 @@ impl TelemetryEvents {
         Ok(Listed { items: found, next_offset })
     }
 
-    /// The events of an active session as they happen.
+    /// Returns the events of an active session as they happen.
     ///
     /// # Errors
     /// Returns the error of the store.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use casement_domain::api_key::{
-    ApiKey, ApiKeys, AuthenticateError, Caller, CreateKeyError, CreatedKey, KeyRequest, KeySecret, KeyWithHash,
-    MockApiKeyRepository, RevokeKeyError, masked,
+    ApiKey, ApiKeys, AuthenticateError, Caller, CreatedKey, KeyRequest, KeySecret, KeyWithHash, MockApiKeyRepository,
+    masked,
 };
 use casement_domain::field::FieldCode;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, organization_id, project, project_id};
-use casement_domain::{ApiKeyId, UserId};
+use casement_domain::{ApiKeyId, NotFound, UseCaseError, UserId};
 use pretty_assertions::assert_eq;
 use time::Duration;
 
@@ -141,7 +141,7 @@ async fn a_key_needs_a_name_and_a_term_within_ten_years() {
     ] {
         let wish = KeyRequest { name: name.map(str::to_owned), days_to_expire: days, project: None };
         let error = keys(MockApiKeyRepository::new()).create(organization_id(), owner(), wish).await.expect_err("bad");
-        let CreateKeyError::Invalid(invalid) = error else { panic!("{error:?}") };
+        let UseCaseError::Invalid(invalid) = error else { panic!("{error:?}") };
         assert_eq!(invalid.fields().iter().map(|bad| (bad.field.as_str(), bad.code)).collect::<Vec<_>>(), expected);
     }
 }
@@ -159,5 +159,5 @@ async fn a_key_is_revoked_once() {
     let keys = keys(repository);
     keys.revoke(organization_id(), id).await.expect("revoked");
     let error = keys.revoke(organization_id(), id).await.expect_err("it is gone");
-    assert!(matches!(error, RevokeKeyError::NotFound(gone) if gone == id));
+    assert!(matches!(error, UseCaseError::NotFound(missing) if missing == NotFound::new("API key", id.to_string())));
 }

@@ -4,14 +4,14 @@ use casement_domain::ExtensionId;
 use casement_domain::browser::{EngineError, Shape, Viewport};
 use casement_domain::extension::Extension;
 use casement_domain::field::FieldCode;
-use casement_domain::pool::{CreatePoolError, PoolRequest, PoolStored};
+use casement_domain::pool::{PoolRequest, PoolStored};
 use casement_domain::reference::Reference;
 use casement_domain::session::{
     CreateSessionError, Created, IdOrName, SessionRequest, SessionUpdateRequest, UpdateSessionError, UseSessionError,
     ViewportRequest,
 };
 use casement_domain::testing::{NOON, project_id, scope, session};
-use casement_domain::{Replaced, SessionId};
+use casement_domain::{Replaced, SessionId, UseCaseError};
 use ulid::Ulid;
 
 use crate::support::World;
@@ -88,7 +88,7 @@ async fn each_missing_extension_is_named_before_anything_is_reserved() {
 
     let input = PoolRequest { size: Some(1), extensions: Some(asked()), ..PoolRequest::default() };
     let refused = world().build().pools.create(&scope(), input).await;
-    assert!(matches!(refused, Err(CreatePoolError::Invalid(_))), "{refused:?}");
+    assert!(matches!(refused, Err(UseCaseError::Invalid(_))), "{refused:?}");
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn an_extension_deleted_while_its_pool_is_stored_is_not_found() {
     let mut world = world();
     world.pools.expect_create().times(1).returning(|_, _, _| Ok(PoolStored::ExtensionGone));
     let input = PoolRequest { size: Some(1), extensions: Some(vec![named("red")]), ..PoolRequest::default() };
-    let Err(CreatePoolError::Invalid(invalid)) = world.build().pools.create(&scope(), input).await else {
+    let Err(UseCaseError::Invalid(invalid)) = world.build().pools.create(&scope(), input).await else {
         panic!("it was stored");
     };
     assert_eq!(invalid.fields()[0].code, FieldCode::ReferenceNotFound);

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use casement_domain::browser::{HandOut, StartUrl};
 use casement_domain::pool::{
-    AcquireError, AcquireRequest, Acquired, FlushPoolError, Growth, ImmediateLease, MockWaiter, Pool, QueueEntered,
-    QueueEntry, ReleaseError, TicketOutcome, Waiter, WaiterEvent, WaitingCaller,
+    AcquireRequest, Acquired, Growth, ImmediateLease, MockWaiter, NotLeased, Pool, QueueEntered, QueueEntry,
+    ReleaseError, TicketOutcome, Waiter, WaiterEvent, WaitingCaller,
 };
 use casement_domain::session::{EndReason, PoolRef, Session, SessionState};
 use casement_domain::telemetry::{self, Capture, Category, MockRecorder};
 use casement_domain::testing::{NOON, browser_id, leased_session, node_id, pool, pool_id, scope, session, session_id};
-use casement_domain::{MonotonicTime, SessionId, StoreError, TicketId};
+use casement_domain::{MonotonicTime, NotFound, SessionId, StoreError, TicketId, UseCaseError};
 use mockall::Sequence;
 use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
@@ -165,15 +165,17 @@ async fn an_immediate_refusal_is_reported() {
         world.has_pool(pool_of_four());
         world.line.expect_take_now().times(1).returning(move |_, _, _| Ok(taken.clone()));
         match world.build().leases.acquire(&scope(), "warm", patient()).await.err().expect("refused") {
-            AcquireError::NameTaken(text) => assert!(name && text == "one"),
-            AcquireError::PoolNotFound(text) => assert!(!name && text == "warm"),
+            UseCaseError::NameTaken(taken) => assert!(name && taken.name == "one"),
+            UseCaseError::NotFound(missing) => {
+                assert!(!name && missing == NotFound::new("browser pool", "warm"));
+            }
             other => panic!("{other:?}"),
         }
     }
     let mut world = World::default();
     world.pools.expect_find().times(1).returning(|_, _| Ok(None));
     let error = world.build().leases.acquire(&scope(), "cold", patient()).await.err().expect("no such pool");
-    assert!(matches!(error, AcquireError::PoolNotFound(text) if text == "cold"));
+    assert!(matches!(error, UseCaseError::NotFound(missing) if missing == NotFound::new("browser pool", "cold")));
 }
 
 #[tokio::test]
@@ -190,7 +192,7 @@ async fn what_is_not_valid_takes_no_browser_and_no_place() {
         let mut world = World::default();
         world.has_pool(pool_of_four());
         let refused = world.build().leases.acquire(&scope(), "warm", input).await.err().expect("refused");
-        assert!(matches!(refused, AcquireError::Invalid(_)), "{refused:?}");
+        assert!(matches!(refused, UseCaseError::Invalid(_)), "{refused:?}");
     }
 }
 
@@ -227,8 +229,10 @@ async fn a_wait_ends_when_the_pool_is_deleted_or_the_name_is_taken() {
         let casement = world.build();
         let mut waiting = in_line(&casement).await;
         match casement.leases.wait(&mut waiting).await.err().expect("refused") {
-            AcquireError::PoolNotFound(text) => assert!(!name && text == "warm"),
-            AcquireError::NameTaken(text) => assert!(name && text == "one"),
+            UseCaseError::NotFound(missing) => {
+                assert!(!name && missing == NotFound::new("browser pool", "warm"));
+            }
+            UseCaseError::NameTaken(taken) => assert!(name && taken.name == "one"),
             other => panic!("{other:?}"),
         }
     }
@@ -244,7 +248,7 @@ async fn a_wait_that_fails_in_the_store_leaves_no_ticket_and_no_lease() {
     world.wakes(1);
     let casement = world.build();
     let mut waiting = in_line(&casement).await;
-    assert!(matches!(casement.leases.wait(&mut waiting).await, Err(AcquireError::Store(_))));
+    assert!(matches!(casement.leases.wait(&mut waiting).await, Err(UseCaseError::Store(_))));
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Undelivered)]);
 }
 
@@ -257,7 +261,7 @@ async fn an_uncertain_queue_entry_is_removed() {
     world.line.expect_enter().times(1).returning(|_, _| Err(store_down()));
     world.line.expect_leave().times(1).returning(|_| Err(store_down()));
     let error = world.build().leases.acquire(&scope(), "warm", patient()).await.err().expect("the store is down");
-    assert!(matches!(error, AcquireError::Store(_)), "{error:?}");
+    assert!(matches!(error, UseCaseError::Store(_)), "{error:?}");
 }
 
 /// The caller was told that nothing was done, and may have asked again. Somebody may have found the session, and used it.
@@ -276,7 +280,7 @@ async fn an_uncertain_lease_ends_with_its_browser_once_the_store_answers() {
     world.buries(browser_id(1));
     let casement = world.build();
     let refused = casement.leases.acquire(&scope(), "warm", patient()).await;
-    assert!(matches!(refused, Err(AcquireError::Store(_))));
+    assert!(matches!(refused, Err(UseCaseError::Store(_))));
     assert_eq!(rows.states(), [SessionState::Active]);
 
     casement.leases.reconcile().await.expect("it answers");
@@ -309,7 +313,7 @@ impl Waiter for Asleep {
 }
 
 /// A caller in line whose ticket was looked at, and who then goes away.
-async fn goes_away(mut world: World) -> (Result<Acquired, AcquireError>, UseCases) {
+async fn goes_away(mut world: World) -> (Result<Acquired, UseCaseError>, UseCases) {
     world.has_pool(pool_of_four());
     world.line.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
     world.tickets.expect_expect().times(1).returning(|_| Box::new(Asleep));
@@ -350,7 +354,7 @@ async fn a_disconnect_during_a_store_outage_leaves_no_ticket_and_no_lease() {
     world.wakes(1);
     world.buries(browser_id(1));
     let (refused, casement) = goes_away(world).await;
-    assert!(matches!(refused, Err(AcquireError::Store(_))));
+    assert!(matches!(refused, Err(UseCaseError::Store(_))));
     // The ids are the tests' own, one after the other.
     rows.put(Session { id: SessionId::from_ulid(nth(1)), ..leased_session(1) });
     casement.leases.reconcile().await.expect("cleared away");
@@ -361,9 +365,9 @@ async fn a_disconnect_during_a_store_outage_leaves_no_ticket_and_no_lease() {
 async fn an_archived_project_leases_and_flushes_nothing() {
     let casement = World::default().build();
     let refused = casement.leases.acquire(&archived(), "warm", patient()).await;
-    assert!(matches!(refused, Err(AcquireError::Archived(_))));
+    assert!(matches!(refused, Err(UseCaseError::Archived(_))));
     let refused = casement.pools.flush(&archived(), "warm").await;
-    assert!(matches!(refused, Err(FlushPoolError::Archived(_))));
+    assert!(matches!(refused, Err(UseCaseError::Archived(_))));
 }
 
 #[tokio::test]
@@ -452,13 +456,13 @@ async fn only_a_session_that_is_leased_from_this_pool_can_be_released() {
         let before = rows.states();
         world.has_pool(pool_of_four());
         let error = world.build().leases.release(&scope(), "warm", &which).await.expect_err("not leased");
-        assert!(matches!(error, ReleaseError::NotLeased(text) if text == which));
+        assert!(matches!(error, ReleaseError::Specific(NotLeased(text)) if text == which));
         assert_eq!(rows.states(), before);
     }
     let mut world = World::default();
     world.has_pool(pool_of_four());
     let error = world.build().leases.release(&scope(), "warm", "a name").await.expect_err("not an identifier");
-    assert!(matches!(error, ReleaseError::NotLeased(_)));
+    assert!(matches!(error, ReleaseError::Specific(NotLeased(_))));
 }
 
 #[tokio::test]
@@ -466,7 +470,7 @@ async fn a_release_distinguishes_a_missing_pool_from_a_store_error() {
     let mut world = World::default();
     world.pools.expect_find().times(1).returning(|_, _| Ok(None));
     let error = world.build().leases.release(&scope(), "warm", "x").await.expect_err("no pool");
-    assert!(matches!(error, ReleaseError::PoolNotFound(_)));
+    assert!(matches!(error, ReleaseError::NotFound(missing) if missing.kind == "browser pool"));
     let mut world = World::default();
     world.has_pool(Pool { growth: Growth { allowance: 0, since: NOON }, ..pool_of_four() });
     world.sessions.expect_find().times(1).returning(|_| Err(store_down()));

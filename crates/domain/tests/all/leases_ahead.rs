@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use casement_domain::StoreError;
 use casement_domain::audit::{MockAuditTrail, PreparedRecord, PreparedRecordOutcome, RecordTimestamp};
-use casement_domain::pool::{AcquireError, AcquireRequest, Acquired, ImmediateLease, LeaseFrom, Pool};
+use casement_domain::pool::{AcquireRequest, Acquired, ImmediateLease, LeaseFrom, Pool};
 use casement_domain::session::{EndReason, Session, SessionState};
 use casement_domain::testing::{audit_entry, browser_id, leased_session, pool, pool_id, scope};
+use casement_domain::{StoreError, UseCaseError};
 use mockall::Sequence;
 
 use crate::support::{UseCases, World, hung};
@@ -166,5 +166,5 @@ async fn nothing_is_leased_for_a_call_that_cannot_be_stored_as_begun() {
     let record = PreparedRecord::new(audit_entry(1), Arc::new(trail));
     let casement = world.build();
     let refused = casement.leases.acquire_recorded(&scope(), "warm", AcquireRequest::default(), Some(&record)).await;
-    assert!(matches!(refused.err(), Some(AcquireError::Store(StoreError::Unavailable { maybe_done: false, .. }))));
+    assert!(matches!(refused.err(), Some(UseCaseError::Store(StoreError::Unavailable { maybe_done: false, .. }))));
 }

@@ -4,15 +4,14 @@ use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::field::FieldCode;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::pool::{
-    CreatePoolError, DeletePoolError, Growth, Pool, PoolCounts, PoolDeleted, PoolRequest, PoolStored,
-    PoolUpdateRequest, UpdatePoolError,
+    BrowsersLeased, DeletePoolError, Growth, Pool, PoolCounts, PoolDeleted, PoolRequest, PoolStored, PoolUpdateRequest,
 };
 use casement_domain::reference::Reference;
 use casement_domain::session::{EndReason, SessionState};
 use casement_domain::testing::{
     NOON, browser_id, leased_session, organization_id, pool, pool_id, project_id, scope, session_id,
 };
-use casement_domain::{PoolId, StoreError};
+use casement_domain::{NotFound, PoolId, StoreError, UseCaseError};
 use pretty_assertions::assert_eq;
 use time::Duration;
 
@@ -60,9 +59,9 @@ async fn what_the_store_refuses_is_reported_and_wakes_no_filler() {
         world.pools.expect_create().times(1).returning(move |_, _, _| Ok(answer.clone()));
         let error = world.build().pools.create(&scope(), four()).await.expect_err("refused");
         let fits = match stored {
-            PoolStored::NameTaken => matches!(&error, CreatePoolError::NameTaken(name) if name.as_str() == "warm"),
-            PoolStored::LimitExceeded(_) => matches!(error, CreatePoolError::Limit(limit) if limit == FULL),
-            _ => matches!(error, CreatePoolError::ProjectGone),
+            PoolStored::NameTaken => matches!(&error, UseCaseError::NameTaken(taken) if taken.name == "warm"),
+            PoolStored::LimitExceeded(_) => matches!(error, UseCaseError::Limit(limit) if limit == FULL),
+            _ => matches!(error, UseCaseError::ProjectDeleted),
         };
         assert!(fits, "{error:?}");
     }
@@ -72,9 +71,9 @@ async fn what_the_store_refuses_is_reported_and_wakes_no_filler() {
 async fn an_archived_project_takes_neither_new_pools_nor_changes() {
     let casement = World::default().build();
     let error = casement.pools.create(&archived(), PoolRequest::default()).await.expect_err("archived");
-    assert!(matches!(error, CreatePoolError::Archived(_)), "{error:?}");
+    assert!(matches!(error, UseCaseError::Archived(_)), "{error:?}");
     let error = casement.pools.update(&archived(), "warm", resized(1)).await.expect_err("archived");
-    assert!(matches!(error, UpdatePoolError::Input(CreatePoolError::Archived(_))), "{error:?}");
+    assert!(matches!(error, UseCaseError::Archived(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -89,7 +88,7 @@ async fn a_pool_that_is_not_valid_or_not_offered_touches_no_port() {
         ("refresh_on_profile_update", PoolRequest { refresh_on_profile_update: Some(true), ..four() }),
     ] {
         let error = World::default().build().pools.create(&scope(), input).await.expect_err(field);
-        let CreatePoolError::Invalid(invalid) = error else { panic!("{error:?}") };
+        let UseCaseError::Invalid(invalid) = error else { panic!("{error:?}") };
         assert_eq!(invalid.fields().iter().map(|bad| bad.field.as_str()).collect::<Vec<_>>(), [field]);
         assert_ne!(invalid.fields()[0].code, FieldCode::InvalidType);
     }
@@ -167,7 +166,7 @@ async fn an_update_of_a_pool_that_is_not_there_says_so() {
     let mut world = World::default();
     world.pools.expect_find().times(1).returning(|_, _| Ok(None));
     let error = world.build().pools.update(&scope(), "warm", resized(1)).await.expect_err("no pool");
-    assert!(matches!(error, UpdatePoolError::NotFound(text) if text == "warm"));
+    assert!(matches!(error, UseCaseError::NotFound(missing) if missing == NotFound::new("browser pool", "warm")));
 }
 
 /// Three idle browsers are marked as ending, and the third is another node's.
@@ -227,7 +226,7 @@ async fn a_failure_after_an_update_was_stored_does_not_say_that_nothing_was_done
     world.pools.expect_counts().returning(|_| Err(store_down()));
     world.wakes(1);
     let error = world.build().pools.update(&scope(), "warm", resized(2)).await.expect_err("the store is away");
-    let UpdatePoolError::Input(CreatePoolError::Store(StoreError::Unavailable { maybe_done, .. })) = error else {
+    let UseCaseError::Store(StoreError::Unavailable { maybe_done, .. }) = error else {
         panic!("{error:?}");
     };
     assert!(maybe_done);
@@ -246,7 +245,7 @@ async fn a_pool_with_leased_browsers_is_deleted_by_force_only() {
     world.has_pool(pool(4).build());
     world.pools.expect_delete().withf(|_, force| !force).times(1).returning(|_, _| Ok(PoolDeleted::InUse(2)));
     let error = world.build().pools.delete(&scope(), "warm", false).await.expect_err("in use");
-    assert!(matches!(error, DeletePoolError::InUse { leased: 2 }), "{error:?}");
+    assert!(matches!(error, DeletePoolError::Specific(BrowsersLeased { leased: 2 })), "{error:?}");
 
     let mut world = World::default();
     world.has_pool(pool(4).build());
@@ -267,7 +266,7 @@ async fn a_delete_reports_a_missing_pool_and_a_store_error() {
     let mut world = World::default();
     world.pools.expect_find().times(1).returning(|_, _| Ok(None));
     let error = world.build().pools.delete(&scope(), "warm", false).await.expect_err("no pool");
-    assert!(matches!(error, DeletePoolError::NotFound(text) if text == "warm"));
+    assert!(matches!(error, DeletePoolError::NotFound(missing) if missing == NotFound::new("browser pool", "warm")));
 
     let mut world = World::default();
     world.has_pool(pool(4).build());

@@ -17,7 +17,7 @@ use casement_domain::reference::Reference;
 use casement_domain::sealing::SealError;
 use casement_domain::session::{
     CreateSessionError, Created, EndReason, MockPoolWake, Session, SessionEvent, SessionRequest, SessionState,
-    SessionUpdateRequest, UpdateSessionError,
+    SessionUpdateRequest, StartFailed, UpdateSessionError,
 };
 use casement_domain::session_operation::{ByteStream, OperationError};
 use casement_domain::testing::{
@@ -308,7 +308,7 @@ async fn a_profile_that_cannot_be_loaded_leaves_no_session() {
     world.connections.expect_close().return_const(());
     let asked = SessionRequest { profile: Some(wish("login", true)), ..SessionRequest::default() };
     let refused = world.build().sessions.create(&scope(), asked).await;
-    assert!(matches!(refused, Err(CreateSessionError::Engine(EngineError::Profile(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(CreateSessionError::Specific(StartFailed(EngineError::Profile(_))))), "{refused:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
 
@@ -409,7 +409,7 @@ async fn updated(before: Pool, input: PoolRequest) -> Result<Pool, Vec<(String, 
     let update = PoolUpdateRequest { input, discard_all_idle: false };
     match world.build().pools.update(&scope(), "x", update).await {
         Ok((pool, _)) => Ok(pool),
-        Err(casement_domain::pool::UpdatePoolError::Input(casement_domain::pool::CreatePoolError::Invalid(bad))) => {
+        Err(casement_domain::UseCaseError::Invalid(bad)) => {
             Err(bad.fields().iter().map(|one| (one.field.clone(), one.code)).collect())
         }
         Err(other) => panic!("{other:?}"),

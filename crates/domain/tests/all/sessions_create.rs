@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use casement_domain::browser::{BrowserState, EngineError, Shape, Started};
 use casement_domain::field::FieldCode;
 use casement_domain::organization::{Limit, LimitExceeded};
-use casement_domain::session::{CreateSessionError, Created, EndReason, Session, SessionRequest, SessionState};
+use casement_domain::session::{
+    CreateSessionError, Created, EndReason, Session, SessionRequest, SessionState, StartFailed,
+};
 use casement_domain::testing::{NOON, browser_id, invocation, node_id, scope};
 use casement_domain::{BrowserId, Replaced, SessionId};
 use pretty_assertions::assert_eq;
@@ -99,10 +101,10 @@ async fn a_spare_goes_back_untouched_when_the_store_refuses() {
 
         let fits = match refusal {
             Created::NameTaken => {
-                matches!(&error, CreateSessionError::NameTaken(name) if name.as_str() == "checkout")
+                matches!(&error, CreateSessionError::NameTaken(taken) if taken.name == "checkout")
             }
             Created::LimitExceeded(_) => matches!(error, CreateSessionError::Limit(limit) if limit == FULL),
-            Created::ProjectGone => matches!(error, CreateSessionError::ProjectGone),
+            Created::ProjectGone => matches!(error, CreateSessionError::ProjectDeleted),
             Created::NoInvocation => matches!(error, CreateSessionError::Invalid(_)),
             Created::Yes => false,
         };
@@ -170,7 +172,7 @@ async fn a_browser_that_died_before_its_session_was_active_is_not_handed_out() {
     let casement = world.build();
     let error = casement.sessions.create(&scope(), wish()).await.expect_err("it is gone");
 
-    assert!(matches!(error, CreateSessionError::Engine(EngineError::NotRunning(_))), "{error:?}");
+    assert!(matches!(error, CreateSessionError::Specific(StartFailed(EngineError::NotRunning(_)))), "{error:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
 
@@ -227,7 +229,7 @@ async fn a_start_that_fails_ends_the_reservation_and_the_sandbox() {
 
     let error = world.build().sessions.create(&scope(), wish()).await.expect_err("the start failed");
 
-    assert!(matches!(error, CreateSessionError::Engine(_)), "{error:?}");
+    assert!(matches!(error, CreateSessionError::Specific(_)), "{error:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
 
@@ -248,7 +250,7 @@ async fn a_reservation_that_ended_during_the_start_gives_no_session_and_leaves_n
 
     let error = world.build().sessions.create(&scope(), wish()).await.expect_err("ended meanwhile");
 
-    assert!(matches!(error, CreateSessionError::Engine(_)), "{error:?}");
+    assert!(matches!(error, CreateSessionError::Specific(_)), "{error:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::NodeLost)], "nothing else ends it again");
 }
 

@@ -41,7 +41,7 @@ async fn a_delete_ends_the_connections_and_the_browser_and_a_second_one_finds_no
     );
     assert_eq!(casement.activity.idle(), [], "its idle clock is gone");
     let error = casement.sessions.delete(&scope(), &which).await.expect_err("it is gone");
-    assert!(matches!(error, EndSessionError::NotFound(text) if text == which));
+    assert!(matches!(error, EndSessionError::NotFound(missing) if missing.which == which));
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn of_two_deletes_at_once_one_ends_the_session_and_the_other_finds_none() 
     world.sessions.expect_find().times(2).returning(move |_| Ok(reads.pop()));
     world.sessions.expect_end().times(1).returning(|_, _| Ok(Replaced::LostRace));
     let error = world.build().sessions.delete(&scope(), "one").await.expect_err("the other was first");
-    assert!(matches!(error, EndSessionError::NotFound(text) if text == "one"));
+    assert!(matches!(error, EndSessionError::NotFound(missing) if missing.which == "one"));
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn a_session_is_found_by_identifier_or_name_in_its_project() {
         assert_eq!(casement.sessions.get(&scope(), which, false).await.expect(which), session(1));
     }
     let error = casement.sessions.get(&scope(), "two", true).await.expect_err("there is none");
-    assert!(matches!(error, UseSessionError::NotFound(text) if text == "two"));
+    assert!(matches!(error, UseSessionError::NotFound(missing) if missing.which == "two"));
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_change_that_the_store_refuses_leaves_the_browser_its_size() {
         };
         let error = world.build().sessions.update(&scope(), "one", update).await.expect_err("refused");
         match error {
-            UpdateSessionError::NameTaken(name) => assert!(taken && name.as_str() == "two"),
+            UpdateSessionError::NameTaken(error) => assert!(taken && error.name == "two"),
             UpdateSessionError::Use(UseSessionError::NotFound(_)) => assert!(!taken),
             other => panic!("{other:?}"),
         }

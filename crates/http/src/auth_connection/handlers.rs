@@ -1,7 +1,7 @@
 //! One handler for each operation but the stream.
 
 use actix_web::http::StatusCode;
-use casement_domain::auth_connection::{AuthConnectionError, ConnectionFilter, FlowKind, StartedLogin};
+use casement_domain::auth_connection::{ConnectionFilter, FlowKind, StartedLogin};
 use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     answer::{self, Answer, Moment},
-    error::{ApiError, Code},
     query::non_empty,
     request::{ProjectKey, Request},
 };
@@ -133,24 +132,4 @@ pub(crate) async fn list_auth_connection_timeline(request: Request<ProjectKey>) 
     let (which, page) = (request.path("id")?, request.page()?);
     let found = request.services().auth_connections.timeline(request.scope(), &which, kind, page).await?;
     Ok(answer::list(&found.map(TimelineBody::from)))
-}
-
-impl From<AuthConnectionError> for ApiError {
-    fn from(error: AuthConnectionError) -> Self {
-        match error {
-            AuthConnectionError::Invalid(invalid) => invalid.into(),
-            AuthConnectionError::Archived(archived) => archived.into(),
-            AuthConnectionError::ProjectGone | AuthConnectionError::NotFound(_) => {
-                Self::new(Code::NotFound, error.to_string())
-            }
-            AuthConnectionError::Limit(limit) => limit.into(),
-            AuthConnectionError::Exists { .. } => Self::new(Code::AlreadyExists, error.to_string()),
-            AuthConnectionError::NoFlow | AuthConnectionError::Refused(_) => {
-                Self::new(Code::InvalidState, error.to_string())
-            }
-            AuthConnectionError::Profile(profile) => profile.into(),
-            AuthConnectionError::Seal(seal) => Self::internal(seal),
-            AuthConnectionError::Store(store) => store.into(),
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::{
-    deployment::{AppFilter, DeploymentError, DeploymentFilter, MAX_PACKAGE_BYTES},
+    deployment::{AppFilter, DeploymentFilter, MAX_PACKAGE_BYTES},
     field::FieldCode,
     session_operation::{ByteStream, OperationError},
 };
@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{AppBody, DeploymentBody, form};
 use crate::{
     answer::{self, Answer},
-    error::{ApiError, Code},
+    error::ApiError,
     follow::{self, FollowParams},
     multipart::Form,
     query::non_empty,
@@ -169,22 +169,4 @@ pub(crate) async fn list_apps(request: Request<ProjectKey>) -> Answer {
     let filter = AppFilter { app_name: non_empty(app_name), version: non_empty(version), query: non_empty(query) };
     let page = request.services().deployments.apps(request.scope(), &filter, request.page()?).await?;
     Ok(answer::list(&page.map(AppBody::from)))
-}
-
-impl From<DeploymentError> for ApiError {
-    fn from(error: DeploymentError) -> Self {
-        match error {
-            DeploymentError::Invalid(invalid) => invalid.into(),
-            DeploymentError::NotSupported(unsupported) => unsupported.into(),
-            DeploymentError::Archive(request) => request.into(),
-            DeploymentError::Blob(error) => {
-                Self::new(Code::Unavailable, "stored files cannot be reached; nothing was done").caused_by(error)
-            }
-            DeploymentError::Archived(archived) => archived.into(),
-            DeploymentError::ProjectGone | DeploymentError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            DeploymentError::Limit(limit) => limit.into(),
-            DeploymentError::Seal(seal) => Self::internal(seal),
-            DeploymentError::Store(store) => store.into(),
-        }
-    }
 }

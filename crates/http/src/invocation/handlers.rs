@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use casement_domain::{
     field::FieldCode,
-    invocation::{InvocationError, InvocationFilter, InvocationRequest, InvocationStatus, Invocations},
+    invocation::{InvocationFilter, InvocationRequest, InvocationStatus, Invocations},
     page::Listed,
 };
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::record::{InvocationBody, InvokedBody};
 use crate::{
     answer::{self, Answer},
     client_timeout::client_timeout,
-    error::{ApiError, Code},
+    error::ApiError,
     follow::{self, FollowParams},
     query::{date_time_or_age, non_empty},
     request::{ProjectKey, Request},
@@ -163,20 +163,4 @@ pub(crate) async fn delete_invocation_browsers(request: Request<ProjectKey>) -> 
         request.finish(|services, scope| async move { services.invocations.delete_browsers(&scope, &which).await });
     deleted.await?;
     Ok(answer::nothing())
-}
-
-impl From<InvocationError> for ApiError {
-    fn from(error: InvocationError) -> Self {
-        match error {
-            InvocationError::Invalid(invalid) => invalid.into(),
-            InvocationError::Archived(archived) => archived.into(),
-            InvocationError::ProjectGone | InvocationError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
-            InvocationError::Limit(limit) => limit.into(),
-            InvocationError::NotRunning { .. } | InvocationError::Refused(_) => {
-                Self::new(Code::InvalidState, error.to_string())
-            }
-            InvocationError::Browser(end) => end.into(),
-            InvocationError::Store(store) => store.into(),
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Create, list, get, update, delete, flush, release.
 
 use actix_web::http::StatusCode;
-use casement_domain::pool::PoolFilter;
+use casement_domain::{NotFound, pool::PoolFilter};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::{
     answer::{self, Answer},
-    error::{ApiError, Code},
+    error::ApiError,
     json::in_order,
     query::non_empty,
     request::{ProjectKey, Request},
 };
 
 fn no_pool(which: &str) -> ApiError {
-    ApiError::new(Code::NotFound, format!("browser pool {which} not found"))
+    NotFound::new("browser pool", which).into()
 }
 
 pub(crate) async fn create_pool(mut request: Request<ProjectKey>) -> Answer {

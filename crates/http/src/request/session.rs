@@ -8,7 +8,7 @@ use actix_web::{
     web::Payload,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casement_domain::{SessionId, session::Session};
+use casement_domain::{NotFound, SessionId, session::Session};
 
 use super::{Credential, Request, key::ProjectAccess, segment};
 use crate::{
@@ -251,7 +251,7 @@ fn password(headers: &HeaderMap) -> Option<String> {
 /// # Errors
 /// `not_found`: a text that is no identifier names no session.
 pub(crate) fn session_id(text: &str) -> Result<SessionId, ApiError> {
-    text.parse().map_err(|_| ApiError::new(Code::NotFound, format!("browser session {text} not found")))
+    text.parse().map_err(|_| NotFound::new("browser session", text).into())
 }
 
 impl<C: Credential<Access = SessionAccess>> Request<C> {

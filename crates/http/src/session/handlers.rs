@@ -108,7 +108,7 @@ pub(crate) async fn update_browser(mut request: Request<ProjectKey>) -> Answer {
     let changed = request.finish(|services, scope| async move { services.sessions.update(&scope, &which, wish).await });
     let session = changed.await.map_err(in_order::<UpdateBrowser>)?;
     request.about(&session);
-    let record = request.api().session(session).await.map_err(StoreError::half_done)?;
+    let record = request.api().session(session).await.map_err(|error| error.with_maybe_done(true))?;
     Ok(answer::record(StatusCode::OK, &record))
 }
 

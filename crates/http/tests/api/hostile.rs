@@ -333,8 +333,8 @@ async fn one_answer_names_every_refused_field() {
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_chunks_get_a_response_whether_or_not_a_handler_runs() {
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
-    for keys_take in [Duration::ZERO, Duration::from_millis(300)] {
-        let api = TestApi::start(Ports { keys_take, ..Ports::default() });
+    for keys_delay in [Duration::ZERO, Duration::from_millis(300)] {
+        let api = TestApi::start(Ports { keys_delay, ..Ports::default() });
         for body in ["zz\r\n", "2\r\n{}\r\nzz\r\n{}\r\n0\r\n\r\n", "-1\r\n{}\r\n"] {
             let lines = [key.as_str(), "Transfer-Encoding: chunked", "Content-Type: application/json"];
             let mut raw = request("POST", "/browser_pools", &lines, "");

@@ -300,7 +300,7 @@ async fn concurrent_intents_share_a_commit_and_cancelled_ones_are_withdrawn() {
 #[tokio::test]
 async fn a_call_without_a_stored_intent_fails() {
     let mut repository = MockAuditRepository::new();
-    repository.expect_begin().returning(|_, _| Err(away().half_done()));
+    repository.expect_begin().returning(|_, _| Err(away().with_maybe_done(true)));
     let (trail, _writer) = started(repository);
     let refused = trail.begin(entry(1)).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { maybe_done: false, .. })));

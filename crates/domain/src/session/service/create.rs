@@ -2,6 +2,7 @@
 
 use super::super::input::no_invocation;
 use super::super::{Created, NewSession, Session, SessionEvent, SessionRequest, SessionState};
+use super::errors::name_taken;
 use super::{CreateSessionError, EndSessionError, Sessions, hand_out};
 use crate::access::Scope;
 use crate::browser::{Browser, BrowserState, EngineError, EngineFault, Launch, Shape};
@@ -27,7 +28,7 @@ impl Sessions {
         for _ in 0..MAX_SPARES_TRIED {
             let Some(browser) = self.deps.spares.take(&spare_shape(&wish.shape)) else { break };
             match self.create_on_spare(scope, &wish, browser).await {
-                Err(CreateSessionError::Engine(_)) => {}
+                Err(CreateSessionError::Specific(_)) => {}
                 done => return done,
             }
         }
@@ -153,7 +154,7 @@ impl Sessions {
             let row = self.leased_browser(&active, id);
             match self.deps.sessions.activate(&draft, &active, &row).await? {
                 Replaced::Yes => {}
-                Replaced::LostRace => return Err(CreateSessionError::Engine(EngineError::NotRunning(id))),
+                Replaced::LostRace => return Err(EngineError::NotRunning(id).into()),
             }
             self.deps.activity.watch(&active);
             // From here on the loss of the browser is reported for this session; earlier losses were not, so the probe
@@ -196,7 +197,7 @@ impl Sessions {
     /// is certain.
     async fn undo(&self, session: &Session, error: StoreError) -> StoreError {
         match self.end(session.id, SessionEvent::StartFailed).await {
-            Ok(_) | Err(EndSessionError::NotFound(_)) => error.undone(),
+            Ok(_) | Err(EndSessionError::NotFound(_)) => error.with_maybe_done(false),
             // The node's housekeeping ends it: see `check`.
             Err(_) => error,
         }
@@ -223,12 +224,12 @@ impl Sessions {
         match self.deps.sessions.create(scope.organization(), session, browser).await? {
             Created::Yes => Ok(()),
             Created::LimitExceeded(limit) => Err(limit.into()),
-            Created::ProjectGone => Err(CreateSessionError::ProjectGone),
+            Created::ProjectGone => Err(CreateSessionError::ProjectDeleted),
             Created::NoInvocation => Err(InvalidInput::of("invocation_id", no_invocation()).into()),
-            Created::NameTaken => Err(match &session.name {
-                Some(name) => CreateSessionError::NameTaken(name.clone()),
+            Created::NameTaken => match &session.name {
+                Some(name) => Err(name_taken(name).into()),
                 None => unreachable!("a session without a name takes none"),
-            }),
+            },
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::{EndReason, IdOrName, Session, SessionEvent, SessionState};
 use super::leave::CleanupWait;
-use super::{EndSessionError, Sessions};
+use super::{EndSessionError, Sessions, not_found};
 use crate::access::Scope;
 use crate::ids::{BrowserId, InvocationId, SessionId};
 use crate::store_error::{Replaced, StoreError};
@@ -15,9 +15,9 @@ impl Sessions {
     /// See [`EndSessionError`].
     pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), EndSessionError> {
         let found = self.deps.sessions.find_in_project(scope.project_id(), &IdOrName::parse(which), false).await?;
-        let session = found.ok_or_else(|| EndSessionError::NotFound(which.to_owned()))?;
+        let session = found.ok_or_else(|| not_found(which))?;
         self.end(session.id, SessionEvent::Delete).await.map(|_| ()).map_err(|error| match error {
-            EndSessionError::Refused(_) => EndSessionError::NotFound(which.to_owned()),
+            EndSessionError::Refused(_) => not_found(which).into(),
             other => other,
         })
     }
@@ -30,7 +30,7 @@ impl Sessions {
         // This loop ends: every lost race means that the state advanced, and an ended session refuses the event.
         loop {
             let found = self.deps.sessions.find(id).await?;
-            let current = found.ok_or_else(|| EndSessionError::NotFound(id.to_string()))?;
+            let current = found.ok_or_else(|| not_found(id.to_string()))?;
             let next = current.on(event, self.deps.clock.now())?;
             if self.deps.sessions.end(&current, &next).await? == Replaced::LostRace {
                 continue;

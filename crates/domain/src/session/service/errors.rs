@@ -1,51 +1,27 @@
 //! The errors of the use cases of sessions.
 
-use super::super::input::Refusal;
 use super::super::{LoginRuns, NotSupported, SessionRefused};
-use crate::access::ProjectArchived;
 use crate::browser::EngineError;
+use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::field::InvalidInput;
 use crate::ids::SessionId;
 use crate::name::LabelName;
-use crate::organization::LimitExceeded;
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
 /// The error of creating a session.
-#[derive(Debug, thiserror::Error)]
-pub enum CreateSessionError {
-    /// A field breaks a rule.
-    #[error(transparent)]
-    Invalid(#[from] InvalidInput),
-    /// This installation does not support the request.
-    #[error(transparent)]
-    NotSupported(#[from] NotSupported),
-    /// The project is archived and accepts nothing new.
-    #[error(transparent)]
-    Archived(#[from] ProjectArchived),
-    /// The project was deleted.
-    #[error("the project was deleted")]
-    ProjectGone,
-    /// Another session of the project has the name.
-    #[error("a session named {0} exists already")]
-    NameTaken(LabelName),
-    /// The request exceeds a limit.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// The browser could not be started.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+pub type CreateSessionError = UseCaseError<StartFailed>;
 
-impl From<Refusal> for CreateSessionError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Invalid(invalid) => invalid.into(),
-            Refusal::NotSupported(unsupported) => unsupported.into(),
-        }
+/// The error of a browser that could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct StartFailed(pub EngineError);
+
+impl SpecificError for StartFailed {}
+
+impl From<EngineError> for CreateSessionError {
+    fn from(error: EngineError) -> Self {
+        Self::Specific(StartFailed(error))
     }
 }
 
@@ -53,8 +29,8 @@ impl From<Refusal> for CreateSessionError {
 #[derive(Debug, thiserror::Error)]
 pub enum UseSessionError {
     /// The project has no such active session.
-    #[error("browser session {0} not found")]
-    NotFound(String),
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
     /// A login runs in the session.
     #[error(transparent)]
     LoginRuns(#[from] LoginRuns),
@@ -79,8 +55,8 @@ pub enum UpdateSessionError {
     #[error(transparent)]
     NotSupported(#[from] NotSupported),
     /// Another session of the project has the name.
-    #[error("a session named {0} exists already")]
-    NameTaken(LabelName),
+    #[error(transparent)]
+    NameTaken(#[from] NameTaken),
     /// The session has a profile already, or another call is loading one.
     #[error("browser session {0} has a profile already")]
     HasProfile(SessionId),
@@ -99,12 +75,20 @@ pub enum UpdateSessionError {
 #[derive(Debug, thiserror::Error)]
 pub enum EndSessionError {
     /// There is no such session, or it has ended.
-    #[error("browser session {0} not found")]
-    NotFound(String),
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
     /// The state of the session does not allow this event.
     #[error(transparent)]
     Refused(#[from] SessionRefused),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+pub(super) fn not_found(which: impl Into<String>) -> NotFound {
+    NotFound::new("browser session", which)
+}
+
+pub(super) fn name_taken(name: &LabelName) -> NameTaken {
+    NameTaken::new("a session", name.as_str())
 }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-pub use errors::{CreateSessionError, EndSessionError, UpdateSessionError, UseSessionError};
+use errors::not_found;
+pub use errors::{CreateSessionError, EndSessionError, StartFailed, UpdateSessionError, UseSessionError};
 
 use super::{
     Activity, ActivityGuard, Connections, IdOrName, PoolWake, Session, SessionFilter, SessionRepository, SessionState,
@@ -91,35 +92,30 @@ impl Sessions {
     /// Returns the project's session.
     ///
     /// # Errors
-    /// [`UseSessionError::NotFound`]; the store's failure.
+    /// [`NotFound`](crate::NotFound); the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str, include_ended: bool) -> Result<Session, UseSessionError> {
         self.deps
             .sessions
             .find_in_project(scope.project_id(), &IdOrName::parse(which), include_ended)
             .await?
-            .ok_or_else(|| UseSessionError::NotFound(which.to_owned()))
+            .ok_or_else(|| not_found(which).into())
     }
 
     /// Returns the active session with this id, for the holder of its token.
     ///
     /// # Errors
-    /// [`UseSessionError::NotFound`]; the store's failure.
+    /// [`NotFound`](crate::NotFound); the error of the store.
     pub async fn active(&self, id: SessionId) -> Result<Session, UseSessionError> {
-        self.deps
-            .sessions
-            .find(id)
-            .await?
-            .filter(Session::is_active)
-            .ok_or_else(|| UseSessionError::NotFound(id.to_string()))
+        self.deps.sessions.find(id).await?.filter(Session::is_active).ok_or_else(|| not_found(id.to_string()).into())
     }
 
     /// Returns the session with this id, active or ended, for data that outlives it.
     ///
     /// # Errors
-    /// [`UseSessionError::NotFound`]; the store's failure.
+    /// [`NotFound`](crate::NotFound); the error of the store.
     pub async fn lasting(&self, id: SessionId) -> Result<Session, UseSessionError> {
         let found = self.deps.sessions.find(id).await?.filter(|found| found.state != SessionState::Starting);
-        found.ok_or_else(|| UseSessionError::NotFound(id.to_string()))
+        found.ok_or_else(|| not_found(id.to_string()).into())
     }
 
     /// Returns the session with this id in any state, for background work.
@@ -159,8 +155,8 @@ impl Sessions {
 
     /// Marks the session as in use until the guard is dropped.
     fn in_use(&self, session: &Session) -> Result<ActivityGuard, UseSessionError> {
-        let taken_back = || UseSessionError::NotFound(session.id.to_string());
-        self.deps.activity.begin(session.id).ok_or_else(taken_back)
+        let taken_back = || not_found(session.id.to_string());
+        Ok(self.deps.activity.begin(session.id).ok_or_else(taken_back)?)
     }
 
     /// Returns a PNG of the whole display for an observer. It does not count as use, so the session may become idle.
@@ -178,5 +174,5 @@ pub(crate) fn hand_out(session: &Session) -> HandOut {
 }
 
 fn browser_of(session: &Session) -> Result<BrowserId, UseSessionError> {
-    session.browser.ok_or_else(|| UseSessionError::NotFound(session.id.to_string()))
+    session.browser.ok_or_else(|| not_found(session.id.to_string()).into())
 }

@@ -1,7 +1,7 @@
 //! Resolves and loads the profile of a session.
 
 use super::super::Session;
-use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
+use super::{Sessions, UpdateSessionError, UseSessionError, browser_of, not_found};
 use crate::access::Scope;
 use crate::field::InvalidInput;
 use crate::profile::{ExclusiveSave, LoadedProfile, ProfileRequest};
@@ -51,7 +51,7 @@ impl Sessions {
         self.deps.profiles.used(profile.id, at).await.map_err(UseSessionError::from)?;
         match self.deps.sessions.set_profile(session.id, profile).await.map_err(UseSessionError::from)? {
             true => Ok(()),
-            false => Err(UseSessionError::NotFound(session.id.to_string()).into()),
+            false => Err(UseSessionError::from(not_found(session.id.to_string())).into()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::input::Refusal;
 use super::super::{Created, Session, SessionUpdate, SessionUpdateRequest};
+use super::errors::{name_taken, not_found};
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
 use crate::access::Scope;
 use crate::browser::{EngineError, Viewport};
@@ -61,13 +62,13 @@ impl Sessions {
             Ok(Some(Created::NameTaken)) => {
                 self.undo_size(&session, size.is_some()).await;
                 let name = changes.name.flatten().unwrap_or_else(|| unreachable!("only a name can be taken"));
-                return Err(UpdateSessionError::NameTaken(name));
+                return Err(name_taken(&name).into());
             }
             Ok(Some(_)) => {}
             refused => {
                 self.undo_size(&session, size.is_some()).await;
                 refused.map_err(|error| if size.is_some() { half_done(error.into()) } else { error.into() })?;
-                return Err(UseSessionError::NotFound(which.to_owned()).into());
+                return Err(UseSessionError::from(not_found(which)).into());
             }
         }
         if let Some(profile) = profile
@@ -87,7 +88,7 @@ impl Sessions {
             if let Some((proxy, route)) = proxy {
                 // Stored before it takes effect, because a restarted server uses the stored proxy.
                 if !self.deps.sessions.set_proxy(session.id, proxy).await.map_err(UseSessionError::from)? {
-                    return Err(UseSessionError::NotFound(which.to_owned()).into());
+                    return Err(UseSessionError::from(not_found(which)).into());
                 }
                 self.send_as_stored(scope, &session, proxy, route).await?;
             }
@@ -136,7 +137,7 @@ impl Sessions {
         }
         let stored = self.deps.sessions.set_telemetry(session.id, telemetry.clone()).await;
         if !stored.map_err(UseSessionError::from)? {
-            return Err(UseSessionError::NotFound(which.to_owned()).into());
+            return Err(UseSessionError::from(not_found(which)).into());
         }
         let changed = Session { telemetry, ..session.clone() };
         Ok(self.deps.recorder.capture(&changed).await.map_err(UseSessionError::from)?)
@@ -161,7 +162,7 @@ impl Sessions {
 fn half_done(error: UpdateSessionError) -> UpdateSessionError {
     let UpdateSessionError::Use(error) = error else { return error };
     UpdateSessionError::Use(match error {
-        UseSessionError::Store(error) => error.half_done().into(),
+        UseSessionError::Store(error) => error.with_maybe_done(true).into(),
         UseSessionError::Engine(EngineError::Failed { fault, message }) => EngineError::Lost { fault, message }.into(),
         other => other,
     })
