@@ -86,12 +86,12 @@ struct Place {
 
 impl Tab {
     /// What the page shows now.
-    pub(super) async fn look(&self, page: &Attached, settled: bool) -> Result<Reading, CdpError> {
+    pub(super) async fn read(&self, page: &Attached, is_settled: bool) -> Result<Reading, CdpError> {
         let documents = self.documents(page, DOCUMENT).await?;
         let told = join_all(documents.iter().map(|document| self.tell(document))).await;
         // Where frames stand is asked after what is around them has been read: layers are counted then.
         let places = join_all((0..documents.len()).map(|at| self.place(&documents, at))).await;
-        let mut merged = Merged { reading: Reading { settled, ..Reading::default() }, ..Merged::default() };
+        let mut merged = Merged { reading: Reading { settled: is_settled, ..Reading::default() }, ..Merged::default() };
         for ((document, told), at) in documents.iter().zip(told).zip(0..) {
             match told {
                 Ok(told) => merged.add(document, told, at, &places),

@@ -162,7 +162,7 @@ fn the_shell_commands_of_every_session_page_work() -> anyhow::Result<()> {
         match page {
             "computer" => assert!(png_size(&run.file("screen.png")?).is_some()),
             "fs" => ensure!(run.file("work.zip")?.starts_with(b"PK"), "no archive"),
-            "replays" => ensure!(run.file("film.mp4")?[4..].starts_with(b"ftyp"), "no film"),
+            "replays" => ensure!(run.file("replay.mp4")?[4..].starts_with(b"ftyp"), "no video"),
             "live-view" => {
                 let path = run.stdout.trim().strip_prefix(&server.url()).context("another server's")?;
                 server.get(path)?.expect(200)?;

@@ -57,7 +57,8 @@ impl Lines {
                 if !skips_long {
                     return Err(invalid(&"too long").into());
                 }
-                beginning.get_or_insert_with(|| Bytes::copy_from_slice(&self.buffer[..MAX_BUFFERED_START.min(searched)]));
+                beginning
+                    .get_or_insert_with(|| Bytes::copy_from_slice(&self.buffer[..MAX_BUFFERED_START.min(searched)]));
                 self.buffer.clear();
                 searched = 0;
             }

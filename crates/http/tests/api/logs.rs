@@ -107,7 +107,7 @@ async fn the_log_has_one_line_per_request_with_its_id_and_no_secret() {
     let failed = line(&["request_id=log-4", "request failed"]).await;
     assert!(failed.contains("the row has no state"), "{failed}");
     // The last one.
-    let answered = line(&["request_id=log-4", "answered", "path=/browsers"]).await;
+    let answered = line(&["request_id=log-4", "request completed", "path=/browsers"]).await;
     for fact in ["method=GET", "status=", "elapsed_ms=", "route="] {
         assert!(answered.contains(fact), "{answered}");
     }

@@ -109,7 +109,7 @@ async fn a_hundred_megabytes_pass_both_ways_within_a_few_of_memory() {
     if std::env::var_os(ALONE).is_none() {
         // Other tests hold bodies of many megabytes, which would be counted too.
         let (_, module) = module_path!().split_once("::").unwrap();
-        let name = format!("{module}::a_hundred_megabytes_pass_both_ways_in_a_few_of_memory");
+        let name = format!("{module}::a_hundred_megabytes_pass_both_ways_within_a_few_of_memory");
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let ran = alone.args(["--exact", &name]).env(ALONE, "1").output().unwrap();
         let output = [&*ran.stdout, &ran.stderr].map(String::from_utf8_lossy).concat();
