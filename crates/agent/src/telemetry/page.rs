@@ -214,7 +214,7 @@ impl Capture {
             }
             self.shifted(session);
         } else if let Some(details) = entry.lcp_details {
-            event.put("lcp_details", details.to_json());
+            event.put("lcp_details", details.into_json());
         }
         self.events.add(event);
     }
@@ -270,7 +270,7 @@ impl Capture {
 }
 
 impl LargestPaint {
-    fn to_json(self) -> Value {
+    fn into_json(self) -> Value {
         let mut fields = Map::new();
         let mut put =
             |name: &str, value: Value| drop((!value.is_null()).then(|| fields.insert(name.to_owned(), value)));

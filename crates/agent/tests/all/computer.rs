@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use casement_agent_protocol::client::{AgentClient, ClientError};
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Perform, Point};
-use casement_agent_protocol::process::{EXEC, Exec, Program};
 use casement_agent_protocol::{ErrorCode, State, Status};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
@@ -13,7 +12,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::cdp::Cdp;
-use crate::headless::webdriver;
 use crate::sandbox::{Sandbox, TEST_TIMEOUT, config};
 
 pub(crate) const LONG: Duration = Duration::from_secs(180);
@@ -47,14 +45,14 @@ const RECORDER: &str = r"
     addEventListener('wheel', e => log.push([e.type, e.deltaX, e.deltaY, e.deltaMode, e.isTrusted].join()), true);
     true";
 
-struct Stage {
-    sandbox: Sandbox,
-    client: AgentClient,
-    cdp: Cdp,
-    page: String,
-    status: Status,
+pub(crate) struct Stage {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) client: AgentClient,
+    pub(crate) cdp: Cdp,
+    pub(crate) page: String,
+    pub(crate) status: Status,
     /// What the window has above its page.
-    frame: u32,
+    pub(crate) frame: u32,
 }
 
 #[derive(Deserialize)]

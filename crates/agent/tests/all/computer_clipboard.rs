@@ -2,20 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::computer::{Action, Button, ClickKind, Perform, Point};
-use casement_agent_protocol::process::{EXEC, Exec, Program};
-use casement_agent_protocol::{ErrorCode, State, Status};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{StreamExt, stream};
-use serde::Deserialize;
 use serde_json::json;
 
-use crate::cdp::Cdp;
 use crate::computer::*;
 use crate::headless::webdriver;
-use crate::sandbox::{Sandbox, TEST_TIMEOUT, config};
+use crate::sandbox::TEST_TIMEOUT;
 
 #[tokio::test]
 async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {

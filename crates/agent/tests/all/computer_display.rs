@@ -2,20 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::computer::{Action, Button, ClickKind, Perform, Point};
+use casement_agent_protocol::client::AgentClient;
+use casement_agent_protocol::computer::{Action, Point};
 use casement_agent_protocol::process::{EXEC, Exec, Program};
-use casement_agent_protocol::{ErrorCode, State, Status};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{StreamExt, stream};
-use serde::Deserialize;
+use futures_util::StreamExt;
 use serde_json::json;
 
-use crate::cdp::Cdp;
 use crate::computer::*;
-use crate::headless::webdriver;
-use crate::sandbox::{Sandbox, TEST_TIMEOUT, config};
+use crate::sandbox::TEST_TIMEOUT;
 
 #[tokio::test]
 async fn on_a_display_the_browsers_own_fields_take_text_and_the_cursor_hides() {

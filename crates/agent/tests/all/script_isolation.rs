@@ -1,17 +1,8 @@
 //! What a script can see of earlier scripts, the agent and the server.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::script::{EXECUTE, ExecuteScript, MAX_OUTPUT, MAX_WAITING, ScriptEnd};
-use casement_agent_protocol::{AgentConfig, ErrorCode};
-use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
-use crate::cdp::Cdp;
-use crate::sandbox::{RUNNER, Sandbox, config, gone};
+use crate::sandbox::gone;
 use crate::script::*;
 
 /// What a script sees of the process, of Playwright and of the browser's settings: every function and key that it can reach, and what is

@@ -1,25 +1,20 @@
 //! What happens in a session is told: everything, once, in its order, and bounded.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use casement_agent_protocol::AgentConfig;
 use casement_agent_protocol::client::AgentClient;
-use casement_agent_protocol::extension::RestartRequest;
-use casement_agent_protocol::replay::{Replay, START, StartReplay};
-use casement_agent_protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
 use casement_agent_protocol::telemetry::{
-    Addresses, CONFIGURE, CONFIRM, Category, ConfigureRequest, ConfirmRequest, EventLine, FOLLOW, FollowRequest,
-    MAX_EVENT_BYTES,
+    Addresses, CONFIGURE, Category, ConfigureRequest, EventLine, FOLLOW, FollowRequest,
 };
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::cdp::{Cdp, EMPTY};
-use crate::sandbox::{RUNNER, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, signal};
+use crate::cdp::Cdp;
+use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, signal};
+use crate::telemetry_changes::begun;
 
 /// Longer than whatever a test waits for takes by itself.
 pub(crate) const WITHIN: Duration = Duration::from_secs(120);

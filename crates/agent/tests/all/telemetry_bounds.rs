@@ -1,26 +1,14 @@
 //! The bounds of a capture.
 
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use casement_agent_protocol::AgentConfig;
-use casement_agent_protocol::client::AgentClient;
-use casement_agent_protocol::extension::RestartRequest;
-use casement_agent_protocol::replay::{Replay, START, StartReplay};
-use casement_agent_protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
-use casement_agent_protocol::telemetry::{
-    Addresses, CONFIGURE, CONFIRM, Category, ConfigureRequest, ConfirmRequest, EventLine, FOLLOW, FollowRequest,
-    MAX_EVENT_BYTES,
-};
-use futures_util::{StreamExt as _, TryStreamExt as _};
-use parking_lot::Mutex;
-use serde_json::{Value, json};
+use casement_agent_protocol::telemetry::{CONFIRM, Category, ConfirmRequest, MAX_EVENT_BYTES};
+use serde_json::json;
 
-use crate::cdp::{Cdp, EMPTY};
-use crate::sandbox::{RUNNER, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, signal};
+use crate::cdp::Cdp;
+use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, config, field};
 use crate::telemetry::*;
+use crate::telemetry_changes::begun;
 
 #[tokio::test]
 async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {

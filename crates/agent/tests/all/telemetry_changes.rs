@@ -1,25 +1,18 @@
 //! Captures that change, browsers that restart, and other clients.
 
 use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use casement_agent_protocol::AgentConfig;
-use casement_agent_protocol::client::AgentClient;
 use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::replay::{Replay, START, StartReplay};
 use casement_agent_protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
-use casement_agent_protocol::telemetry::{
-    Addresses, CONFIGURE, CONFIRM, Category, ConfigureRequest, ConfirmRequest, EventLine, FOLLOW, FollowRequest,
-    MAX_EVENT_BYTES,
-};
-use futures_util::{StreamExt as _, TryStreamExt as _};
-use parking_lot::Mutex;
+use casement_agent_protocol::telemetry::{Category, EventLine};
+use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
 use crate::cdp::{Cdp, EMPTY};
-use crate::sandbox::{RUNNER, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, signal};
+use crate::sandbox::{RUNNER, Sandbox, TEST_TIMEOUT, config, signal};
 use crate::telemetry::*;
 
 /// How many connections to the browser's debugging port are open.
@@ -42,7 +35,7 @@ async fn until_connections(sandbox: &Sandbox, wanted: impl Fn(usize) -> bool) {
 }
 
 /// A browser whose first page is at an address, and stays.
-fn begun() -> AgentConfig {
+pub(crate) fn begun() -> AgentConfig {
     AgentConfig { start_url: Some(EMPTY.to_owned()), ..config(true) }
 }
 

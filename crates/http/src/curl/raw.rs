@@ -146,7 +146,7 @@ fn has_parts(name: &str, value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn given(theirs: &[(&str, &str)]) -> Vec<(String, String)> {
+    fn received(theirs: &[(&str, &str)]) -> Vec<(String, String)> {
         let mut headers = HeaderMap::new();
         give_back(&mut headers, theirs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect());
         let text = |value: &HeaderValue| value.to_str().expect("text").to_owned();
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn nothing_that_a_browser_or_a_proxy_acts_on_comes_back_under_its_own_name() {
-        let bare = given(&[]);
+        let bare = received(&[]);
         for name in [
             "Set-Cookie",
             "NEL",
@@ -194,14 +194,14 @@ mod tests {
             let mut expected = bare.clone();
             expected.push((format!("x-target-{}", name.to_ascii_lowercase()), "a".to_owned()));
             expected.sort();
-            assert_eq!(given(&[(name, "a")]), expected, "{name}");
+            assert_eq!(received(&[(name, "a")]), expected, "{name}");
         }
     }
 
     #[test]
     fn headers_of_the_body_are_returned_and_those_of_the_connection_are_not() {
         let given = [("Content-Type", "text/html"), ("ETag", "\"a\""), ("Content-Range", "bytes 0-1/2")];
-        let back = given(&given);
+        let back = received(&given);
         for (name, value) in given {
             assert!(back.contains(&(name.to_ascii_lowercase(), value.to_owned())), "{name}: {back:?}");
         }
@@ -211,9 +211,9 @@ mod tests {
             ("Content-Encoding", "gzip"),
             ("bad name", "x"),
         ];
-        assert_eq!(given(&none), given(&[]));
-        assert_eq!(given(&[("x-bad", "a\nb")]), given(&[]));
-        let twice = given(&[("Set-Cookie", "a=1"), ("set-cookie", "b=2")]);
+        assert_eq!(received(&none), received(&[]));
+        assert_eq!(received(&[("x-bad", "a\nb")]), received(&[]));
+        let twice = received(&[("Set-Cookie", "a=1"), ("set-cookie", "b=2")]);
         let cookies = twice.iter().filter(|(name, _)| name == "x-target-set-cookie").map(|(_, value)| value.as_str());
         assert_eq!(cookies.collect::<Vec<_>>(), ["a=1", "b=2"]);
     }
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_body_of_parts_with_headers_of_their_own_is_a_mere_file() {
         for kind in ["multipart/x-mixed-replace;boundary=a", "Multipart/Mixed"] {
-            let back = given(&[("Content-Type", kind)]);
+            let back = received(&[("Content-Type", kind)]);
             assert!(back.contains(&("content-type".to_owned(), "application/octet-stream".to_owned())), "{back:?}");
             assert!(back.contains(&("x-target-content-type".to_owned(), kind.to_owned())), "{back:?}");
         }

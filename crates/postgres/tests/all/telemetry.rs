@@ -146,7 +146,7 @@ async fn all_pages(
 }
 
 #[tokio::test]
-async fn pages_have_no_gap_and_no_duplicate_while_many_write() -> TestResult {
+async fn pages_of_a_category_and_of_the_newest_have_no_gap_while_many_write() -> TestResult {
     let (_world, store) = world(1).await?;
     let store = Arc::new(store);
     let items = || [Category::Control, Category::Page, Category::Control, Category::Console].map(own).to_vec();
