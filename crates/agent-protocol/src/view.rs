@@ -58,8 +58,8 @@ pub struct OpenDialog {
 
 impl std::fmt::Display for OpenDialog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let said: String = self.message.chars().filter(|character| !character.is_control()).take(100).collect();
-        write!(f, "the page waits for an answer to its dialog: {} {said:?}", self.kind)
+        let given: String = self.message.chars().filter(|character| !character.is_control()).take(100).collect();
+        write!(f, "the page waits for an answer to its dialog: {} {given:?}", self.kind)
     }
 }
 

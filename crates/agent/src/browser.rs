@@ -1,4 +1,4 @@
-//! Controls a running browser over its debugging protocol.
+//! What we ask of a running browser: does the page answer, open an address, a picture of the page, another size.
 
 mod active_page;
 mod dialogs;
@@ -15,148 +15,152 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
+use crate::cdp::{Cdp, CdpError, Notice};
 use crate::flags::WINDOW_FRAME;
 use casement_agent_protocol::{Region, Viewport};
 
-pub(crate) use reopen::{OpenTabs, RESTART_PAGE};
+pub(crate) use reopen::{MARKED, OpenTabs};
 
-/// The timeout of a call that does not depend on a page.
-const BROWSER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The timeout of the first page's first answer.
-const FIRST_PAGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The timeout of a screenshot: a large page is drawn without a graphics card.
-const SCREENSHOT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a page may take to reach its new size before it is resized again.
-const RESIZE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often a page is resized.
-const MAX_ATTEMPTS: usize = 4;
-/// A URL without cookies that is never opened.
-const UNUSED_URL: &str = "https://casement.invalid/";
-/// The most pages that an operation on all pages reaches. A page can open any number.
+/// Deadline of a call that does not depend on a page.
+const BROWSER: Duration = Duration::from_secs(10);
+/// Deadline of the first page's first answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(30);
+/// Deadline of a picture; a page can be as large as its viewport allows and is drawn without a graphics card.
+const PICTURE: Duration = Duration::from_secs(30);
+/// How long a page may take to show its new size before it is told once more.
+const SETTLE: Duration = Duration::from_millis(500);
+/// How often a page is told its size.
+const ATTEMPTS: usize = 4;
+/// Has no cookies, and is never opened.
+const NO_SITE: &str = "https://casement.invalid/";
+/// Pages looked at when all of them matter. A page could open any number.
 const MAX_PAGES: usize = 64;
 
-/// The version of the browser.
+/// What the browser says of itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub(crate) product: String,
     pub(crate) user_agent: String,
 }
 
-/// A page and an attached session.
+/// A page and the session attached to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Page {
     pub(crate) target: String,
     pub(crate) session: String,
 }
 
-/// A browser that answers, over one open connection.
+/// A browser that answers, over one connection that stays open.
 #[derive(Debug)]
 pub(crate) struct Browser {
     pub(crate) cdp: Cdp,
     port: u16,
-    /// The page of the liveness probe. Attached once, because attaching costs as much as the probe.
-    probe_page: Mutex<Option<Page>>,
+    /// The page that is proven to answer at a hand-out; attached once and kept, because attaching costs as much as asking.
+    page: Mutex<Option<Page>>,
     viewport: Mutex<Viewport>,
     dialogs: dialogs::Dialogs,
     open_pages: open_pages::OpenPages,
-    /// True if the dialogs of new pages are tracked.
-    tracks_dialogs: AtomicBool,
-    /// True if new pages are resized to the viewport.
-    resizes_new: AtomicBool,
+    /// Whether the dialogs of new pages are to be heard of.
+    handles_dialogs: AtomicBool,
+    /// Whether new pages are to be given the size of the viewport.
+    fits_new: AtomicBool,
 }
 
 impl Browser {
-    /// Connects to the browser and queries its version. A restarted browser opens [`RESTART_PAGE`] beside the restored pages.
+    /// Connects to the browser at `path` on `port` and asks what it is. `anew`: it was started anew, and opens [`MARKED`] beside what
+    /// it restores.
     pub(crate) async fn connect(
-        endpoint: &Endpoint,
+        port: u16,
+        path: &str,
         viewport: Viewport,
-        is_restarted: bool,
+        anew: bool,
     ) -> Result<(Arc<Self>, Version), CdpError> {
-        let (cdp, mut notices) = Cdp::connect_within(endpoint, BROWSER_TIMEOUT).await?;
-        let version = cdp.call(None, "Browser.getVersion", json!({}), BROWSER_TIMEOUT).await?;
+        let (cdp, mut notices) = tokio::time::timeout(BROWSER, Cdp::connect(port, path))
+            .await
+            .map_err(|_| CdpError::Timeout { method: "connect", after: BROWSER })??;
+        let version = cdp.call(None, "Browser.getVersion", json!({}), BROWSER).await?;
         let browser = Self {
             cdp,
-            port: endpoint.port,
-            probe_page: Mutex::new(None),
+            port,
+            page: Mutex::new(None),
             viewport: Mutex::new(viewport),
             dialogs: dialogs::Dialogs::default(),
             open_pages: open_pages::OpenPages::default(),
-            tracks_dialogs: AtomicBool::new(false),
-            resizes_new: AtomicBool::new(false),
+            handles_dialogs: AtomicBool::new(false),
+            fits_new: AtomicBool::new(false),
         };
-        if is_restarted {
-            browser.wait_for_restart_page().await?;
+        if anew {
+            browser.await_marked_page().await?;
         } else {
-            browser.wait_for_first_page(&mut notices).await?;
+            browser.await_first_page(&mut notices).await?;
         }
         let browser = Arc::new(browser);
-        tokio::spawn(handle_notices(Arc::downgrade(&browser), notices));
-        let owned = |key: &str| text(&version[key]).to_owned();
-        Ok((browser, Version { product: owned("product"), user_agent: owned("userAgent") }))
+        tokio::spawn(heed(Arc::downgrade(&browser), notices));
+        let text = |key: &str| version[key].as_str().unwrap_or_default().to_owned();
+        Ok((browser, Version { product: text("product"), user_agent: text("userAgent") }))
     }
 
-    /// Waits for the first page, because the port opens before the page exists, and attaches to it.
-    async fn wait_for_first_page(&self, notices: &mut mpsc::Receiver<Notice>) -> Result<(), CdpError> {
+    /// The port opens before the first page exists: wait for its announcement, then attach to it.
+    async fn await_first_page(&self, notices: &mut mpsc::Receiver<Notice>) -> Result<(), CdpError> {
         let discover = |on: bool| json!({ "discover": on });
-        self.cdp.call(None, "Target.setDiscoverTargets", discover(true), BROWSER_TIMEOUT).await?;
+        self.cdp.call(None, "Target.setDiscoverTargets", discover(true), BROWSER).await?;
         let announced = async {
             loop {
                 let notice = notices.recv().await.ok_or(CdpError::Closed)?;
                 let info = &notice.params["targetInfo"];
                 if notice.method == "Target.targetCreated" && info["type"] == "page" {
-                    return Ok(text(&info["targetId"]).to_owned());
+                    return Ok(info["targetId"].as_str().unwrap_or_default().to_owned());
                 }
             }
         };
-        let target = tokio::time::timeout(FIRST_PAGE_TIMEOUT, announced)
+        let target = tokio::time::timeout(FIRST_ANSWER, announced)
             .await
-            .map_err(|_| CdpError::Timeout { method: "first page", after: FIRST_PAGE_TIMEOUT })??;
-        self.cdp.send(None, "Target.setDiscoverTargets", discover(false)).await?;
-        let page = self.attach(target, FIRST_PAGE_TIMEOUT).await?;
-        self.set_probe_page(Some(page));
+            .map_err(|_| CdpError::Timeout { method: "first page", after: FIRST_ANSWER })??;
+        self.cdp.report(None, "Target.setDiscoverTargets", discover(false)).await?;
+        let page = self.attach(target, FIRST_ANSWER).await?;
+        self.keep(Some(page));
         Ok(())
     }
 
-    /// Subscribes to new pages, and without a display also to their dialogs.
+    /// From now on the browser tells of its pages; without a display, also of the dialogs that they open.
     pub(crate) async fn follow_pages(&self, headless: bool) -> Result<(), CdpError> {
         if headless {
-            self.track_all_dialogs().await?;
+            self.subscribe_all_dialogs().await?;
         }
-        self.cdp.send(None, "Target.setDiscoverTargets", json!({ "discover": true })).await
+        self.cdp.report(None, "Target.setDiscoverTargets", json!({ "discover": true })).await
     }
 
-    /// Proves that the first page and the network service answer, and resizes a page without a display.
-    pub(crate) async fn prove_first_page(&self, headless: bool) -> Result<(), CdpError> {
-        let page = self.probe_page(FIRST_PAGE_TIMEOUT).await?;
-        self.probe_page_and_network(&page, FIRST_PAGE_TIMEOUT).await?;
-        let state = self.page_state(&page.session, FIRST_PAGE_TIMEOUT).await?;
+    /// Proves that the first page and the network answer, and gives a page without a display its exact size.
+    pub(crate) async fn first_answer(&self, headless: bool) -> Result<(), CdpError> {
+        let page = self.buffered(FIRST_ANSWER).await?;
+        self.answers(&page, FIRST_ANSWER).await?;
+        let seen = self.look(&page.session, FIRST_ANSWER).await?;
         let viewport = self.viewport();
-        if headless && !state.has(viewport) {
+        if headless && !seen.has(viewport) {
             self.fit(&page, viewport, false).await?;
         }
         Ok(())
     }
 
-    /// Proves that the probe's page and the network service answer.
-    pub(crate) async fn probe(&self, within: Duration) -> Result<(), CdpError> {
+    /// Proves within `within` that the open page answers, and the network.
+    pub(crate) async fn prove(&self, within: Duration) -> Result<(), CdpError> {
         let deadline = Instant::now() + within;
-        let page = self.probe_page(within).await?;
-        match self.probe_page_and_network(&page, remaining(deadline)).await {
-            // A client has closed the page: another one is used, or created.
+        let page = self.buffered(within).await?;
+        match self.answers(&page, left(deadline)).await {
+            // Closed by a client meanwhile: the browser has another page, or gets one.
             Err(CdpError::Refused { .. }) => {
-                self.set_probe_page(None);
-                let page = self.probe_page(remaining(deadline)).await?;
-                self.probe_page_and_network(&page, remaining(deadline)).await
+                self.keep(None);
+                let page = self.buffered(left(deadline)).await?;
+                self.answers(&page, left(deadline)).await
             }
             other => other,
         }
     }
 
-    /// Evaluates an expression in the page and queries the cookies of an unused URL, at the same time. Only Chromium's network service,
-    /// a process of its own, knows cookies.
-    async fn probe_page_and_network(&self, page: &Page, within: Duration) -> Result<(), CdpError> {
-        let cookies = json!({ "urls": [UNUSED_URL] });
+    /// The page evaluates an expression, and Chromium's network service, which is a process of its own, says which cookies a site has
+    /// that does not exist: nobody else knows of cookies. Both are asked at once.
+    async fn answers(&self, page: &Page, within: Duration) -> Result<(), CdpError> {
+        let cookies = json!({ "urls": [NO_SITE] });
         let (page, network) = tokio::join!(
             self.evaluate(&page.session, "1", within),
             self.cdp.call(Some(&page.session), "Network.getCookies", cookies, within),
@@ -164,113 +168,111 @@ impl Browser {
         page.and(network).map(drop)
     }
 
-    /// Begins to load `url` in the probe's page, without waiting for it.
+    /// Begins to open `url` in the open page and does not wait for it.
     pub(crate) async fn open(&self, url: &str) -> Result<(), CdpError> {
-        let page = self.probe_page(BROWSER_TIMEOUT).await?;
-        self.cdp.send(Some(&page.session), "Page.navigate", json!({ "url": url })).await
+        let page = self.buffered(BROWSER).await?;
+        self.cdp.report(Some(&page.session), "Page.navigate", json!({ "url": url })).await
     }
 
-    /// Returns true if the browser itself, independent of its pages, does not answer in time.
-    pub(crate) async fn is_unresponsive(&self, within: Duration) -> bool {
-        let reply = self.cdp.call(None, "Browser.getVersion", json!({}), within).await;
-        matches!(reply, Err(CdpError::Timeout { .. }))
+    /// Whether the browser itself, whatever its pages do, says nothing within `within`.
+    pub(crate) async fn is_silent(&self, within: Duration) -> bool {
+        let requested = self.cdp.call(None, "Browser.getVersion", json!({}), within).await;
+        matches!(requested, Err(CdpError::Timeout { .. }))
     }
 
     /// Asks the browser to close.
     pub(crate) async fn close(&self) -> Result<(), CdpError> {
-        self.cdp.send(None, "Browser.close", json!({})).await
+        self.cdp.report(None, "Browser.close", json!({})).await
     }
 
-    /// Returns a PNG of `region` of the page in front, in device pixels.
+    /// A PNG of `region` of the page in front, in device pixels.
     pub(crate) async fn capture(&self, region: Region) -> Result<Vec<u8>, CdpError> {
         let page = self.front().await?;
-        // A page with an open dialog cannot be captured.
-        let captured = tokio::select! {
+        // A page with a dialog is in no picture before somebody has answered that.
+        let taken = tokio::select! {
             biased;
             dialog = self.dialog_opens(&page.target) => Err(CdpError::Dialog(dialog.to_string())),
-            captured = self.capture_page(&page, region) => captured,
+            taken = self.capture_page(&page, region) => taken,
         };
         self.detach(&page).await;
-        let encoded = captured?;
-        base64::engine::general_purpose::STANDARD.decode(text(&encoded["data"])).map_err(|e| CdpError::Refused {
-            method: "Page.captureScreenshot",
-            message: format!("the picture is not readable: {e}"),
+        let encoded = taken?;
+        base64::engine::general_purpose::STANDARD.decode(encoded["data"].as_str().unwrap_or_default()).map_err(|e| {
+            CdpError::Refused { method: "Page.captureScreenshot", message: format!("the picture is not readable: {e}") }
         })
     }
 
     async fn capture_page(&self, page: &Page, region: Region) -> Result<Value, CdpError> {
-        let metrics = self.cdp.call(Some(&page.session), "Page.getLayoutMetrics", json!({}), BROWSER_TIMEOUT).await?;
-        // The clip is relative to the document, a region to the visible part.
-        let scroll_offset = |key: &str| metrics["cssVisualViewport"][key].as_f64().unwrap_or(0.0);
+        let metrics = self.cdp.call(Some(&page.session), "Page.getLayoutMetrics", json!({}), BROWSER).await?;
+        // The clip counts from the corner of the document, a region from the corner of what is shown.
+        let scrolled = |key: &str| metrics["cssVisualViewport"][key].as_f64().unwrap_or(0.0);
         let clip = json!({
-            "x": f64::from(region.x) + scroll_offset("pageX"),
-            "y": f64::from(region.y) + scroll_offset("pageY"),
+            "x": f64::from(region.x) + scrolled("pageX"),
+            "y": f64::from(region.y) + scrolled("pageY"),
             "width": region.width, "height": region.height, "scale": 1,
         });
         let params = json!({ "format": "png", "clip": clip, "optimizeForSpeed": true });
-        self.cdp.call(Some(&page.session), "Page.captureScreenshot", params, SCREENSHOT_TIMEOUT).await
+        self.cdp.call(Some(&page.session), "Page.captureScreenshot", params, PICTURE).await
     }
 
-    /// Resizes all pages to `viewport`, and later also new ones.
+    /// Brings every page to the size of `viewport`, and those opened later too.
     ///
-    /// A page that a client has resized keeps its size. If all pages do, nothing changes.
+    /// One that a client has given a size of its own keeps that. If all do, nothing is changed.
     pub(crate) async fn resize(&self, viewport: Viewport) -> Result<(), CdpError> {
         let before = std::mem::replace(&mut *self.viewport.lock(), viewport);
-        let mut visible = Vec::new();
-        let mut is_screen_resized = false;
-        let (mut is_any_resized, mut failure) = (false, None);
+        let mut in_front = Vec::new();
+        let mut screen_follows = false;
+        let (mut fitted, mut buffered) = (false, None);
         for target in self.pages().await? {
-            // It does not answer while its dialog is open.
+            // It would not answer before somebody has answered its dialog.
             if self.dialog_of(&target).is_some() {
                 continue;
             }
-            let Ok(page) = self.attach(target, BROWSER_TIMEOUT).await else { continue };
-            if !is_screen_resized {
-                is_screen_resized = self.resize_screen(&page, viewport).await;
+            let Ok(page) = self.attach(target, BROWSER).await else { continue };
+            if !screen_follows {
+                screen_follows = self.resize_screen(&page, viewport).await;
             }
-            if let Ok(state) = self.page_state(&page.session, Duration::from_secs(2)).await {
-                if !state.hidden {
-                    visible.push((state.focused, page.target.clone()));
+            if let Ok(seen) = self.look(&page.session, Duration::from_secs(2)).await {
+                if !seen.hidden {
+                    in_front.push((seen.focused, page.target.clone()));
                 }
                 match self.fit(&page, viewport, true).await {
-                    Ok(()) => is_any_resized = true,
-                    Err(error) => failure = Some((error, page.target.clone())),
+                    Ok(()) => fitted = true,
+                    Err(error) => buffered = Some((error, page.target.clone())),
                 }
             }
             self.detach(&page).await;
         }
-        // A hidden page is resized in front: the visible pages come back to the front, the focused one last.
-        visible.sort_unstable();
-        for (_, target) in visible {
-            self.cdp.call(None, "Target.activateTarget", json!({ "targetId": target }), BROWSER_TIMEOUT).await?;
+        // A page behind others takes its size only when it comes to the front: put back what was there, the focused one last.
+        in_front.sort_unstable();
+        for (_, target) in in_front {
+            self.cdp.call(None, "Target.activateTarget", json!({ "targetId": target }), BROWSER).await?;
         }
-        if let Some((error, target)) = failure.filter(|_| !is_any_resized) {
+        if let Some((error, target)) = buffered.filter(|_| !fitted) {
             *self.viewport.lock() = before;
-            if let Ok(page) = self.attach(target, BROWSER_TIMEOUT).await {
+            if let Ok(page) = self.attach(target, BROWSER).await {
                 self.resize_screen(&page, before).await;
                 self.detach(&page).await;
             }
             return Err(error);
         }
-        // New windows open at the size of the command line, so each is resized from now on.
-        self.resizes_new.store(true, Ordering::Relaxed);
+        // New windows still open at the size of the command line: from now on each is told.
+        self.fits_new.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Resizes the screen that pages see, through any page. Returns false for an older browser, which cannot resize it; its pages are
-    /// resized nevertheless.
+    /// Makes what pages take for the screen as large as `viewport`; any page can be asked for all. Answers whether it was done: an
+    /// older browser cannot, and its pages have their size all the same.
     async fn resize_screen(&self, page: &Page, viewport: Viewport) -> bool {
         let resized = async {
-            let screens =
-                self.cdp.call(Some(&page.session), "Emulation.getScreenInfos", json!({}), BROWSER_TIMEOUT).await?;
+            let screens = self.cdp.call(Some(&page.session), "Emulation.getScreenInfos", json!({}), BROWSER).await?;
             let size = json!({
                 "screenId": screens["screenInfos"][0]["id"], "width": viewport.width, "height": viewport.height,
             });
-            self.cdp.call(Some(&page.session), "Emulation.updateScreen", size, BROWSER_TIMEOUT).await
+            self.cdp.call(Some(&page.session), "Emulation.updateScreen", size, BROWSER).await
         };
         let error = resized.await.err();
         if let Some(error) = &error {
-            tracing::warn!(%error, "cannot resize the screen");
+            tracing::warn!(%error, "the screen keeps its size");
         }
         error.is_none()
     }
@@ -279,117 +281,111 @@ impl Browser {
         if !self.open_pages.admit(&target) {
             return self.close_page(&target).await;
         }
-        if self.tracks_dialogs.load(Ordering::Relaxed) {
-            Arc::clone(&self).track_new_page(target.clone()).await;
+        if self.handles_dialogs.load(Ordering::Relaxed) {
+            Arc::clone(&self).subscribe_new(target.clone()).await;
         }
-        if self.resizes_new.load(Ordering::Relaxed) {
-            self.resize_new(target).await;
+        if self.fits_new.load(Ordering::Relaxed) {
+            self.fit_new(target).await;
         }
     }
 
-    async fn resize_new(&self, target: String) {
-        let resized = async {
-            let page = self.attach(target, BROWSER_TIMEOUT).await?;
+    async fn fit_new(&self, target: String) {
+        let fitted = async {
+            let page = self.attach(target, BROWSER).await?;
             let result = self.fit(&page, self.viewport(), false).await;
             self.detach(&page).await;
             result
         };
-        if let Err(error) = resized.await {
-            tracing::debug!(%error, "cannot resize a new page");
+        if let Err(error) = fitted.await {
+            tracing::debug!(%error, "a new page was not resized");
         }
     }
 
-    /// Resizes one page, by moving the edges of its window by the difference.
+    /// Brings one page to size by moving its window's edges as far as the page differs from what it should be.
     async fn fit(&self, page: &Page, viewport: Viewport, may_raise: bool) -> Result<(), CdpError> {
-        let mut state = self.page_state(&page.session, BROWSER_TIMEOUT).await?;
-        for _ in 0..MAX_ATTEMPTS {
-            if state.has(viewport) || (state.hidden && !may_raise) {
+        let mut seen = self.look(&page.session, BROWSER).await?;
+        for _ in 0..ATTEMPTS {
+            if seen.has(viewport) || (seen.hidden && !may_raise) {
                 return Ok(());
             }
-            if state.hidden {
+            if seen.hidden {
                 let target = json!({ "targetId": page.target });
-                self.cdp.call(None, "Target.activateTarget", target, BROWSER_TIMEOUT).await?;
-                state = self.resized_state(page, viewport).await?;
+                self.cdp.call(None, "Target.activateTarget", target, BROWSER).await?;
+                seen = self.settled(page, viewport).await?;
                 continue;
             }
-            let before = self.move_edges(page, viewport, state).await?;
-            let after = self.resized_state(page, viewport).await?;
-            if (after.width, after.height) == (state.width, state.height) {
-                // A client sets its size, or the page reports a wrong one: further moves would not help.
-                self.cdp.call(None, "Browser.setWindowBounds", before, BROWSER_TIMEOUT).await?;
+            let before = self.move_edges(page, viewport, seen).await?;
+            let after = self.settled(page, viewport).await?;
+            if (after.width, after.height) == (seen.width, seen.height) {
+                // A client gives it a size of its own, or it says so: moved once more, the edges would only go astray.
+                self.cdp.call(None, "Browser.setWindowBounds", before, BROWSER).await?;
                 break;
             }
-            state = after;
+            seen = after;
         }
-        if state.has(viewport) {
+        if seen.has(viewport) {
             return Ok(());
         }
-        let message = format!("the page stays at {} × {}", state.width, state.height);
+        let message = format!("the page stays at {} × {}", seen.width, seen.height);
         Err(CdpError::Refused { method: "Browser.setWindowBounds", message })
     }
 
-    /// Moves the edges of the page's window, and returns the parameters that move them back.
-    async fn move_edges(&self, page: &Page, viewport: Viewport, state: PageState) -> Result<Value, CdpError> {
+    /// Answers what puts them back.
+    async fn move_edges(&self, page: &Page, viewport: Viewport, seen: Seen) -> Result<Value, CdpError> {
         let target = json!({ "targetId": page.target });
-        let window = self.cdp.call(None, "Browser.getWindowForTarget", target, BROWSER_TIMEOUT).await?;
+        let window = self.cdp.call(None, "Browser.getWindowForTarget", target, BROWSER).await?;
         let side = |key: &str, want: u32, have: i64, guess: u32| {
             let now = window["bounds"][key].as_i64().unwrap_or_else(|| i64::from(guess));
             now + i64::from(want) - have
         };
         let bounds = json!({
-            "width": side("width", viewport.width, state.width, viewport.width),
-            "height": side("height", viewport.height, state.height, viewport.height + WINDOW_FRAME),
+            "width": side("width", viewport.width, seen.width, viewport.width),
+            "height": side("height", viewport.height, seen.height, viewport.height + WINDOW_FRAME),
         });
         let params = |bounds: &Value| json!({ "windowId": window["windowId"], "bounds": bounds });
-        self.cdp.call(None, "Browser.setWindowBounds", params(&bounds), BROWSER_TIMEOUT).await?;
+        self.cdp.call(None, "Browser.setWindowBounds", params(&bounds), BROWSER).await?;
         let sides = &window["bounds"];
         Ok(params(&json!({ "width": sides["width"], "height": sides["height"] })))
     }
 
-    /// Returns the state of the page once it has its size, or after the timeout.
-    async fn resized_state(&self, page: &Page, viewport: Viewport) -> Result<PageState, CdpError> {
-        let deadline = Instant::now() + RESIZE_TIMEOUT;
+    /// The page as it is once it has its size, or after the time it gets for that.
+    async fn settled(&self, page: &Page, viewport: Viewport) -> Result<Seen, CdpError> {
+        let deadline = Instant::now() + SETTLE;
         loop {
-            let state = self.page_state(&page.session, BROWSER_TIMEOUT).await?;
-            if state.has(viewport) || Instant::now() >= deadline {
-                return Ok(state);
+            let seen = self.look(&page.session, BROWSER).await?;
+            if seen.has(viewport) || Instant::now() >= deadline {
+                return Ok(seen);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Returns the target and the URL of each open page.
-    async fn page_addresses(&self) -> Result<Vec<(String, String)>, CdpError> {
-        let reply = self.cdp.call(None, "Target.getTargets", json!({}), BROWSER_TIMEOUT).await?;
-        let targets = reply["targetInfos"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let pages = targets.iter().filter(|info| info["type"] == "page");
-        Ok(pages.map(|info| (text(&info["targetId"]).to_owned(), text(&info["url"]).to_owned())).collect())
-    }
-
     async fn pages(&self) -> Result<Vec<String>, CdpError> {
-        Ok(self.page_addresses().await?.into_iter().map(|(target, _)| target).take(MAX_PAGES).collect())
+        let answer = self.cdp.call(None, "Target.getTargets", json!({}), BROWSER).await?;
+        let infos = answer["targetInfos"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let pages = infos.iter().filter(|info| info["type"] == "page").filter_map(|info| info["targetId"].as_str());
+        Ok(pages.take(MAX_PAGES).map(str::to_owned).collect())
     }
 
-    /// Returns the page of the liveness probe; if there is none, any page or a new one becomes it.
-    async fn probe_page(&self, within: Duration) -> Result<Page, CdpError> {
-        if let Some(page) = self.probe_page.lock().clone() {
+    /// The kept page, or else any page, or else a new one.
+    async fn buffered(&self, within: Duration) -> Result<Page, CdpError> {
+        if let Some(page) = self.page.lock().clone() {
             return Ok(page);
         }
         let target = match self.pages().await?.into_iter().next() {
             Some(target) => target,
             None => {
-                let created =
-                    self.cdp.call(None, "Target.createTarget", json!({ "url": "about:blank" }), within).await?;
-                text(&created["targetId"]).to_owned()
+                let made = self.cdp.call(None, "Target.createTarget", json!({ "url": "about:blank" }), within).await?;
+                made["targetId"].as_str().unwrap_or_default().to_owned()
             }
         };
         let page = self.attach(target, within).await?;
-        self.set_probe_page(Some(page.clone()));
+        self.keep(Some(page.clone()));
         Ok(page)
     }
 
-    fn set_probe_page(&self, page: Option<Page>) {
-        *self.probe_page.lock() = page;
+    fn keep(&self, page: Option<Page>) {
+        *self.page.lock() = page;
     }
 
     pub(crate) fn viewport(&self) -> Viewport {
@@ -397,26 +393,27 @@ impl Browser {
     }
 
     pub(crate) async fn attach(&self, target: String, within: Duration) -> Result<Page, CdpError> {
-        let session = self.cdp.attach(&target, within).await?;
-        Ok(Page { target, session })
+        let params = json!({ "targetId": target, "flatten": true });
+        let answer = self.cdp.call(None, "Target.attachToTarget", params, within).await?;
+        Ok(Page { target, session: answer["sessionId"].as_str().unwrap_or_default().to_owned() })
     }
 
     pub(crate) async fn detach(&self, page: &Page) {
-        self.dialogs.remove_session(&page.session);
-        // The page and its session may have gone.
-        drop(self.cdp.send(None, "Target.detachFromTarget", json!({ "sessionId": page.session })).await);
+        self.dialogs.forget(&page.session);
+        // The page may be gone, and its session with it.
+        drop(self.cdp.report(None, "Target.detachFromTarget", json!({ "sessionId": page.session })).await);
     }
 
     async fn evaluate(&self, session: &str, expression: &str, within: Duration) -> Result<Value, CdpError> {
         let params = json!({ "expression": expression, "returnByValue": true });
-        let mut reply = self.cdp.call(Some(session), "Runtime.evaluate", params, within).await?;
-        Ok(reply["result"]["value"].take())
+        let mut answer = self.cdp.call(Some(session), "Runtime.evaluate", params, within).await?;
+        Ok(answer["result"]["value"].take())
     }
 
-    async fn page_state(&self, session: &str, within: Duration) -> Result<PageState, CdpError> {
-        let expression = "[innerWidth, innerHeight, document.visibilityState === 'hidden', document.hasFocus()]";
-        let value = self.evaluate(session, expression, within).await?;
-        Ok(PageState {
+    async fn look(&self, session: &str, within: Duration) -> Result<Seen, CdpError> {
+        let requested = "[innerWidth, innerHeight, document.visibilityState === 'hidden', document.hasFocus()]";
+        let value = self.evaluate(session, requested, within).await?;
+        Ok(Seen {
             width: value[0].as_i64().unwrap_or(0),
             height: value[1].as_i64().unwrap_or(0),
             hidden: value[2].as_bool().unwrap_or(true),
@@ -425,44 +422,44 @@ impl Browser {
     }
 }
 
-/// The state that a page reports of itself. A hostile page can report a wrong one.
+/// How a page says it is shown. A hostile page can lie here, about itself only.
 #[derive(Debug, Clone, Copy)]
-struct PageState {
+struct Seen {
     width: i64,
     height: i64,
     hidden: bool,
     focused: bool,
 }
 
-impl PageState {
+impl Seen {
     fn has(self, viewport: Viewport) -> bool {
         (self.width, self.height) == (i64::from(viewport.width), i64::from(viewport.height))
     }
 }
 
-fn remaining(deadline: Instant) -> Duration {
+fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-async fn handle_notices(browser: std::sync::Weak<Browser>, mut notices: mpsc::Receiver<Notice>) {
+async fn heed(browser: std::sync::Weak<Browser>, mut notices: mpsc::Receiver<Notice>) {
     while let Some(notice) = notices.recv().await {
         let Some(browser) = browser.upgrade() else { return };
-        browser.dialogs.handle(&notice);
+        browser.dialogs.heed(&notice);
         match notice.method.as_str() {
             "Target.detachedFromTarget" => {
-                let mut page = browser.probe_page.lock();
+                let mut page = browser.page.lock();
                 if page.as_ref().is_some_and(|page| notice.params["sessionId"] == page.session.as_str()) {
                     *page = None;
                 }
             }
             "Target.targetCreated" if notice.params["targetInfo"]["type"] == "page" => {
                 if let Some(target) = notice.params["targetInfo"]["targetId"].as_str().map(str::to_owned) {
-                    // In a task of its own, because a slow page must not delay other notices.
+                    // Beside this: a page that is slow must not hold up what else there is to hear.
                     tokio::spawn(async move { browser.page_opened(target).await });
                 }
             }
             "Target.targetDestroyed" => {
-                browser.open_pages.remove(text(&notice.params["targetId"]));
+                browser.open_pages.left(notice.params["targetId"].as_str().unwrap_or_default());
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! A client of the browser's debugging protocol over one WebSocket.
+//! A small client of the browser's debugging protocol: one WebSocket, calls answered by number, the few events we need.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,13 +16,12 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-use crate::reply::Refusal;
-use casement_agent_protocol::{ErrorCode, MAX_IMAGE_BYTES};
+use casement_agent_protocol::MAX_IMAGE_BYTES;
 
-/// The most queued outgoing calls, and the most unread notices.
-const MAX_QUEUED: usize = 256;
+/// Calls that may wait to be sent, and events that may wait to be read.
+const QUEUE: usize = 256;
 
-/// The reason why a call failed.
+/// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CdpError {
     #[error("the debugging connection could not be opened: {0}")]
@@ -37,13 +36,13 @@ pub(crate) enum CdpError {
     Refused { method: &'static str, message: String },
 }
 
-/// A message that the browser sends without a call.
+/// Something the browser says unasked.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Notice {
     pub(crate) method: String,
     #[serde(default)]
     pub(crate) params: Value,
-    /// The session of the attached page.
+    /// Of which attached page.
     #[serde(rename = "sessionId")]
     pub(crate) session: Option<String>,
 }
@@ -58,72 +57,62 @@ struct Incoming {
     params: Value,
     #[serde(default)]
     result: Value,
-    error: Option<ErrorReply>,
+    error: Option<Refusal>,
 }
 
 #[derive(Deserialize)]
-struct ErrorReply {
+struct Refusal {
     message: String,
 }
 
-/// The result of a call, or the browser's error.
-type Reply = Result<Value, String>;
-/// The callers that wait for a reply, by the number of their call.
-type Waiters = Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>;
-
-/// The address of a debugging WebSocket on the sandbox's loopback.
-#[derive(Debug, Clone)]
-pub(crate) struct Endpoint {
-    pub(crate) port: u16,
-    pub(crate) path: String,
-}
+type Answer = Result<Value, String>;
+type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>;
 
 /// An open debugging connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Cdp {
     outgoing: mpsc::Sender<String>,
-    waiters: Waiters,
-    next_id: AtomicU64,
+    waiting: Waiting,
+    next: AtomicU64,
 }
 
-/// A call whose reply has not arrived. Dropping it discards the reply.
+/// A call whose answer is still to come. Dropping it lets the answer go.
 #[derive(Debug)]
-pub(crate) struct PendingCall {
+pub(crate) struct Pending {
     id: u64,
     method: &'static str,
-    reply: oneshot::Receiver<Reply>,
-    waiters: Waiters,
+    answered: oneshot::Receiver<Answer>,
+    waiting: Waiting,
 }
 
-impl PendingCall {
-    async fn reply(mut self) -> Result<Value, CdpError> {
-        match (&mut self.reply).await {
+impl Pending {
+    async fn answer(mut self) -> Result<Value, CdpError> {
+        match (&mut self.answered).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(message)) => Err(CdpError::Refused { method: self.method, message }),
             Err(_) => Err(CdpError::Closed),
         }
     }
 
-    /// Waits for the reply.
+    /// Waits for the answer.
     pub(crate) async fn within(self, within: Duration) -> Result<Value, CdpError> {
         let method = self.method;
-        tokio::time::timeout(within, self.reply()).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
+        tokio::time::timeout(within, self.answer()).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
     }
 }
 
-impl Drop for PendingCall {
+impl Drop for Pending {
     fn drop(&mut self) {
-        self.waiters.lock().remove(&self.id);
+        lock(&self.waiting).remove(&self.id);
     }
 }
 
 impl Cdp {
-    /// Connects to the browser.
-    pub(crate) async fn connect(endpoint: &Endpoint) -> Result<(Self, mpsc::Receiver<Notice>), CdpError> {
-        let Endpoint { port, path } = endpoint;
-        let tcp = TcpStream::connect(("127.0.0.1", *port)).await.map_err(|e| CdpError::Connect(e.to_string()))?;
+    /// Opens the WebSocket at `path` on the sandbox's loopback.
+    pub(crate) async fn connect(port: u16, path: &str) -> Result<(Self, mpsc::Receiver<Notice>), CdpError> {
+        let tcp = TcpStream::connect(("127.0.0.1", port)).await.map_err(|e| CdpError::Connect(e.to_string()))?;
         tcp.set_nodelay(true).map_err(|e| CdpError::Connect(e.to_string()))?;
-        // Small buffers, because one such connection stays open per session. A screenshot is one large message.
+        // Idle memory counts, one such connection stays open per session: small buffers. A picture is one large message.
         let config = WebSocketConfig::default()
             .read_buffer_size(16 << 10)
             .write_buffer_size(0)
@@ -133,30 +122,14 @@ impl Cdp {
         let (socket, _) = tokio_tungstenite::client_async_with_config(url, tcp, Some(config))
             .await
             .map_err(|e| CdpError::Connect(e.to_string()))?;
-        let (outgoing, to_send) = mpsc::channel(MAX_QUEUED);
-        let (notices, events) = mpsc::channel(MAX_QUEUED);
-        let waiters = Waiters::default();
-        tokio::spawn(pump(socket, to_send, Arc::clone(&waiters), notices));
-        Ok((Self { outgoing, waiters, next_id: AtomicU64::new(1) }, events))
+        let (outgoing, to_send) = mpsc::channel(QUEUE);
+        let (notices, events) = mpsc::channel(QUEUE);
+        let waiting = Waiting::default();
+        tokio::spawn(pump(socket, to_send, Arc::clone(&waiting), notices));
+        Ok((Self { outgoing, waiting, next: AtomicU64::new(1) }, events))
     }
 
-    /// Like [`connect`](Self::connect), with a timeout.
-    pub(crate) async fn connect_within(
-        endpoint: &Endpoint,
-        within: Duration,
-    ) -> Result<(Self, mpsc::Receiver<Notice>), CdpError> {
-        let late = Err(CdpError::Timeout { method: "connect", after: within });
-        tokio::time::timeout(within, Self::connect(endpoint)).await.unwrap_or(late)
-    }
-
-    /// Attaches to a target and returns the id of the session.
-    pub(crate) async fn attach(&self, target: &str, within: Duration) -> Result<String, CdpError> {
-        let params = json!({ "targetId": target, "flatten": true });
-        let attached = self.call(None, "Target.attachToTarget", params, within).await?;
-        Ok(text(&attached["sessionId"]).to_owned())
-    }
-
-    /// Calls `method`, in `session` if one is given, and waits for the reply.
+    /// Calls `method`, in `session` where one is given, and waits for the answer.
     pub(crate) async fn call(
         &self,
         session: Option<&str>,
@@ -164,28 +137,28 @@ impl Cdp {
         params: Value,
         within: Duration,
     ) -> Result<Value, CdpError> {
-        let call = async { self.begin(session, method, &params).await?.reply().await };
-        tokio::time::timeout(within, call).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
+        let called = async { self.begin(session, method, &params).await?.answer().await };
+        tokio::time::timeout(within, called).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
     }
 
-    /// Calls `method` without waiting for the reply.
+    /// Calls `method`, and leaves it to the caller when to wait for the answer.
     pub(crate) async fn begin(
         &self,
         session: Option<&str>,
         method: &'static str,
         params: &Value,
-    ) -> Result<PendingCall, CdpError> {
-        let (sender, reply) = oneshot::channel();
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.waiters.lock().insert(id, sender);
-        let pending = PendingCall { id, method, reply, waiters: Arc::clone(&self.waiters) };
+    ) -> Result<Pending, CdpError> {
+        let (answer, answered) = oneshot::channel();
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.waiting).insert(id, answer);
+        let pending = Pending { id, method, answered, waiting: Arc::clone(&self.waiting) };
         self.post(id, session, method, params).await?;
         Ok(pending)
     }
 
-    /// Calls `method` and discards the reply.
-    pub(crate) async fn send(&self, session: Option<&str>, method: &str, params: Value) -> Result<(), CdpError> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+    /// Calls `method` and lets the answer go.
+    pub(crate) async fn report(&self, session: Option<&str>, method: &str, params: Value) -> Result<(), CdpError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.post(id, session, method, &params).await
     }
 
@@ -198,15 +171,14 @@ impl Cdp {
     }
 }
 
-/// Returns a JSON string, or an empty one for any other value.
-pub(crate) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
+fn lock(waiting: &Waiting) -> parking_lot::MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+    waiting.lock()
 }
 
 async fn pump(
     socket: WebSocketStream<TcpStream>,
     mut to_send: mpsc::Receiver<String>,
-    waiters: Waiters,
+    waiting: Waiting,
     notices: mpsc::Sender<Notice>,
 ) {
     let (mut sink, mut stream) = socket.split();
@@ -217,26 +189,26 @@ async fn pump(
                 None => break,
             },
             message = stream.next() => match message {
-                Some(Ok(Message::Text(text))) => dispatch(text.as_str(), &waiters, &notices),
+                Some(Ok(Message::Text(text))) => dispatch(text.as_str(), &waiting, &notices),
                 Some(Ok(Message::Close(_)) | Err(_)) | None => break,
                 Some(Ok(_)) => {}
             },
         }
     }
-    // The remaining callers receive an error.
-    waiters.lock().clear();
+    // Whoever still waits learns that no answer will come.
+    lock(&waiting).clear();
 }
 
-fn dispatch(text: &str, waiters: &Waiters, notices: &mpsc::Sender<Notice>) {
+fn dispatch(text: &str, waiting: &Waiting, notices: &mpsc::Sender<Notice>) {
     let Ok(incoming) = serde_json::from_str::<Incoming>(text) else { return };
     if let Some(id) = incoming.id {
-        if let Some(waiter) = waiters.lock().remove(&id) {
-            let reply = incoming.error.map_or(Ok(incoming.result), |error| Err(error.message));
-            // The caller may have stopped waiting.
-            drop(waiter.send(reply));
+        if let Some(answer) = lock(waiting).remove(&id) {
+            let result = incoming.error.map_or(Ok(incoming.result), |refusal| Err(refusal.message));
+            // The caller may have given up: nobody to tell.
+            drop(answer.send(result));
         }
     } else if let Some(method) = incoming.method {
-        // A full queue is not read. The notices are hints, so that a lost one costs a repeated call.
+        // Full means that nobody reads: the events we use are hints, losing one costs a repeated call.
         drop(notices.try_send(Notice { method, params: incoming.params, session: incoming.session }));
     }
 }
@@ -244,16 +216,5 @@ fn dispatch(text: &str, waiters: &Waiters, notices: &mpsc::Sender<Notice>) {
 impl From<CdpError> for io::Error {
     fn from(error: CdpError) -> Self {
         Self::other(error)
-    }
-}
-
-impl From<CdpError> for Refusal {
-    fn from(error: CdpError) -> Self {
-        let code = match error {
-            CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) => ErrorCode::BrowserHung,
-            CdpError::Dialog(_) => ErrorCode::InvalidState,
-            CdpError::Refused { .. } => ErrorCode::Internal,
-        };
-        Self::new(code, error)
     }
 }

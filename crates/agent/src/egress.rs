@@ -23,7 +23,7 @@ const TEXTS: [&str; 4] = [
 const MAX_TEXT: usize = 200;
 /// Tunnels whose failures are remembered, and for how long.
 const MAX_FAILURES: usize = 64;
-const KEPT_FOR: Duration = Duration::from_secs(30);
+const RETENTION: Duration = Duration::from_secs(30);
 
 /// How the session's proxy fails, by the way out's word for it, and what it is for people.
 const PROXY_FAULTS: [(&str, &str); 8] = [
@@ -49,8 +49,8 @@ pub(crate) enum Fault {
 impl Fault {
     /// Reads a `Proxy-Status`; `None` for one that is not the way out's.
     pub(crate) fn of(proxy_status: &str) -> Option<Self> {
-        let said = proxy_status.trim().strip_prefix(OWN)?;
-        let details = said.split(';').find_map(|param| param.trim().strip_prefix("details="));
+        let given = proxy_status.trim().strip_prefix(OWN)?;
+        let details = given.split(';').find_map(|param| param.trim().strip_prefix("details="));
         Some(match details {
             None => Self::Destination,
             Some(word) => Self::Proxy(PROXY_FAULTS.iter().position(|(known, _)| *known == word.trim_matches('"'))),
@@ -108,7 +108,7 @@ impl FailedTunnels {
     /// Notes what came of a tunnel to `place` (a host and a port): without a fault it stands.
     pub(crate) fn note(&self, place: &str, fault: Option<Fault>) {
         let mut failed = self.0.lock();
-        failed.retain(|one| one.place != place && one.at.elapsed() < KEPT_FOR);
+        failed.retain(|one| one.place != place && one.at.elapsed() < RETENTION);
         let Some(fault) = fault else { return };
         if failed.len() == MAX_FAILURES {
             failed.pop_front();
@@ -117,13 +117,13 @@ impl FailedTunnels {
     }
 
     /// Why there was no tunnel for a request, which the browser says failed with `error`.
-    pub(crate) fn fault(&self, url: &str, error: &str) -> Option<Fault> {
+    pub(crate) fn why(&self, url: &str, error: &str) -> Option<Fault> {
         if !error.ends_with("ERR_TUNNEL_CONNECTION_FAILED") {
             return None;
         }
         let place = place_of(url)?;
         let failed = self.0.lock();
-        failed.iter().find(|one| one.place == place && one.at.elapsed() < KEPT_FOR).map(|one| one.fault)
+        failed.iter().find(|one| one.place == place && one.at.elapsed() < RETENTION).map(|one| one.fault)
     }
 }
 
@@ -142,7 +142,7 @@ fn place_of(url: &str) -> Option<String> {
 /// What of a connection to the way out is looked at: the line that asks for a tunnel, and the head of what is answered.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
-    asked: Vec<u8>,
+    requested: Vec<u8>,
     answered: Vec<u8>,
     done: bool,
 }
@@ -153,10 +153,10 @@ const MAX_LOOKED_AT: usize = 2048;
 impl Exchange {
     /// Bytes on their way out. Of another request than for a tunnel nothing more is kept.
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
-        if !self.done && !self.asked.contains(&b'\n') {
-            keep(&mut self.asked, bytes);
-            let start = self.asked.len().min(CONNECT.len());
-            self.done = self.asked[..start] != CONNECT[..start];
+        if !self.done && !self.requested.contains(&b'\n') {
+            keep(&mut self.requested, bytes);
+            let start = self.requested.len().min(CONNECT.len());
+            self.done = self.requested[..start] != CONNECT[..start];
         }
     }
 
@@ -169,7 +169,7 @@ impl Exchange {
         let end = self.answered.windows(4).position(|end| end == b"\r\n\r\n");
         self.done = end.is_some() || self.answered.len() == MAX_LOOKED_AT;
         let head = std::str::from_utf8(self.answered.get(..end?)?).ok()?;
-        let line = std::str::from_utf8(&self.asked).ok()?.lines().next()?;
+        let line = std::str::from_utf8(&self.requested).ok()?.lines().next()?;
         let place = line.split(' ').nth(1)?.to_ascii_lowercase();
         let status = head
             .lines()
@@ -181,9 +181,9 @@ impl Exchange {
 
 const CONNECT: &[u8] = b"CONNECT ";
 
-fn keep(kept: &mut Vec<u8>, bytes: &[u8]) {
-    let room = MAX_LOOKED_AT - kept.len();
-    kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+fn keep(buffered: &mut Vec<u8>, bytes: &[u8]) {
+    let room = MAX_LOOKED_AT - buffered.len();
+    buffered.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
 #[cfg(test)]
@@ -194,14 +194,14 @@ mod tests {
         Proxy-Status: casement; error=connection_terminated; details=\"reset\"\r\nContent-Length: 3\r\n\r\nNo\n";
 
     #[test]
-    fn a_failed_tunnel_is_told_by_the_answer_to_its_connect_however_that_is_cut() {
+    fn a_failed_tunnel_is_reported_by_the_answer_to_its_connect_however_that_is_cut() {
         for size in [1, 7, 4096] {
             let mut exchange = Exchange::default();
             for part in b"CONNECT Bank.example:443 HTTP/1.1\r\nHost: x\r\n\r\n".chunks(size) {
                 exchange.sent(part);
             }
-            let told: Vec<_> = REFUSED.chunks(size).filter_map(|part| exchange.received(part)).collect();
-            let [(place, Some(fault))] = told.as_slice() else { panic!("{told:?}") };
+            let reported: Vec<_> = REFUSED.chunks(size).filter_map(|part| exchange.received(part)).collect();
+            let [(place, Some(fault))] = reported.as_slice() else { panic!("{reported:?}") };
             assert_eq!((place.as_str(), fault.word()), ("bank.example:443", Some("reset")));
             assert_eq!(fault.text(), "the session's proxy could not be used: it reset the connection");
             assert_eq!(fault.upstream(), Upstream::Proxy);
@@ -220,16 +220,16 @@ mod tests {
     fn what_failed_is_known_by_place_until_a_tunnel_stands_there() {
         let failed = FailedTunnels::default();
         let (word, url) = ("net::ERR_TUNNEL_CONNECTION_FAILED", "https://a.example/path#part");
-        assert_eq!(failed.fault(url, word), None);
+        assert_eq!(failed.why(url, word), None);
         failed.note("a.example:443", Fault::of("casement; error=x; details=\"closed\""));
-        assert_eq!(failed.fault(url, word).and_then(Fault::word), Some("closed"));
-        assert_eq!(failed.fault("wss://A.example", word).and_then(Fault::word), Some("closed"));
-        assert_eq!(failed.fault("https://a.example:444/", word), None);
-        assert_eq!(failed.fault(url, "net::ERR_CONNECTION_RESET"), None);
+        assert_eq!(failed.why(url, word).and_then(Fault::word), Some("closed"));
+        assert_eq!(failed.why("wss://A.example", word).and_then(Fault::word), Some("closed"));
+        assert_eq!(failed.why("https://a.example:444/", word), None);
+        assert_eq!(failed.why(url, "net::ERR_CONNECTION_RESET"), None);
         failed.note("a.example:443", Fault::of("casement; error=destination_unavailable"));
-        assert_eq!(failed.fault(url, word), Some(Fault::Destination));
+        assert_eq!(failed.why(url, word), Some(Fault::Destination));
         failed.note("a.example:443", None);
-        assert_eq!(failed.fault(url, word), None);
+        assert_eq!(failed.why(url, word), None);
         for n in 0..2 * MAX_FAILURES {
             failed.note(&format!("{n}.example:443"), Some(Fault::Destination));
         }

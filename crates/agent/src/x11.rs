@@ -29,7 +29,7 @@ const COLOUR: u64 = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cursor {
     Shown,
-    Hidden,
+    Left,
 }
 
 /// A connection that stays open as long as the display does. Every call here blocks, for less than a millisecond mostly; several
@@ -118,7 +118,7 @@ impl X11 {
         let (_still, patch) = match cursor {
             Cursor::Shown => (None, None),
             // The cursor must not move between the picture and what is below the cursor.
-            Cursor::Hidden => (Some(Still::hold(&self.connection)?), self.below_cursor(region)?),
+            Cursor::Left => (Some(Still::hold(&self.connection)?), self.below_cursor(region)?),
         };
         let mut row = vec![0; width * PIXEL];
         for y in region.y..region.y + region.height {
@@ -143,18 +143,18 @@ impl X11 {
         let side = |value: u32| u16::try_from(value).map_err(DisplayError::x);
         let edge = |value: u32| i16::try_from(value).map_err(DisplayError::x);
         let (x, y, width, height) = (edge(region.x)?, edge(region.y)?, side(region.width)?, side(region.height)?);
-        let asked = self
+        let requested = self
             .connection
             .get_image(ImageFormat::Z_PIXMAP, self.root, x, y, width, height, u32::MAX)
             .map_err(DisplayError::x)?;
-        Ok(asked.reply().map_err(DisplayError::x)?.data)
+        Ok(requested.reply().map_err(DisplayError::x)?.data)
     }
 
     /// What the cursor covers of `region`, if it covers anything.
     fn below_cursor(&self, region: Region) -> Result<Option<Patch>, DisplayError> {
-        let asked = self.connection.xfixes_get_cursor_image().map_err(DisplayError::x)?;
+        let requested = self.connection.xfixes_get_cursor_image().map_err(DisplayError::x)?;
         // The server refuses where there is no cursor.
-        let Ok(cursor) = asked.reply() else { return Ok(None) };
+        let Ok(cursor) = requested.reply() else { return Ok(None) };
         let left = i64::from(cursor.x) - i64::from(cursor.xhot);
         let top = i64::from(cursor.y) - i64::from(cursor.yhot);
         let across = overlap(left, cursor.width, region.x, region.width);

@@ -9,14 +9,19 @@ use std::collections::{HashMap, HashSet};
 use x11rb::protocol::xproto::{ConnectionExt as _, KeyButMask};
 use x11rb::protocol::xtest::ConnectionExt as _;
 
+use super::KeySym;
 use super::announce::announce;
-use super::key_sym::{CAPS_LOCK, KeySym, SHIFT_KEYS, is_command};
 use super::signs::settle;
 use crate::display::DisplayError;
 use crate::x11::X11;
 
 const KEY_PRESS: u8 = 2;
 const KEY_RELEASE: u8 = 3;
+const SHIFT: KeySym = 0xffe1;
+const CAPS_LOCK: KeySym = 0xffe5;
+const SHIFTS: std::ops::RangeInclusive<KeySym> = 0xffe1..=0xffe2;
+/// With one of them a key is a command: Control, and Meta, Alt, Super, Hyper.
+const COMMANDS: [std::ops::RangeInclusive<KeySym>; 2] = [0xffe3..=0xffe4, 0xffe7..=0xffee];
 /// Columns of a key: two levels of two groups.
 const COLUMNS: usize = 4;
 
@@ -47,9 +52,9 @@ impl Keyboard {
     pub(super) fn refresh(&mut self, x11: &X11) -> Result<(), DisplayError> {
         let setup = x11rb::connection::Connection::setup(&x11.connection);
         let (first, last) = (setup.min_keycode, setup.max_keycode);
-        let asked = x11.connection.get_keyboard_mapping(first, last - first + 1).map_err(DisplayError::x)?;
+        let requested = x11.connection.get_keyboard_mapping(first, last - first + 1).map_err(DisplayError::x)?;
         let pointer = x11.connection.query_pointer(x11.root).map_err(DisplayError::x)?;
-        let mapping = asked.reply().map_err(DisplayError::x)?;
+        let mapping = requested.reply().map_err(DisplayError::x)?;
         let state = pointer.reply().map_err(DisplayError::x)?.mask;
         let wide = usize::from(mapping.keysyms_per_keycode).max(1);
         let symbol = |key: &[KeySym], column: usize| key.get(column).copied().unwrap_or_default();
@@ -63,10 +68,10 @@ impl Keyboard {
             self.symbols(*code)
                 .is_some_and(|all| all.iter().all(|one| *one == 0) || (ours.contains(code) && all[0] == all[1]))
         };
-        let (mut kept, mut new): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
-        kept.extend(ours.iter().filter(|code| free(code)));
+        let (mut buffered, mut new): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
+        buffered.extend(ours.iter().filter(|code| free(code)));
         new.extend((first..=last).filter(|code| !ours.contains(code) && free(code)));
-        new.append(&mut kept);
+        new.append(&mut buffered);
         self.spare = new;
         Ok(())
     }
@@ -133,8 +138,8 @@ impl Keyboard {
         if let Some(code) = self.held.get(&key) {
             return Ok((*code, true));
         }
-        let shift = self.held.keys().any(|held| SHIFT_KEYS.contains(held));
-        let command = self.held.keys().any(|held| is_command(*held));
+        let holds = |keys: &std::ops::RangeInclusive<KeySym>| self.held.keys().any(|held| keys.contains(held));
+        let (shift, command) = (holds(&SHIFTS), COMMANDS.iter().any(holds));
         let exact = |keystroke: &Keystroke| command || !is_written(key) || keystroke.shift == shift;
         let code = match self.find(key).filter(exact) {
             Some(keystroke) => keystroke.code,
@@ -203,7 +208,7 @@ impl Keyboard {
     }
 
     fn strike(&self, x11: &X11, strokes: &[Keystroke]) -> Result<(), DisplayError> {
-        let shift = self.find(*SHIFT_KEYS.start()).map(|keystroke| keystroke.code);
+        let shift = self.find(SHIFT).map(|keystroke| keystroke.code);
         let mut shifted = false;
         for keystroke in strokes {
             if let Some(shift) = shift.filter(|_| keystroke.shift != shifted) {

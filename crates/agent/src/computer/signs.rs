@@ -28,14 +28,14 @@ static NUMBER: AtomicU32 = AtomicU32::new(1);
 /// The windows a person would see, the lowest first. Menus and tips are not among them.
 fn windows(x11: &X11) -> Result<Vec<Window>, DisplayError> {
     let tree = x11.connection.query_tree(x11.root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
-    let asked: Vec<_> = tree
+    let requested: Vec<_> = tree
         .children
         .into_iter()
         .map(|window| x11.connection.get_window_attributes(window).map(|cookie| (window, cookie)))
         .collect::<Result<_, _>>()
         .map_err(DisplayError::x)?;
     let mut seen = Vec::new();
-    for (window, cookie) in asked {
+    for (window, cookie) in requested {
         // A window may vanish between two questions.
         let Ok(attributes) = cookie.reply() else { continue };
         if !attributes.override_redirect && attributes.map_state == MapState::VIEWABLE {
@@ -62,7 +62,7 @@ pub(super) fn focus(x11: &X11) -> Result<(), DisplayError> {
 /// Returns once the browser has taken every event sent before. At once where nothing on the display answers such questions.
 pub(super) fn settle(x11: &X11) -> Result<(), DisplayError> {
     let (protocols, ping) = x11.ping;
-    let mut asked = None;
+    let mut requested = None;
     for window in windows(x11)?.into_iter().rev() {
         let understood = x11
             .connection
@@ -70,11 +70,11 @@ pub(super) fn settle(x11: &X11) -> Result<(), DisplayError> {
             .map_err(DisplayError::x)?
             .reply();
         if understood.is_ok_and(|list| list.value32().is_some_and(|mut atoms| atoms.any(|atom| atom == ping))) {
-            asked = Some(window);
+            requested = Some(window);
             break;
         }
     }
-    let Some(window) = asked else { return Ok(()) };
+    let Some(window) = requested else { return Ok(()) };
     let listen = |mask| -> Result<(), DisplayError> {
         let mask = ChangeWindowAttributesAux::new().event_mask(mask);
         x11.connection.change_window_attributes(x11.root, &mask).map_err(DisplayError::x).map(drop)

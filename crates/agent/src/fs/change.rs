@@ -19,9 +19,9 @@ use super::path::{Place, Spot};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{MakeDirectory, Move, Permissions};
 
-pub(super) fn make_directory(asked: &MakeDirectory) -> Result<(), Fault> {
+pub(super) fn make_directory(requested: &MakeDirectory) -> Result<(), Fault> {
     let mut made = CreatedDirectories::default();
-    made.directories(&asked.path, asked.mode, Field::Path)?;
+    made.directories(&requested.path, requested.mode, Field::Path)?;
     made.keep();
     Ok(())
 }
@@ -101,12 +101,12 @@ fn read(directory: &OwnedFd) -> Result<Names, Errno> {
     Names::portion(directory.as_fd()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-pub(super) fn relocate(asked: &Move) -> Result<(), Fault> {
-    let from = Spot::find(&asked.source, Field::Source)?;
-    let of_source = |error: Errno| Fault::io(Field::Source, &asked.source, error.into());
-    let of_destination = |error: Errno| Fault::io(Field::Destination, &asked.destination, error.into());
+pub(super) fn relocate(requested: &Move) -> Result<(), Fault> {
+    let from = Spot::find(&requested.source, Field::Source)?;
+    let of_source = |error: Errno| Fault::io(Field::Source, &requested.source, error.into());
+    let of_destination = |error: Errno| Fault::io(Field::Destination, &requested.destination, error.into());
     from.stat().map_err(of_source)?;
-    let to = Spot::find(&asked.destination, Field::Destination)?;
+    let to = Spot::find(&requested.destination, Field::Destination)?;
     match renameat_with(&from.directory, &from.name, &to.directory, &to.name, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::XDEV) => {
@@ -118,9 +118,12 @@ pub(super) fn relocate(asked: &Move) -> Result<(), Fault> {
                 other => of_source(other),
             })
         }
-        Err(Errno::INVAL) => {
-            Err(Fault::of(ErrorCode::NotAllowed, Field::Destination, &asked.destination, "is inside of what is moved"))
-        }
+        Err(Errno::INVAL) => Err(Fault::of(
+            ErrorCode::NotAllowed,
+            Field::Destination,
+            &requested.destination,
+            "is inside of what is moved",
+        )),
         Err(error @ Errno::EXIST) => Err(of_destination(error)),
         Err(error @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) if to.changeable().is_err() => {
             Err(of_destination(error))
@@ -194,29 +197,29 @@ fn times(stat: &rustix::fs::Stat) -> Timestamps {
     }
 }
 
-pub(super) fn permissions(asked: &Permissions) -> Result<(), Fault> {
-    let owner = asked.owner.as_deref().map(|who| number(who, "/etc/passwd", Field::Owner)).transpose()?;
-    let group = asked.group.as_deref().map(|who| number(who, "/etc/group", Field::Group)).transpose()?;
-    let place = Place::find(&asked.path, Field::Path)?;
+pub(super) fn permissions(requested: &Permissions) -> Result<(), Fault> {
+    let owner = requested.owner.as_deref().map(|who| number(who, "/etc/passwd", Field::Owner)).transpose()?;
+    let group = requested.group.as_deref().map(|who| number(who, "/etc/group", Field::Group)).transpose()?;
+    let place = Place::find(&requested.path, Field::Path)?;
     let handle = place.handle();
     if owner.is_some() || group.is_some() {
         let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
         chownat(CWD, &handle, owner, group, AtFlags::empty()).map_err(|error| match error {
             // What is not mapped into the sandbox is no user of it.
             Errno::INVAL | Errno::PERM => {
-                let field = if asked.owner.is_some() { Field::Owner } else { Field::Group };
+                let field = if requested.owner.is_some() { Field::Owner } else { Field::Group };
                 Fault::of(
                     ErrorCode::PathForbidden,
                     field,
-                    &asked.path,
+                    &requested.path,
                     "can be given to nobody else by the session's user",
                 )
             }
-            other => Fault::io(Field::Path, &asked.path, other.into()),
+            other => Fault::io(Field::Path, &requested.path, other.into()),
         })?;
     }
-    chmodat(CWD, &handle, Mode::from_raw_mode(asked.mode), AtFlags::empty())
-        .map_err(|error| Fault::io(Field::Path, &asked.path, error.into()))
+    chmodat(CWD, &handle, Mode::from_raw_mode(requested.mode), AtFlags::empty())
+        .map_err(|error| Fault::io(Field::Path, &requested.path, error.into()))
 }
 
 /// The number of a user or a group, which may be given as such.

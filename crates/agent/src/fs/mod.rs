@@ -28,6 +28,8 @@ use self::receive::blocking;
 pub(crate) use self::watch::Watches;
 use self::zip::pack::Archive;
 use crate::reply::{self, Answer, Refusal, arguments, empty, ok, read};
+use crate::state::AgentState;
+use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{
     DELETE_DIRECTORY, DELETE_FILE, INFO, LIST, MAKE_DIRECTORY, MOVE, PERMISSIONS, Path, READ, UNWATCH, UNZIP, UPLOAD,
     WATCH, WATCH_EVENTS, WRITE, WatchId, ZIP,
@@ -37,7 +39,7 @@ const BYTES: &str = "application/octet-stream";
 const LINES: &str = "application/x-ndjson";
 
 /// Does what the caller asks for.
-pub(crate) async fn serve(watches: &Arc<Watches>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         LIST => {
             let Path { path } = read(body).await?;
@@ -62,16 +64,16 @@ pub(crate) async fn serve(watches: &Arc<Watches>, head: &Parts, body: Incoming) 
             Ok(reply::stream(BYTES, pieces(archive)))
         }
         WATCH => {
-            let watch_id = watches.start(read(body).await?).await?;
+            let watch_id = core.watches.start(read(body).await?).await?;
             ok(&WatchId { watch_id })
         }
         WATCH_EVENTS => {
             let WatchId { watch_id } = read(body).await?;
-            Ok(reply::stream(LINES, watches.read(&watch_id).await?.boxed()))
+            Ok(reply::stream(LINES, core.watches.read(&watch_id).await?.boxed()))
         }
         UNWATCH => {
             let WatchId { watch_id } = read(body).await?;
-            watches.stop(&watch_id)?;
+            core.watches.stop(&watch_id)?;
             Ok(empty())
         }
         _ => change(head, body).await,
@@ -88,8 +90,8 @@ async fn change(head: &Parts, body: Incoming) -> Answer {
             receive::unzip(path, body).await?;
         }
         MAKE_DIRECTORY => {
-            let asked = read(body).await?;
-            blocking(move || change::make_directory(&asked)).await?;
+            let requested = read(body).await?;
+            blocking(move || change::make_directory(&requested)).await?;
         }
         DELETE_DIRECTORY => {
             let Path { path } = read(body).await?;
@@ -100,14 +102,14 @@ async fn change(head: &Parts, body: Incoming) -> Answer {
             blocking(move || change::delete_file(&path)).await?;
         }
         MOVE => {
-            let asked = read(body).await?;
-            blocking(move || change::relocate(&asked)).await?;
+            let requested = read(body).await?;
+            blocking(move || change::relocate(&requested)).await?;
         }
         PERMISSIONS => {
-            let asked = read(body).await?;
-            blocking(move || change::permissions(&asked)).await?;
+            let requested = read(body).await?;
+            blocking(move || change::permissions(&requested)).await?;
         }
-        other => return Err(Refusal::no_operation(other)),
+        other => return Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
     }
     Ok(empty())
 }

@@ -70,8 +70,8 @@ impl Filling {
     }
 }
 
-pub(super) async fn write(asked: Write, mut body: Incoming) -> Result<(), Fault> {
-    let mut filling = Filling::begin(asked.path, asked.mode, Field::Path).await?;
+pub(super) async fn write(requested: Write, mut body: Incoming) -> Result<(), Fault> {
+    let mut filling = Filling::begin(requested.path, requested.mode, Field::Path).await?;
     while let Some(piece) = piece(&mut body).await? {
         filling = filling.add(&piece).await?;
     }
@@ -106,13 +106,13 @@ pub(super) async fn upload(mut body: Incoming) -> Result<(), Fault> {
             return Err(Fault::broken("too many files, or too long a path"));
         }
         let path = String::from_utf8(content.into()).map_err(Fault::broken)?;
-        let (kept, path) = blocking(move || {
+        let (buffered, path) = blocking(move || {
             let mut made = made;
             made.directories(above(&path), DIRECTORY_MODE, Field::Uploaded)?;
             Ok((made, path))
         })
         .await?;
-        made = kept;
+        made = buffered;
         filling = Some(Filling::begin(path, FILE_MODE, Field::Uploaded).await?);
     }
     blocking(move || {

@@ -28,7 +28,6 @@ use super::fault::{Fault, Field};
 use super::names::{Walk, open_directory};
 use super::path::Place;
 use super::receive::blocking;
-use crate::reply::line;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{Change, ChangeKind, MAX_WATCHES, Watch, WatchLine};
 
@@ -83,8 +82,8 @@ impl Watches {
         self.0.lock()
     }
 
-    pub(super) async fn start(self: &Arc<Self>, asked: Watch) -> Result<String, Fault> {
-        let eyes = blocking(move || Eyes::open(&asked)).await?;
+    pub(super) async fn start(self: &Arc<Self>, requested: Watch) -> Result<String, Fault> {
+        let eyes = blocking(move || Eyes::open(&requested)).await?;
         let id = unused_name().trim_start_matches(PREFIX).to_owned();
         let (sender, changes) = mpsc::unbounded_channel();
         let running = Arc::new(Running {
@@ -103,10 +102,10 @@ impl Watches {
         }
         let (watches, name) = (Arc::clone(self), id.clone());
         tokio::spawn(async move {
-            let told = ChangeSink { sender, waiting: Arc::clone(&running.waiting) };
+            let reported = ChangeSink { sender, waiting: Arc::clone(&running.waiting) };
             let why = tokio::select! {
                 () = running.stop.cancelled() => STOPPED,
-                why = eyes.watch(&told) => why,
+                why = eyes.watch(&reported) => why,
             };
             watches.known().end(&name, why);
         });
@@ -168,7 +167,9 @@ impl Watches {
                         WatchLine::Ended { ended: has_ended(watches.why_ended(&id).filter(|why| *why != STOPPED)?) }
                     }
                 };
-                Some(Ok(line(&seen)))
+                let mut line = serde_json::to_vec(&seen).unwrap_or_default();
+                line.push(b'\n');
+                Some(Ok(Bytes::from(line)))
             })
         }))
     }
@@ -193,7 +194,7 @@ struct ChangeSink {
 }
 
 impl ChangeSink {
-    fn tell(&self, kind: ChangeKind, path: &Path, is_dir: bool) -> Result<(), &'static str> {
+    fn report(&self, kind: ChangeKind, path: &Path, is_dir: bool) -> Result<(), &'static str> {
         let change = Change { kind, path: path.to_string_lossy().into_owned(), is_dir };
         let weight = weight(&change);
         if self.waiting.fetch_add(weight, Ordering::Relaxed) + weight > MAX_WAITING {
@@ -216,22 +217,22 @@ struct Eyes {
 }
 
 impl Eyes {
-    fn open(asked: &Watch) -> Result<Self, Fault> {
+    fn open(requested: &Watch) -> Result<Self, Fault> {
         let fault = |error: Errno| match error {
             Errno::NOSPC | Errno::MFILE | Errno::NOMEM => {
                 Fault::new(ErrorCode::LimitReached, Field::Path, "the system has no room for more watches")
             }
-            other => Fault::io(Field::Path, &asked.path, other.into()),
+            other => Fault::io(Field::Path, &requested.path, other.into()),
         };
-        let (directory, _) = Place::directory(&asked.path, Field::Path)?;
+        let (directory, _) = Place::directory(&requested.path, Field::Path)?;
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(fault)?;
         let root = add(&inotify, &directory, WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF).map_err(fault)?;
         #[expect(deprecated, reason = "its successor is unsafe; the descriptor is owned here and never exchanged")]
-        let inotify = AsyncFd::new(inotify).map_err(|error| Fault::io(Field::Path, &asked.path, error))?;
-        let places = HashMap::from([(root, PathBuf::from(&asked.path))]);
-        let mut eyes = Self { inotify, places, root, recursive: asked.recursive, found: HashSet::new() };
-        if asked.recursive {
-            let below = eyes.below(directory, Path::new(&asked.path), None);
+        let inotify = AsyncFd::new(inotify).map_err(|error| Fault::io(Field::Path, &requested.path, error))?;
+        let places = HashMap::from([(root, PathBuf::from(&requested.path))]);
+        let mut eyes = Self { inotify, places, root, recursive: requested.recursive, found: HashSet::new() };
+        if requested.recursive {
+            let below = eyes.below(directory, Path::new(&requested.path), None);
             below
                 .map_err(|why| Fault::new(ErrorCode::LimitReached, Field::Path, format_args!("not watched: {why}")))?;
         }
@@ -239,14 +240,14 @@ impl Eyes {
     }
 
     /// Looks at all directories below one that is looked at, and tells what is in them to who is given.
-    fn below(&mut self, directory: OwnedFd, at: &Path, told: Option<&ChangeSink>) -> Result<(), &'static str> {
+    fn below(&mut self, directory: OwnedFd, at: &Path, reported: Option<&ChangeSink>) -> Result<(), &'static str> {
         let Ok(mut walk) = Walk::new(directory, at.to_owned()) else { return Ok(()) };
         while let Some(found) = walk.next() {
             let is_dir = FileType::from_raw_mode(found.stat.st_mode) == FileType::Directory;
             let place = at.join(walk.path());
             let is_ours = |part: &OsStr| is_unused_name(part.as_bytes());
-            if let Some(told) = told.filter(|_| !walk.path().iter().any(is_ours)) {
-                told.tell(ChangeKind::Create, &place, is_dir)?;
+            if let Some(reported) = reported.filter(|_| !walk.path().iter().any(is_ours)) {
+                reported.report(ChangeKind::Create, &place, is_dir)?;
                 self.found.insert(place.clone());
             }
             // What is gone again, or may not be read, cannot be looked at.
@@ -270,7 +271,7 @@ impl Eyes {
     }
 
     /// Tells what happens until the watch is over. Answers why it is.
-    async fn watch(mut self, told: &ChangeSink) -> &'static str {
+    async fn watch(mut self, reported: &ChangeSink) -> &'static str {
         loop {
             let batch = match self.inotify.readable().await {
                 Ok(mut ready) => match ready.try_io(|inotify| events(inotify.get_ref())) {
@@ -284,14 +285,14 @@ impl Eyes {
                 Err(_) => return FAILED,
             };
             for event in batch {
-                if let Err(why) = self.event(event, told) {
+                if let Err(why) = self.event(event, reported) {
                     return why;
                 }
             }
         }
     }
 
-    fn event(&mut self, event: Event, told: &ChangeSink) -> Result<(), &'static str> {
+    fn event(&mut self, event: Event, reported: &ChangeSink) -> Result<(), &'static str> {
         let Event { number, flags, name } = event;
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             return Err(BEHIND);
@@ -323,12 +324,12 @@ impl Eyes {
         if self.found.remove(&place) && flags.contains(ReadFlags::CREATE) {
             return Ok(());
         }
-        told.tell(kind, &place, is_dir)?;
+        reported.report(kind, &place, is_dir)?;
         if !(is_dir && self.recursive) {
             return Ok(());
         }
         match kind {
-            ChangeKind::Create => self.came(&place, told),
+            ChangeKind::Create => self.came(&place, reported),
             ChangeKind::Rename => {
                 self.went(&place);
                 Ok(())
@@ -338,13 +339,13 @@ impl Eyes {
     }
 
     /// A directory came to be. What was put into it before we looked is told now.
-    fn came(&mut self, place: &Path, told: &ChangeSink) -> Result<(), &'static str> {
+    fn came(&mut self, place: &Path, reported: &ChangeSink) -> Result<(), &'static str> {
         let Some(parent) = place.parent().and_then(|parent| parent.to_str()) else { return Ok(()) };
         let Ok((parent, _)) = Place::directory(parent, Field::Path) else { return Ok(()) };
         let Some(name) = place.file_name() else { return Ok(()) };
         let Ok(directory) = open_directory(parent.as_fd(), name) else { return Ok(()) };
         self.look_at(&directory, place.to_owned())?;
-        self.below(directory, place, Some(told))
+        self.below(directory, place, Some(reported))
     }
 
     /// A directory was moved away. If it only got another name, that is told next, and it is looked at again.
@@ -400,11 +401,11 @@ mod tests {
 
     /// A new directory is looked into when the kernel watches it already: what comes in between is known to both.
     #[tokio::test]
-    async fn what_comes_while_a_new_directory_is_looked_into_is_told_once_and_what_we_write_ourselves_never() {
+    async fn changes_during_the_scan_of_a_new_directory_are_reported_once() {
         let root = tempfile::tempdir().expect("a directory");
         let place = |name: &str| root.path().join(name);
-        let asked = Watch { path: root.path().to_string_lossy().into_owned(), recursive: true };
-        let mut eyes = Eyes::open(&asked).expect("it is watched");
+        let requested = Watch { path: root.path().to_string_lossy().into_owned(), recursive: true };
+        let mut eyes = Eyes::open(&requested).expect("it is watched");
         fs::create_dir(place("new")).expect("made");
         fs::write(place("new/before"), "").expect("written");
         let new = OwnedFd::from(fs::File::open(place("new")).expect("there"));
@@ -415,10 +416,10 @@ mod tests {
         fs::write(place("new/below").join(&ours), "").expect("written");
 
         let (sender, mut changes) = mpsc::unbounded_channel();
-        let told = ChangeSink { sender, waiting: Arc::default() };
+        let reported = ChangeSink { sender, waiting: Arc::default() };
         let watching = async {
             tokio::select! {
-                why = eyes.watch(&told) => panic!("it has ended: {why}"),
+                why = eyes.watch(&reported) => panic!("it has ended: {why}"),
                 all = async {
                     let mut all = until(root.path(), &mut changes, (ChangeKind::Create, "new/before")).await;
                     fs::write(place("marked"), "").expect("written");

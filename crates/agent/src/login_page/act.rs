@@ -50,7 +50,7 @@ impl Tab {
     /// Does these things, in order.
     pub(super) async fn act(&self, acts: Vec<Act>) -> Result<(), ActionError> {
         let page = self.page()?;
-        self.cdp.send(Some(&page.session), "Page.bringToFront", json!({})).await?;
+        self.cdp.report(Some(&page.session), "Page.bringToFront", json!({})).await?;
         let typed = acts.iter().rposition(|act| matches!(act, Act::Fill { .. } | Act::FillCode { .. }));
         for (at, act) in acts.into_iter().enumerate() {
             // Each act may have changed everything.
@@ -229,9 +229,9 @@ impl DocumentInput<'_> {
     /// The middle of an element, as its process counts.
     async fn middle(&self, document: &Document, object: &str) -> Result<(f64, f64), ActionError> {
         let session = Some(document.session.as_str());
-        let asked = json!({ "objectId": object });
-        drop(self.tab.cdp.call(session, "DOM.scrollIntoViewIfNeeded", asked.clone(), DO).await);
-        let quads = match self.tab.cdp.call(session, "DOM.getContentQuads", asked, DO).await {
+        let requested = json!({ "objectId": object });
+        drop(self.tab.cdp.call(session, "DOM.scrollIntoViewIfNeeded", requested.clone(), DO).await);
+        let quads = match self.tab.cdp.call(session, "DOM.getContentQuads", requested, DO).await {
             Err(CdpError::Refused { .. }) => return not_usable("it is not seen"),
             other => other?,
         };
@@ -259,8 +259,8 @@ impl DocumentInput<'_> {
                 return not_usable("its frame is not seen");
             };
             let around = self.documents.get(owner.document).map(|document| document.session.clone());
-            let asked = json!({ "backendNodeId": owner.node });
-            let place = match self.tab.cdp.call(around.as_deref(), "DOM.getBoxModel", asked, DO).await {
+            let requested = json!({ "backendNodeId": owner.node });
+            let place = match self.tab.cdp.call(around.as_deref(), "DOM.getBoxModel", requested, DO).await {
                 Err(CdpError::Refused { .. }) => return not_usable("its frame is not seen"),
                 other => other?,
             };

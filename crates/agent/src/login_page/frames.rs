@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::tab::{Attached, CALL_TIMEOUT, Tab};
+use super::tab::{Attached, CALL, Tab};
 use crate::cdp::CdpError;
 
 /// What is called in a document.
@@ -38,8 +38,7 @@ impl Tab {
     pub(super) async fn documents(&self, page: &Attached, within: Duration) -> Result<Vec<Document>, CdpError> {
         let mut found: Vec<Document> = Vec::new();
         for attached in self.attached(page) {
-            let tree =
-                self.cdp.call(Some(&attached.session), "Page.getFrameTree", json!({}), within.min(CALL_TIMEOUT)).await;
+            let tree = self.cdp.call(Some(&attached.session), "Page.getFrameTree", json!({}), within.min(CALL)).await;
             match tree {
                 Ok(tree) => collect(&tree["frameTree"], &attached, attached.parent.clone(), 0, &mut found),
                 Err(error) if found.is_empty() => return Err(error),
@@ -65,9 +64,9 @@ impl Tab {
     }
 
     async fn world(&self, document: &Document, within: Duration) -> Result<i64, CdpError> {
-        let asked = json!({ "frameId": document.frame, "worldName": WORLD });
+        let requested = json!({ "frameId": document.frame, "worldName": WORLD });
         let at = Some(document.session.as_str());
-        let made = self.cdp.call(at, "Page.createIsolatedWorld", asked, within).await?;
+        let made = self.cdp.call(at, "Page.createIsolatedWorld", requested, within).await?;
         let context = made["executionContextId"].as_i64().unwrap_or_default();
         let script = json!({ "expression": SCRIPT, "contextId": context, "returnByValue": false });
         self.cdp.call(at, "Runtime.evaluate", script, within).await?;
@@ -82,7 +81,7 @@ impl Tab {
         arguments: &[Value],
         within: Duration,
     ) -> Result<Value, CdpError> {
-        let mut answer = self.asked(document, name, arguments, true, within).await?;
+        let mut answer = self.requested(document, name, arguments, true, within).await?;
         Ok(answer["result"]["value"].take())
     }
 
@@ -94,11 +93,11 @@ impl Tab {
         arguments: &[Value],
         within: Duration,
     ) -> Result<Option<String>, CdpError> {
-        let answer = self.asked(document, name, arguments, false, within).await?;
+        let answer = self.requested(document, name, arguments, false, within).await?;
         Ok(answer["result"]["objectId"].as_str().map(str::to_owned))
     }
 
-    async fn asked(
+    async fn requested(
         &self,
         document: &Document,
         name: &str,
@@ -120,8 +119,8 @@ impl Tab {
         });
         let answer = self.cdp.call(Some(&document.session), METHOD, call, within).await?;
         if let Some(thrown) = answer.get("exceptionDetails") {
-            let said = thrown["exception"]["description"].as_str().or(thrown["text"].as_str()).unwrap_or_default();
-            return Err(CdpError::Refused { method: METHOD, message: said.chars().take(300).collect() });
+            let given = thrown["exception"]["description"].as_str().or(thrown["text"].as_str()).unwrap_or_default();
+            return Err(CdpError::Refused { method: METHOD, message: given.chars().take(300).collect() });
         }
         Ok(answer)
     }
@@ -143,8 +142,8 @@ impl Tab {
     pub(super) async fn owner(&self, documents: &[Document], at: usize, within: Duration) -> Option<Owner> {
         let document = documents.get(at)?;
         let around = document.around.as_deref()?;
-        let asked = json!({ "frameId": document.frame });
-        let owner = self.cdp.call(Some(around), "DOM.getFrameOwner", asked, within).await.ok()?;
+        let requested = json!({ "frameId": document.frame });
+        let owner = self.cdp.call(Some(around), "DOM.getFrameOwner", requested, within).await.ok()?;
         let node = owner["backendNodeId"].as_i64()?;
         // Several documents may share the session: the element belongs to one of them.
         for (index, outer) in
@@ -162,8 +161,8 @@ impl Tab {
 
     /// A node as our world in that document calls it.
     pub(super) async fn resolve(&self, document: &Document, node: i64, within: Duration) -> Option<String> {
-        let asked = json!({ "backendNodeId": node, "executionContextId": document.context });
-        let resolved = self.cdp.call(Some(&document.session), "DOM.resolveNode", asked, within).await.ok()?;
+        let requested = json!({ "backendNodeId": node, "executionContextId": document.context });
+        let resolved = self.cdp.call(Some(&document.session), "DOM.resolveNode", requested, within).await.ok()?;
         resolved["object"]["objectId"].as_str().map(str::to_owned)
     }
 }

@@ -39,8 +39,8 @@ struct ReportedDocument {
     title: String,
     language: String,
     status: Option<u16>,
-    inputs: Vec<ToldInput>,
-    buttons: Vec<ToldButton>,
+    inputs: Vec<ReportedInput>,
+    buttons: Vec<ReportedButton>,
     texts: Vec<Text>,
     layers: Vec<Layer>,
     captchas: Vec<Captcha>,
@@ -50,7 +50,7 @@ struct ReportedDocument {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ToldInput {
+struct ReportedInput {
     #[serde(rename = "handle")]
     number: u64,
     #[serde(flatten)]
@@ -59,7 +59,7 @@ struct ToldInput {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ToldButton {
+struct ReportedButton {
     #[serde(rename = "handle")]
     number: u64,
     #[serde(flatten)]
@@ -86,15 +86,15 @@ struct Place {
 
 impl Tab {
     /// What the page shows now.
-    pub(super) async fn read(&self, page: &Attached, is_settled: bool) -> Result<Reading, CdpError> {
+    pub(super) async fn look(&self, page: &Attached, settled: bool) -> Result<Reading, CdpError> {
         let documents = self.documents(page, DOCUMENT).await?;
-        let told = join_all(documents.iter().map(|document| self.tell(document))).await;
+        let reported = join_all(documents.iter().map(|document| self.report(document))).await;
         // Where frames stand is asked after what is around them has been read: layers are counted then.
         let places = join_all((0..documents.len()).map(|at| self.place(&documents, at))).await;
-        let mut merged = Merged { reading: Reading { settled: is_settled, ..Reading::default() }, ..Merged::default() };
-        for ((document, told), at) in documents.iter().zip(told).zip(0..) {
-            match told {
-                Ok(told) => merged.add(document, told, at, &places),
+        let mut merged = Merged { reading: Reading { settled, ..Reading::default() }, ..Merged::default() };
+        for ((document, reported), at) in documents.iter().zip(reported).zip(0..) {
+            match reported {
+                Ok(reported) => merged.add(document, reported, at, &places),
                 Err(error) if at == 0 => return Err(error),
                 Err(_) => merged.reading.cut = true,
             }
@@ -105,14 +105,14 @@ impl Tab {
         }
         if documents.first().is_some_and(|document| document.url.starts_with("chrome-error:")) {
             reading.failed = Some(self.failed(page).unwrap_or_else(|| "net::ERR_FAILED".to_owned()));
-        } else if let Some(said) = of_the_way_out(&reading) {
-            reading.failed = Some(said.to_owned());
+        } else if let Some(given) = of_the_way_out(&reading) {
+            reading.failed = Some(given.to_owned());
         }
         reading.mark = mark(&page.target, &documents, &reading);
         Ok(reading)
     }
 
-    async fn tell(&self, document: &Document) -> Result<ReportedDocument, CdpError> {
+    async fn report(&self, document: &Document) -> Result<ReportedDocument, CdpError> {
         let limits = json!({
             "nodes": 12_000, "size": MAX_SIZE, "inputs": MAX_INPUTS, "buttons": MAX_BUTTONS, "texts": MAX_TEXTS,
             "layers": MAX_LAYERS, "label": 160, "text": 400, "options": 60, "suspects": 40,
@@ -120,11 +120,11 @@ impl Tab {
         let mut looked = 0;
         loop {
             let value = self.ask(document, "read", std::slice::from_ref(&limits), DOCUMENT).await?;
-            let told: ReportedDocument = serde_json::from_value(value)
+            let reported: ReportedDocument = serde_json::from_value(value)
                 .map_err(|error| CdpError::Refused { method: "read", message: error.to_string() })?;
             looked += 1;
-            if told.suspects == 0 || looked > DEPTH || !self.open_shadows(document, told.suspects).await {
-                return Ok(told);
+            if reported.suspects == 0 || looked > DEPTH || !self.open_shadows(document, reported.suspects).await {
+                return Ok(reported);
             }
         }
     }
@@ -138,19 +138,20 @@ impl Tab {
     async fn open_shadow(&self, document: &Document, at: usize) -> Option<()> {
         let session = Some(document.session.as_str());
         let host = self.object(document, "suspect", &[json!(at)], PLACE).await.ok()??;
-        let asked = json!({ "objectId": host, "depth": 0 });
-        let described = self.cdp.call(session, "DOM.describeNode", asked, PLACE).await.ok()?;
+        let requested = json!({ "objectId": host, "depth": 0 });
+        let described = self.cdp.call(session, "DOM.describeNode", requested, PLACE).await.ok()?;
         let roots = described["node"]["shadowRoots"].as_array()?;
         let root = roots.iter().find(|root| root["shadowRootType"] == "closed")?["backendNodeId"].as_i64()?;
         let root = self.resolve(document, root, PLACE).await?;
-        let kept = [json!({ "objectId": host }), json!({ "objectId": root })];
-        self.ask(document, "keep", &kept, PLACE).await.ok().map(drop)
+        let buffered = [json!({ "objectId": host }), json!({ "objectId": root })];
+        self.ask(document, "keep", &buffered, PLACE).await.ok().map(drop)
     }
 
     async fn place(&self, documents: &[Document], at: usize) -> Option<Place> {
         let Owner { document, object, .. } = self.owner(documents, at, PLACE).await?;
-        let told = self.ask(documents.get(document)?, "owner", &[json!({ "objectId": object })], PLACE).await.ok()?;
-        serde_json::from_value(told).ok().map(|place| Place { document, ..place })
+        let reported =
+            self.ask(documents.get(document)?, "owner", &[json!({ "objectId": object })], PLACE).await.ok()?;
+        serde_json::from_value(reported).ok().map(|place| Place { document, ..place })
     }
 }
 
@@ -171,21 +172,21 @@ struct VisibleState {
 }
 
 impl Merged {
-    fn add(&mut self, document: &Document, told: ReportedDocument, at: usize, places: &[Option<Place>]) {
+    fn add(&mut self, document: &Document, reported: ReportedDocument, at: usize, places: &[Option<Place>]) {
         self.shown.resize(at, None);
-        let Some(shown) = self.placed(document, &told, at, places) else { return };
+        let Some(shown) = self.placed(document, &reported, at, places) else { return };
         self.shown.push(Some(shown));
         let reading = &mut self.reading;
         let frame = reading.frames.len();
         // More than any document has places.
         let base = frame * 1000;
         if frame == 0 {
-            reading.url.clone_from(&told.url);
-            reading.title = told.title;
-            reading.language = told.language;
-            reading.status = told.status;
+            reading.url.clone_from(&reported.url);
+            reading.title = reported.title;
+            reading.language = reported.language;
+            reading.status = reported.status;
         }
-        reading.frames.push(Frame { origin: told.origin, url: told.url });
+        reading.frames.push(Frame { origin: reported.origin, url: reported.url });
         let layer = |own: Option<usize>| own.map(|own| own + shown.layers).or(shown.within);
         let name = |number: u64| format!("{}:{}:{number}", document.frame, document.loader);
         let mut forms = self.forms;
@@ -195,7 +196,7 @@ impl Merged {
                 self.forms + own
             })
         };
-        for ToldInput { number, input } in told.inputs {
+        for ReportedInput { number, input } in reported.inputs {
             let Ok(read) = serde_json::from_value::<Input>(Value::Object(input)) else { continue };
             let covered = read.covered || shown.covered;
             let (form, layer) = (form(read.form), layer(read.layer));
@@ -209,7 +210,7 @@ impl Merged {
                 ..read
             });
         }
-        for ToldButton { number, button } in told.buttons {
+        for ReportedButton { number, button } in reported.buttons {
             let Ok(read) = serde_json::from_value::<Button>(Value::Object(button)) else { continue };
             let covered = read.covered || shown.covered;
             let (form, layer) = (form(read.form), layer(read.layer));
@@ -223,15 +224,15 @@ impl Merged {
                 ..read
             });
         }
-        reading.texts.extend(told.texts.into_iter().map(|text| Text {
+        reading.texts.extend(reported.texts.into_iter().map(|text| Text {
             place: text.place + base,
             frame,
             layer: layer(text.layer),
             ..text
         }));
-        reading.layers.extend(told.layers);
-        reading.captchas.extend(told.captchas);
-        reading.cut |= told.cut;
+        reading.layers.extend(reported.layers);
+        reading.captchas.extend(reported.captchas);
+        reading.cut |= reported.cut;
         self.forms = forms;
         bound(&mut self.reading);
     }
@@ -240,7 +241,7 @@ impl Merged {
     fn placed(
         &mut self,
         document: &Document,
-        told: &ReportedDocument,
+        reported: &ReportedDocument,
         at: usize,
         places: &[Option<Place>],
     ) -> Option<VisibleState> {
@@ -261,7 +262,7 @@ impl Merged {
             }
         }
         let within = place.layer.map(|own| own + around.layers).or(around.within);
-        let nothing = told.inputs.is_empty() && told.buttons.is_empty() && told.texts.is_empty();
+        let nothing = reported.inputs.is_empty() && reported.buttons.is_empty() && reported.texts.is_empty();
         (!nothing).then_some(VisibleState { layers, within, covered: around.covered || place.covered })
     }
 }

@@ -37,7 +37,7 @@ impl Tab {
             if rested && self.quiet_since().is_some() && self.quiet_since() == before {
                 return Ok(true);
             }
-            if Instant::now() >= until || self.is_gone() {
+            if Instant::now() >= until || self.gone() {
                 return Ok(false);
             }
         }
@@ -54,7 +54,7 @@ impl Tab {
                 Some(since) => since + QUIET,
                 None => self.next_given_up().unwrap_or(until),
             };
-            if now >= until || self.is_gone() {
+            if now >= until || self.gone() {
                 return false;
             }
             // Either something is heard, or the time has come.
@@ -66,8 +66,8 @@ impl Tab {
     async fn rest(&self, documents: &[Document], until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let asked = [json!(ms(QUIET)), json!(ms(left))];
-        let rests = documents.iter().map(|document| self.ask(document, "rest", &asked, left + AROUND));
+        let requested = [json!(ms(QUIET)), json!(ms(left))];
+        let rests = documents.iter().map(|document| self.ask(document, "rest", &requested, left + AROUND));
         let mut rested = join_all(rests).await.into_iter();
         // A frame that does not answer does not hold up the page.
         let page = rested.next().is_some_and(|answer| answer.is_ok_and(|calm| calm == true));
@@ -75,15 +75,15 @@ impl Tab {
     }
 
     /// Waits until something happens to the page, or until `until`.
-    pub(super) async fn wait_for_change(&self, page: &Attached, until: Instant) {
+    pub(super) async fn happens(&self, page: &Attached, until: Instant) {
         let mut changes = self.changes();
         changes.borrow_and_update();
         let left = until.saturating_duration_since(Instant::now());
-        let asked = [json!(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))];
+        let requested = [json!(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))];
         let in_documents = async {
             if let Ok(documents) = self.documents(page, AROUND).await {
                 let all =
-                    documents.iter().map(|document| Box::pin(self.ask(document, "change", &asked, left + AROUND)));
+                    documents.iter().map(|document| Box::pin(self.ask(document, "change", &requested, left + AROUND)));
                 drop(futures_util::future::select_all(all).await);
             }
         };

@@ -10,10 +10,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
+use crate::cdp::{Cdp, CdpError, Notice};
 
 /// Deadline of a call that does not wait for a page's scripts.
-pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CALL: Duration = Duration::from_secs(10);
 /// Requests on their way that are remembered.
 const MAX_REQUESTS: usize = 300;
 /// Frames with processes of their own that are attached.
@@ -76,50 +76,52 @@ struct TabEvent {
 #[derive(Debug)]
 pub(super) struct Tab {
     pub(super) cdp: Arc<Cdp>,
-    heard: Arc<Mutex<TabEvent>>,
+    received: Arc<Mutex<TabEvent>>,
     changed: watch::Sender<u64>,
     _heeds: AbortOnDropHandle<()>,
 }
 
 impl Tab {
     /// Attaches to the page `target`.
-    pub(super) async fn attach(endpoint: &Endpoint, target: &str) -> Result<Self, CdpError> {
-        let (cdp, notices) = Cdp::connect_within(endpoint, CALL_TIMEOUT).await?;
+    pub(super) async fn attach(port: u16, path: &str, target: &str) -> Result<Self, CdpError> {
+        let (cdp, notices) = tokio::time::timeout(CALL, Cdp::connect(port, path))
+            .await
+            .map_err(|_| CdpError::Timeout { method: "connect", after: CALL })??;
         let cdp = Arc::new(cdp);
-        let heard = Arc::new(Mutex::new(TabEvent::default()));
+        let received = Arc::new(Mutex::new(TabEvent::default()));
         let changed = watch::Sender::new(0);
-        let heeds = tokio::spawn(heed(Arc::downgrade(&cdp), Arc::clone(&heard), changed.clone(), notices));
-        let tab = Self { cdp, heard, changed, _heeds: AbortOnDropHandle::new(heeds) };
+        let heeds = tokio::spawn(heed(Arc::downgrade(&cdp), Arc::clone(&received), changed.clone(), notices));
+        let tab = Self { cdp, received, changed, _heeds: AbortOnDropHandle::new(heeds) };
         let session = attach(&tab.cdp, target).await?;
         tab.lock().main = Some(Attached { session, target: target.to_owned(), parent: None });
         let pages = json!({ "discover": true, "filter": [{ "type": "page" }] });
-        tab.cdp.call(None, "Target.setDiscoverTargets", pages, CALL_TIMEOUT).await?;
+        tab.cdp.call(None, "Target.setDiscoverTargets", pages, CALL).await?;
         Ok(tab)
     }
 
     fn lock(&self) -> MutexGuard<'_, TabEvent> {
-        lock(&self.heard)
+        lock(&self.received)
     }
 
     /// Whether the page, or the browser, is gone.
-    pub(super) fn is_gone(&self) -> bool {
-        let heard = self.lock();
-        heard.gone || heard.main.is_none()
+    pub(super) fn gone(&self) -> bool {
+        let received = self.lock();
+        received.gone || received.main.is_none()
     }
 
     /// The page in which the login goes on: the window that was opened last, else the page.
     pub(super) fn page(&self) -> Result<Attached, CdpError> {
-        let heard = self.lock();
-        heard.windows.last().or(heard.main.as_ref()).cloned().ok_or(CdpError::Closed)
+        let received = self.lock();
+        received.windows.last().or(received.main.as_ref()).cloned().ok_or(CdpError::Closed)
     }
 
     /// The page and the frames in it that have processes of their own, each after what it stands in.
     pub(super) fn attached(&self, page: &Attached) -> Vec<Attached> {
-        let heard = self.lock();
+        let received = self.lock();
         let mut all = vec![page.clone()];
         let mut at = 0;
         while let Some(parent) = all.get(at).map(|one| one.session.clone()) {
-            all.extend(heard.frames.iter().filter(|frame| frame.parent.as_deref() == Some(&parent)).cloned());
+            all.extend(received.frames.iter().filter(|frame| frame.parent.as_deref() == Some(&parent)).cloned());
             at += 1;
         }
         all
@@ -127,18 +129,18 @@ impl Tab {
 
     /// Something is about to be pressed.
     pub(super) fn will_click(&self, window: bool) {
-        let mut heard = self.lock();
-        heard.clicked = Some((Instant::now(), window));
-        heard.last = Some(Instant::now());
+        let mut received = self.lock();
+        received.clicked = Some((Instant::now(), window));
+        received.last = Some(Instant::now());
     }
 
     /// A document is about to be replaced.
-    pub(super) fn begin_navigation(&self) {
-        let mut heard = self.lock();
-        heard.dialogs.clear();
-        heard.failed.clear();
-        heard.requests.clear();
-        heard.last = Some(Instant::now());
+    pub(super) fn will_open(&self) {
+        let mut received = self.lock();
+        received.dialogs.clear();
+        received.failed.clear();
+        received.requests.clear();
+        received.last = Some(Instant::now());
     }
 
     /// What dialogs said since the document began.
@@ -159,9 +161,9 @@ impl Tab {
     /// From when on nothing was heard any more that makes a page another one; `None` while something is on its way.
     pub(super) fn quiet_since(&self) -> Option<Instant> {
         let now = Instant::now();
-        let mut heard = self.lock();
-        heard.requests.retain(|_, request| now < request.since + request.slow);
-        heard.requests.is_empty().then(|| heard.last.unwrap_or(now))
+        let mut received = self.lock();
+        received.requests.retain(|_, request| now < request.since + request.slow);
+        received.requests.is_empty().then(|| received.last.unwrap_or(now))
     }
 
     /// When the next thing on its way stops to count.
@@ -170,12 +172,14 @@ impl Tab {
     }
 }
 
-fn lock(heard: &Mutex<TabEvent>) -> MutexGuard<'_, TabEvent> {
-    heard.lock()
+fn lock(received: &Mutex<TabEvent>) -> MutexGuard<'_, TabEvent> {
+    received.lock()
 }
 
 async fn attach(cdp: &Cdp, target: &str) -> Result<String, CdpError> {
-    let session = cdp.attach(target, CALL_TIMEOUT).await?;
+    let requested = json!({ "targetId": target, "flatten": true });
+    let answer = cdp.call(None, "Target.attachToTarget", requested, CALL).await?;
+    let session = answer["sessionId"].as_str().unwrap_or_default().to_owned();
     set_up(cdp, &session).await?;
     Ok(session)
 }
@@ -187,39 +191,39 @@ async fn set_up(cdp: &Cdp, session: &str) -> Result<(), CdpError> {
     });
     // No bytes of what is sent are kept for us, and nothing of what is posted.
     let network = json!({ "maxTotalBufferSize": 0, "maxResourceBufferSize": 0, "maxPostDataSize": 0 });
-    cdp.send(Some(session), "Page.enable", json!({})).await?;
-    cdp.send(Some(session), "Network.enable", network).await?;
+    cdp.report(Some(session), "Page.enable", json!({})).await?;
+    cdp.report(Some(session), "Network.enable", network).await?;
     // The profile brings service workers and a cache that others may have filled: what a site is, its own server says.
-    cdp.send(Some(session), "Network.setBypassServiceWorker", json!({ "bypass": true })).await?;
-    cdp.send(Some(session), "Network.setCacheDisabled", json!({ "cacheDisabled": true })).await?;
-    cdp.send(Some(session), "Target.setAutoAttach", frames).await
+    cdp.report(Some(session), "Network.setBypassServiceWorker", json!({ "bypass": true })).await?;
+    cdp.report(Some(session), "Network.setCacheDisabled", json!({ "cacheDisabled": true })).await?;
+    cdp.report(Some(session), "Target.setAutoAttach", frames).await
 }
 
 async fn heed(
     cdp: Weak<Cdp>,
-    heard: Arc<Mutex<TabEvent>>,
+    received: Arc<Mutex<TabEvent>>,
     changed: watch::Sender<u64>,
     mut notices: mpsc::Receiver<Notice>,
 ) {
     while let Some(notice) = notices.recv().await {
         let Some(cdp) = cdp.upgrade() else { return };
-        let todo = lock(&heard).heed(&notice);
+        let todo = lock(&received).heed(&notice);
         changed.send_modify(|count| *count += 1);
         match todo {
             Some(Todo::SetUp(session)) => drop(set_up(&cdp, &session).await),
             Some(Todo::Answer { session, agree }) => {
                 let answer = json!({ "accept": agree });
-                drop(cdp.send(Some(&session), "Page.handleJavaScriptDialog", answer).await);
+                drop(cdp.report(Some(&session), "Page.handleJavaScriptDialog", answer).await);
             }
             Some(Todo::Close(target)) => {
-                drop(cdp.send(None, "Target.closeTarget", json!({ "targetId": target })).await);
+                drop(cdp.report(None, "Target.closeTarget", json!({ "targetId": target })).await);
             }
             Some(Todo::Adopt(target)) => {
                 // The answers of these calls come over another task, so that waiting here holds up only what is told.
-                let (heard, changed) = (Arc::clone(&heard), changed.clone());
+                let (received, changed) = (Arc::clone(&received), changed.clone());
                 tokio::spawn(async move {
                     if let Ok(session) = attach(&cdp, &target).await {
-                        lock(&heard).adopt(Attached { session, target, parent: None });
+                        lock(&received).adopt(Attached { session, target, parent: None });
                         changed.send_modify(|count| *count += 1);
                     }
                 });
@@ -227,7 +231,7 @@ async fn heed(
             None => {}
         }
     }
-    lock(&heard).gone = true;
+    lock(&received).gone = true;
     changed.send_modify(|count| *count += 1);
 }
 
@@ -358,4 +362,8 @@ impl TabEvent {
             self.last = Some(Instant::now());
         }
     }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::launch::{Input, drain, launch};
 use super::{exit_code, tree};
-use crate::reply::{self, Answer, Refusal, line};
+use crate::reply::{self, Answer, Refusal};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::process::{Exec, Executed, MAX_EXEC_OUTPUT};
 
@@ -33,8 +33,8 @@ struct BoundedOutput {
 
 impl BoundedOutput {
     fn take(&mut self, data: &[u8]) {
-        let (kept, dropped) = data.split_at(data.len().min(MAX_EXEC_OUTPUT - self.data.len()));
-        self.data.extend_from_slice(kept);
+        let (buffered, dropped) = data.split_at(data.len().min(MAX_EXEC_OUTPUT - self.data.len()));
+        self.data.extend_from_slice(buffered);
         self.dropped += dropped.len() as u64;
     }
 }
@@ -57,13 +57,13 @@ impl Drop for Waited<'_> {
 /// Runs the program and answers when it has ended. Dropping this ends it.
 pub(crate) async fn exec(
     name: &str,
-    asked: &Exec,
+    requested: &Exec,
     environment: &[(OsString, OsString)],
     leftovers: &Arc<Semaphore>,
 ) -> Answer {
     let began = Instant::now();
-    let within = Duration::from_millis(asked.timeout_ms);
-    let mut launched = launch(name, &asked.program, Input::Nothing, environment)?;
+    let within = Duration::from_millis(requested.timeout_ms);
+    let mut launched = launch(name, &requested.program, Input::Nothing, environment)?;
     let mut waited = Waited { pid: launched.pid, name, over: false };
     let (mut out, mut err) = (BoundedOutput::default(), BoundedOutput::default());
     let ends: Vec<Receiver> = launched.outputs.into_iter().map(|(_, end)| end).collect();
@@ -87,7 +87,7 @@ pub(crate) async fn exec(
         (status, whole)
     };
     let (status, whole) = tokio::time::timeout(within, ran).await.map_err(|_| {
-        Refusal::new(ErrorCode::TimedOut, format_args!("the program did not end within {} ms", asked.timeout_ms))
+        Refusal::new(ErrorCode::TimedOut, format_args!("the program did not end within {} ms", requested.timeout_ms))
     })?;
     let status: ExitStatus = status.map_err(|error: io::Error| Refusal::new(ErrorCode::Failed, error))?;
     if !whole {
@@ -114,7 +114,9 @@ fn keep_open(ends: Vec<Receiver>, leftovers: &Arc<Semaphore>) {
 }
 
 fn answer(executed: &Executed, out: Vec<u8>, err: Vec<u8>) -> http::Response<reply::Body> {
-    let rest = VecDeque::from([line(executed), Bytes::from(out), Bytes::from(err)]);
+    let mut line = serde_json::to_vec(executed).unwrap_or_default();
+    line.push(b'\n');
+    let rest = VecDeque::from([Bytes::from(line), Bytes::from(out), Bytes::from(err)]);
     reply::stream(
         "application/octet-stream",
         stream::unfold(rest, |mut rest| async move {
@@ -133,11 +135,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_is_kept_up_to_its_bound_and_the_rest_is_counted() {
-        let mut kept = BoundedOutput::default();
+    fn an_output_is_stored_up_to_its_bound_and_the_rest_is_counted() {
+        let mut buffered = BoundedOutput::default();
         for _ in 0..11 {
-            kept.take(&[1; 1 << 20]);
+            buffered.take(&[1; 1 << 20]);
         }
-        assert_eq!((kept.data.len(), kept.dropped), (10 << 20, 1 << 20));
+        assert_eq!((buffered.data.len(), buffered.dropped), (10 << 20, 1 << 20));
     }
 }

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_takes_something_from_its_first_moment_on_and_before_it_has_a_session_of_its_own() {
+    fn a_new_program_counts_before_it_has_a_session_of_its_own() {
         for _ in 0..100 {
             let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a child");
             let leader = Pid::from_raw(i32::try_from(child.id()).expect("a number")).expect("not zero");

@@ -21,7 +21,7 @@ use std::ffi::OsStr;
 use std::path::{Component, Path};
 
 /// The one directory of the user data directory that is kept.
-const KEPT: &str = "Default";
+const MAX_BUFFERED_BYTES: &str = "Default";
 
 /// Left out of it.
 const LEFT_OUT: &[&str] = &[
@@ -68,9 +68,9 @@ const LEFT_OUT: &[&str] = &[
 const OF_DATABASES: &[&str] = &["LOCK", "LOG", "LOG.old"];
 
 /// Whether what lies at `path`, relative to the user data directory, is kept. Nothing is below what is not.
-pub(super) fn is_kept(path: &Path) -> bool {
+pub(super) fn is_buffered(path: &Path) -> bool {
     let mut parts = path.components().map(Component::as_os_str);
-    if parts.next() != Some(OsStr::new(KEPT)) {
+    if parts.next() != Some(OsStr::new(MAX_BUFFERED_BYTES)) {
         return false;
     }
     let is_in = |names: &[&str], part: &OsStr| names.iter().any(|name| part == *name);
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_would_miss_is_kept_and_nothing_else() {
-        for kept in [
+    fn what_a_person_would_miss_is_stored_and_nothing_else() {
+        for buffered in [
             "Default",
             "Default/Cookies",
             "Default/Cookies-journal",
@@ -95,7 +95,7 @@ mod tests {
             "Default/Storage/ext/Cache",
             "Default/whatever comes",
         ] {
-            assert!(is_kept(Path::new(kept)), "{kept}");
+            assert!(is_buffered(Path::new(buffered)), "{buffered}");
         }
         for left_out in [
             "",
@@ -110,7 +110,7 @@ mod tests {
             "Default/Login Data For Account-journal",
             "Default/IndexedDB/x.leveldb/LOCK",
         ] {
-            assert!(!is_kept(Path::new(left_out)), "{left_out}");
+            assert!(!is_buffered(Path::new(left_out)), "{left_out}");
         }
     }
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tar::{EntryType, Header};
 use zstd::stream::write::Encoder;
 
-use super::keep::is_kept;
+use super::keep::is_buffered;
 use crate::fs::{Found, Make, Walk};
 use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
@@ -63,7 +63,7 @@ impl Archive {
 
     fn step(&mut self) -> io::Result<()> {
         self.stage = match mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Next => match next_kept(&mut self.walk) {
+            Stage::Next => match next_buffered(&mut self.walk) {
                 Some(found) => self.begin(&found)?,
                 None => self.behind()?,
             },
@@ -175,11 +175,11 @@ fn walk(profile: &Path) -> io::Result<Walk> {
 }
 
 /// The next file or directory that is kept.
-fn next_kept(walk: &mut Walk) -> Option<Found> {
+fn next_buffered(walk: &mut Walk) -> Option<Found> {
     loop {
         let found = walk.next()?;
         let plain = is_directory(&found) || FileType::from_raw_mode(found.stat.st_mode) == FileType::RegularFile;
-        if plain && is_kept(walk.path()) {
+        if plain && is_buffered(walk.path()) {
             return Some(found);
         }
         walk.skip();
@@ -192,7 +192,7 @@ fn is_directory(found: &Found) -> bool {
 
 fn measure(mut walk: Walk) -> Result<(), Refusal> {
     let (mut entries, mut bytes) = (0, 0_u64);
-    while let Some(found) = next_kept(&mut walk) {
+    while let Some(found) = next_buffered(&mut walk) {
         entries += 1;
         if !is_directory(&found) {
             bytes = bytes.saturating_add(u64::try_from(found.stat.st_size).unwrap_or_default());

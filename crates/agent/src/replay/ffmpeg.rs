@@ -1,4 +1,4 @@
-//! ffmpeg, which encodes and joins videos.
+//! The program that makes the film: how it is called, and how it ended.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -9,18 +9,18 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
-/// How long ffmpeg may take to complete a video.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(15);
-/// The timeout of joining the parts of a video of the largest size.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(300);
-/// The most buffered bytes of its error output.
-const MAX_ERROR_BYTES: usize = 600;
-/// The longest side of a video that players can be expected to play, in pixels.
+/// How long it may take to write what it has when it is told to end.
+const CLOSING: Duration = Duration::from_secs(15);
+/// How long joining and copying a film of the largest size may take.
+const COPYING: Duration = Duration::from_secs(300);
+/// What is kept of its complaints, in bytes.
+const COMPLAINTS: usize = 600;
+/// The longest side of a film, in pixels: what players can be expected to play.
 const MAX_SIDE: u32 = 3840;
-/// The shortest side: the encoder works in blocks of this many pixels, and smaller frames are padded.
+/// Smaller pictures are padded: the encoder works in blocks of this many pixels.
 const MIN_SIDE: u32 = 16;
 
-/// The size of a video, in pixels. Both sides are even, because colours are stored for blocks of two by two.
+/// The size of a film, in pixels: both even, as its colours are kept for two by two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) width: u32,
@@ -28,7 +28,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Returns the size of the video of frames of this size, scaled down if players could not play it.
+    /// The film that shows pictures of this size: as they are, or scaled down to what players can play.
     pub(super) fn of(width: u32, height: u32) -> Self {
         let longest = width.max(height).max(MAX_SIDE);
         let side = |side: u32| {
@@ -39,18 +39,18 @@ impl Size {
     }
 }
 
-/// The source of the frames.
+/// Where the pictures come from.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// An X display, from its upper left corner, with the cursor.
+    /// An X display, from its upper left corner, the cursor included.
     Display { name: String, width: u32, height: u32 },
-    /// JPEGs with their times, on its standard input.
-    Frames,
+    /// JPEG pictures with their times, on its standard input.
+    Pictures,
 }
 
-/// The parameters of an encoding.
+/// How a film is made.
 #[derive(Debug)]
-pub(super) struct Encoding {
+pub(super) struct Video {
     pub(super) program: PathBuf,
     pub(super) source: Source,
     pub(super) framerate: u32,
@@ -58,97 +58,97 @@ pub(super) struct Encoding {
     pub(super) to: PathBuf,
 }
 
-/// A running ffmpeg. Dropping it kills it.
+/// The running program. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Ffmpeg {
     child: Child,
-    errors: Arc<Mutex<Vec<u8>>>,
-    /// Its standard input, where the letter `q` ends the encoding of a display.
+    complaints: Arc<Mutex<Vec<u8>>>,
+    /// Of a display: takes the letter that ends it.
     stdin: Option<ChildStdin>,
 }
 
 impl Ffmpeg {
-    /// Starts an encoding.
-    pub(super) fn start(encoding: &Encoding) -> Result<Self, String> {
-        let mut command = command(&encoding.program);
-        let rate = encoding.framerate.to_string();
-        match &encoding.source {
+    /// Begins to film.
+    pub(super) fn video(video: &Video) -> Result<Self, String> {
+        let mut command = quiet(&video.program);
+        let rate = video.framerate.to_string();
+        match &video.source {
             Source::Display { name, width, height } => {
                 command.args(["-f", "x11grab", "-draw_mouse", "1", "-framerate", &rate]);
                 command.args(["-video_size", &format!("{width}x{height}"), "-i", name]);
             }
-            Source::Frames => {
-                // The format is known, so that no data is probed before the start.
+            Source::Pictures => {
+                // Nothing is to be guessed, so nothing needs to be awaited.
                 command.args(["-probesize", "32", "-analyzeduration", "0", "-f", "matroska", "-i", "pipe:0"]);
             }
         }
-        let Size { width, height } = encoding.size;
+        let Size { width, height } = video.size;
         let fit = format!(
             "scale={width}:{height}:force_original_aspect_ratio=decrease,pad={width}:{height}:(ow-iw)/2:(oh-ih)/2,\
              setsar=1,format=yuv420p"
         );
         command.args(["-vf", &fit, "-fps_mode", "cfr", "-r", &rate, "-an", "-c:v", "libx264", "-preset", "ultrafast"]);
-        command.args(["-threads", "1", "-crf", "26", "-g", &(encoding.framerate * 2).to_string()]);
-        // A fragment at least every two seconds, so that the written part can be played after a crash.
+        command.args(["-threads", "1", "-crf", "26", "-g", &(video.framerate * 2).to_string()]);
+        // A piece every two seconds at most: whatever ends this program, what was written before can be played.
         command.args(["-f", "mp4", "-movflags", "+frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]);
-        command.arg("-y").arg(&encoding.to).stdin(Stdio::piped());
+        command.arg("-y").arg(&video.to).stdin(Stdio::piped());
         Self::spawn(command)
     }
 
     fn spawn(mut command: Command) -> Result<Self, String> {
         let mut child = command.spawn().map_err(|error| format!("ffmpeg could not be started: {error}"))?;
-        let errors = Arc::default();
+        let complaints = Arc::default();
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(read_errors(stderr, Arc::clone(&errors)));
+            tokio::spawn(keep_complaints(stderr, Arc::clone(&complaints)));
         }
         let stdin = child.stdin.take();
-        Ok(Self { child, errors, stdin })
+        Ok(Self { child, complaints, stdin })
     }
 
-    /// Returns its process id while it runs.
+    /// Its process, while it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Takes the input for frames; closing it ends the video.
-    pub(super) fn frame_input(&mut self) -> Option<ChildStdin> {
+    /// Where pictures are written to; closing it ends the film.
+    pub(super) fn pictures(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
     }
 
-    /// Waits for its end and returns the reason of a failure.
+    /// Waits for its end and says why it was not a good one.
     pub(super) async fn ended(&mut self) -> Result<(), String> {
         let status = self.child.wait().await.map_err(|error| error.to_string())?;
-        self.check_status(status).await
+        self.judge(status).await
     }
 
-    /// Ends the video and waits until it is written completely.
+    /// Ends the film, and waits until all of it is written.
     pub(super) async fn finish(mut self) -> Result<(), String> {
         if let Some(mut stdin) = self.stdin.take() {
-            // If it has ended already, its status tells why.
+            // Gone already: its status tells.
             drop(stdin.write_all(b"q").await);
         }
-        match tokio::time::timeout(FINISH_TIMEOUT, self.child.wait()).await {
-            Ok(Ok(status)) => self.check_status(status).await,
+        match tokio::time::timeout(CLOSING, self.child.wait()).await {
+            Ok(Ok(status)) => self.judge(status).await,
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("ffmpeg did not end within {} s", FINISH_TIMEOUT.as_secs())),
+            Err(_) => Err(format!("ffmpeg did not end within {} s", CLOSING.as_secs())),
         }
     }
 
-    async fn check_status(&self, status: ExitStatus) -> Result<(), String> {
+    async fn judge(&self, status: ExitStatus) -> Result<(), String> {
         if status.success() {
             return Ok(());
         }
-        // Its last output may not be read yet.
+        // What it wrote last may not be read yet.
         tokio::task::yield_now().await;
-        let errors = self.errors.lock();
-        let text = String::from_utf8_lossy(&errors).trim().replace('\n', "; ");
+        let complaints = self.complaints.lock();
+        let text = String::from_utf8_lossy(&complaints).trim().replace('\n', "; ");
         Err(format!("ffmpeg ended: {status}{}{text}", if text.is_empty() { "" } else { "; " }))
     }
 }
 
-/// Joins `parts` in order to one file with its index at the beginning, without encoding again.
+/// Makes one file of `parts`, in order, whose beginning tells where everything is. What was filmed is copied as it is.
 pub(super) async fn join(program: &Path, parts: &[PathBuf], to: &Path) -> Result<(), String> {
-    let mut command = command(program);
+    let mut command = quiet(program);
     let list = to.with_extension("txt");
     match parts {
         [one] => drop(command.arg("-i").arg(one)),
@@ -160,25 +160,25 @@ pub(super) async fn join(program: &Path, parts: &[PathBuf], to: &Path) -> Result
     }
     command.args(["-c", "copy", "-movflags", "+faststart", "-f", "mp4", "-y"]).arg(to).stdin(Stdio::null());
     let mut copying = Ffmpeg::spawn(command)?;
-    let ended = tokio::time::timeout(JOIN_TIMEOUT, copying.ended()).await;
+    let ended = tokio::time::timeout(COPYING, copying.ended()).await;
     drop(std::fs::remove_file(&list));
-    ended.map_err(|_| format!("the film was not joined within {} s", JOIN_TIMEOUT.as_secs()))?
+    ended.map_err(|_| format!("the film was not joined within {} s", COPYING.as_secs()))?
 }
 
-/// Creates a command with low priority that prints only errors.
-fn command(program: &Path) -> Command {
+/// Says nothing but errors, and gives way to everything else.
+fn quiet(program: &Path) -> Command {
     let mut command = Command::new("/usr/bin/nice");
     command.args(["-n", "10"]).arg(program).args(["-hide_banner", "-loglevel", "error", "-nostats"]);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }
 
-async fn read_errors(mut stderr: ChildStderr, buffered: Arc<Mutex<Vec<u8>>>) {
+async fn keep_complaints(mut stderr: ChildStderr, buffered: Arc<Mutex<Vec<u8>>>) {
     let mut buffer = [0; 512];
     while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
         let mut buffered = buffered.lock();
         buffered.extend_from_slice(&buffer[..length]);
-        let surplus = buffered.len().saturating_sub(MAX_ERROR_BYTES);
+        let surplus = buffered.len().saturating_sub(COMPLAINTS);
         buffered.drain(..surplus);
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_film_is_as_large_as_its_pictures_even_and_playable() {
+    fn a_video_is_as_large_as_its_pictures_even_and_playable() {
         let size = |width, height| (Size::of(width, height).width, Size::of(width, height).height);
         assert_eq!(size(1920, 1080), (1920, 1080));
         assert_eq!(size(901, 703), (902, 704));

@@ -1,8 +1,8 @@
-//! Redacts GraphQL documents that pages send. Every value in one may be a secret, whatever its argument is called.
+//! Documents of GraphQL that pages send: what stands in them as a value may be a secret, whatever its argument is called.
 
 use super::secrets::{REDACTED, is_secret};
 
-/// Returns true if a text is a GraphQL document.
+/// Whether a text is a document of GraphQL rather than any other text.
 pub(super) fn is_document(text: &str) -> bool {
     let start = start(text);
     let keyword = start.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
@@ -11,7 +11,7 @@ pub(super) fn is_document(text: &str) -> bool {
         && start.starts_with(|c: char| c == '{' || c.is_ascii_alphabetic())
 }
 
-/// Skips the comments at the beginning of a text.
+/// The text behind the comments with which it begins.
 fn start(text: &str) -> &str {
     let mut rest = text.trim_start_matches('\u{feff}').trim_start();
     while let Some(comment) = rest.strip_prefix('#') {
@@ -20,35 +20,33 @@ fn start(text: &str) -> &str {
     rest
 }
 
-/// Redacts the strings of a document, and other values of arguments with secret names. Variables stay, because their values are outside
-/// of the document. Comments are removed.
-pub(super) fn redacted(document: &str) -> String {
-    let mut redactor = DocumentRedactor { text: String::with_capacity(document.len()), ..DocumentRedactor::default() };
+/// A document without its strings, and without other values of arguments whose names tell of a secret. Variables stay: their values
+/// stand beside the document. Comments are left out.
+pub(super) fn reported(document: &str) -> String {
+    let mut reported = GraphqlOperation { text: String::with_capacity(document.len()), ..GraphqlOperation::default() };
     let mut rest = document;
     while let Some(first) = rest.chars().next() {
         let (token, behind) = rest.split_at(length(rest, first));
         rest = behind;
-        redactor.token(first, token);
+        reported.token(first, token);
     }
-    redactor.text
+    reported.text
 }
 
 #[derive(Default)]
-struct DocumentRedactor<'a> {
+struct GraphqlOperation<'a> {
     text: String,
-    /// The last name.
+    /// The last name, and whether it is a variable's.
     name: &'a str,
-    /// True if it is the name of a variable.
     is_variable: bool,
-    /// True if a secret value follows.
+    /// What follows is the value of something secret, or of a variable that is secret where it gets its default.
     secret: bool,
-    /// True if a default of a variable that follows is secret.
     default_secret: bool,
-    /// The nesting in the lists and objects of a secret value.
+    /// How deep in the lists and objects of a secret value.
     depth: u32,
 }
 
-impl<'a> DocumentRedactor<'a> {
+impl<'a> GraphqlOperation<'a> {
     fn token(&mut self, first: char, token: &'a str) {
         match first {
             '#' => return,
@@ -82,7 +80,7 @@ fn is_word(first: char) -> bool {
     first.is_alphanumeric() || matches!(first, '_' | '-' | '+' | '.')
 }
 
-/// Returns the length in bytes of the token that begins with this character.
+/// How long the token is that begins with this character, in bytes.
 fn length(text: &str, first: char) -> usize {
     let word = |from: usize| text[from..].find(|c| !is_word(c)).map_or(text.len(), |end| from + end);
     match first {
@@ -94,7 +92,7 @@ fn length(text: &str, first: char) -> usize {
     }
 }
 
-/// Returns the length of a string, or of a block string in three quotes. Without an end it extends to the end of the text.
+/// A string, or a block of text in three quotes. One without an end takes all there is.
 fn string_length(text: &str) -> usize {
     let (quotes, escape) = if text.starts_with("\"\"\"") { ("\"\"\"", "\\\"\"\"") } else { ("\"", "\\") };
     let mut at = quotes.len();
@@ -118,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_and_secret_values_are_redacted() {
+    fn no_string_of_a_document_is_reported_and_no_other_value_of_a_secret() {
         for (document, expected) in [
             (
                 r#"mutation { login(user: "ada", password: "a\"b") { id } }"#,
@@ -137,12 +135,12 @@ mod tests {
             ("{ a # \"password\n b }", "{ a \n b }"),
             ("{ a(input: {password: 5, n: 1}) }", "{ a(input: {password: [redacted], n: 1}) }"),
         ] {
-            assert_eq!(redacted(document), expected);
+            assert_eq!(reported(document), expected);
         }
     }
 
     #[test]
-    fn documents_are_recognized() {
+    fn a_document_is_reported_from_other_texts() {
         for document in
             ["{ a }", "query { a }", "mutation L($a: B) {\n a }", "# a\n fragment F on T { a }", "subscription{a}"]
         {

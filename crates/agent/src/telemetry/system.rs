@@ -1,4 +1,4 @@
-//! Events of the programs of a session.
+//! What happens to the programs of a session.
 
 use serde_json::json;
 
@@ -7,19 +7,19 @@ use super::event::Event;
 use crate::memory::{self, Program};
 use casement_agent_protocol::telemetry::{Category, SourceKind};
 
-/// How many of the largest programs are reported when the memory was full.
-const MAX_PROGRAMS: usize = 5;
+/// The largest programs that are told of when the memory was full.
+const MAX_BYTES: usize = 5;
 
-/// The phase in which a program ended.
+/// When a program ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {
-    /// It was never ready.
+    /// It never worked.
     Startup,
-    /// It was ready before.
+    /// It worked before.
     Running,
 }
 
-/// Creates the event of a program that ended unexpectedly.
+/// A program ended that should not have.
 pub(super) fn crashed(program: &str, phase: Phase, pid: Option<u32>) -> Event {
     let phase = match phase {
         Phase::Startup => "startup",
@@ -30,27 +30,27 @@ pub(super) fn crashed(program: &str, phase: Phase, pid: Option<u32>) -> Event {
 }
 
 impl Telemetry {
-    /// Reports a program that ended unexpectedly.
-    pub(crate) fn report_program_end(&self, program: &str, phase: Phase, pid: Option<u32>) {
-        if self.request.borrow().categories.system {
-            self.events.add(crashed(program, phase, pid));
+    /// A program ended that should not have.
+    pub(crate) fn program_ended(&self, program: &str, phase: Phase, pid: Option<u32>) {
+        if self.requested_state.borrow().on.system {
+            self.buffered.add(crashed(program, phase, pid));
         }
     }
 
-    /// Reports that the session ends because its memory was full.
-    pub(crate) fn report_memory_full(&self) {
-        if !self.request.borrow().categories.system {
+    /// Everything is being ended, because all of it together holds too much memory.
+    pub(crate) fn memory_was_full(&self) {
+        if !self.requested_state.borrow().on.system {
             return;
         }
-        let largest = memory::largest(MAX_PROGRAMS);
+        let largest = memory::largest(MAX_BYTES);
         let Some(first) = largest.first() else { return };
-        let described = |one: &Program| json!({ "pid": one.pid, "name": one.name, "rss_kb": one.resident_kib });
+        let reported = |one: &Program| json!({ "pid": one.pid, "name": one.name, "rss_kb": one.resident_kib });
         let event = Event::new("system_oom_kill", Category::System, SourceKind::LocalProcess)
             .with("pid", first.pid)
             .with("process_name", first.name.as_str())
             .with("rss_kb", first.resident_kib)
             .with("constraint", "memcg")
-            .with("top_tasks", largest.iter().map(described).collect::<Vec<_>>());
-        self.events.add(event);
+            .with("top_tasks", largest.iter().map(reported).collect::<Vec<_>>());
+        self.buffered.add(event);
     }
 }

@@ -1,7 +1,7 @@
-//! A connection to the browser's debugging protocol with bounded memory, however long the messages are that a page causes.
+//! A connection to the browser's debugging protocol that takes whatever a page makes the browser say, in bounded memory.
 //!
-//! A common WebSocket client buffers a message completely or closes the connection. Here the strings of a message are truncated while it
-//! arrives, see [`Redactor`].
+//! An ordinary WebSocket client keeps a message as long as it is, or breaks the connection off. Here its strings are cut while it
+//! arrives, see [`redact`](super::strain).
 
 use std::io;
 
@@ -10,45 +10,42 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::redactor::{RedactedMessage, Redactor};
-use crate::cdp::Endpoint;
 
-/// The size of the read buffer.
-const BUFFER_BYTES: usize = 64 << 10;
-/// The longest response to the handshake.
+/// What is read at once.
+const BUFFER: usize = 64 << 10;
+/// Longest answer to the handshake.
 const MAX_HEAD: usize = 8 << 10;
-/// The longest control frame of the WebSocket protocol.
+/// Longest frame of control, by the WebSocket protocol.
 const MAX_CONTROL: u64 = 125;
-/// The beginnings of console messages and uncaught errors.
-const CONSOLE_STARTS: [&[u8]; 2] =
-    [b"{\"method\":\"Runtime.consoleAPICalled\"", b"{\"method\":\"Runtime.exceptionThrown\""];
+/// How messages of the console begin, and those of errors that nobody caught.
+const CONSOLE: [&[u8]; 2] = [b"{\"method\":\"Runtime.consoleAPICalled\"", b"{\"method\":\"Runtime.exceptionThrown\""];
 
 /// An open connection. Dropping it closes it.
 pub(super) struct Wire {
     tcp: TcpStream,
     read: Vec<u8>,
-    /// The position of the unprocessed bytes in `read`.
+    /// Up to where `read` is used up.
     at: usize,
     frame: Option<Frame>,
     redactor: Redactor,
     to_send: Vec<u8>,
-    /// True to skip console messages, when a page sends more than can be handled.
+    /// Messages of the console are let go unread: a page says more than can be taken in.
     pub(super) skips_console: bool,
 }
 
-/// A frame in progress.
+/// A frame that is being read.
 #[derive(Clone, Copy)]
 struct Frame {
-    opcode: u8,
-    is_last: bool,
+    code: u8,
+    last: bool,
     left: u64,
-    is_skipped: bool,
+    skipped: bool,
 }
 
 impl Wire {
-    /// Connects to the browser.
-    pub(super) async fn connect(endpoint: &Endpoint) -> io::Result<Self> {
-        let Endpoint { port, path } = endpoint;
-        let mut tcp = TcpStream::connect(("127.0.0.1", *port)).await?;
+    /// Opens the WebSocket at `path` of the browser on this port.
+    pub(super) async fn connect(port: u16, path: &str) -> io::Result<Self> {
+        let mut tcp = TcpStream::connect(("127.0.0.1", port)).await?;
         tcp.set_nodelay(true)?;
         let mut key = [0; 16];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
@@ -58,7 +55,7 @@ impl Wire {
              Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
         );
         tcp.write_all(request.as_bytes()).await?;
-        let mut read = Vec::with_capacity(BUFFER_BYTES);
+        let mut read = Vec::with_capacity(BUFFER);
         let end = loop {
             if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end + 4;
@@ -81,10 +78,10 @@ impl Wire {
         })
     }
 
-    /// Returns the next message that has arrived completely.
+    /// The next message that has arrived as a whole.
     ///
     /// # Errors
-    /// If the browser closes the connection or violates the WebSocket protocol.
+    /// When the browser closes the connection, or says what is no WebSocket.
     pub(super) fn message(&mut self) -> io::Result<Option<RedactedMessage>> {
         loop {
             let Some(frame) = &mut self.frame else {
@@ -94,70 +91,70 @@ impl Wire {
                 }
                 continue;
             };
-            let available = (self.read.len() - self.at).min(usize::try_from(frame.left).unwrap_or(usize::MAX));
-            let payload = &self.read[self.at..self.at + available];
-            if frame.is_skipped {
-                // Its payload is discarded.
-            } else if frame.opcode < 8 {
+            let there = (self.read.len() - self.at).min(usize::try_from(frame.left).unwrap_or(usize::MAX));
+            let payload = &self.read[self.at..self.at + there];
+            if frame.skipped {
+                // Nothing of it is looked at.
+            } else if frame.code < 8 {
                 self.redactor.feed(payload);
-            } else if (available as u64) < frame.left {
-                // A control frame is handled completely.
+            } else if (there as u64) < frame.left {
+                // Short: it comes as a whole.
                 return Ok(None);
-            } else if frame.opcode == PING {
+            } else if frame.code == PING {
                 let payload = payload.to_vec();
                 write_frame(&mut self.to_send, PONG, &payload);
             }
-            self.at += available;
-            frame.left -= available as u64;
+            self.at += there;
+            frame.left -= there as u64;
             if frame.left > 0 {
                 return Ok(None);
             }
-            let Frame { opcode, is_last, is_skipped, .. } = *frame;
+            let Frame { code, last, skipped, .. } = *frame;
             self.frame = None;
-            if is_skipped {
-                return Ok(Some(RedactedMessage { is_lost: true, ..RedactedMessage::default() }));
+            if skipped {
+                return Ok(Some(RedactedMessage { lost: true, ..RedactedMessage::default() }));
             }
-            if opcode < 8 && is_last {
+            if code < 8 && last {
                 return Ok(Some(self.redactor.take()));
             }
         }
     }
 
-    /// Waits for more bytes. Cancel-safe.
+    /// Waits for more to arrive. May be given up at any moment.
     ///
     /// # Errors
-    /// If the connection has ended.
-    pub(super) async fn read_more(&mut self) -> io::Result<()> {
+    /// When the connection is at its end.
+    pub(super) async fn more(&mut self) -> io::Result<()> {
         self.read.drain(..self.at);
         self.at = 0;
-        self.read.reserve(BUFFER_BYTES.saturating_sub(self.read.len()));
+        self.read.reserve(BUFFER.saturating_sub(self.read.len()));
         match self.tcp.read_buf(&mut self.read).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
     }
 
-    /// Queues a text for [`flush`](Self::flush).
+    /// Puts a text in the queue for [`flush`](Self::flush).
     pub(super) fn send(&mut self, text: &[u8]) {
         write_frame(&mut self.to_send, TEXT, text);
     }
 
-    /// Sends the queued texts.
+    /// Sends what was put in the queue.
     ///
     /// # Errors
-    /// If the connection has ended.
+    /// When the connection is at its end.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         if !self.to_send.is_empty() {
             self.tcp.write_all(&self.to_send).await?;
             self.to_send.clear();
-            self.to_send.shrink_to(BUFFER_BYTES);
+            self.to_send.shrink_to(BUFFER);
         }
         Ok(())
     }
 
-    /// Takes the queued texts.
+    /// What was put in the queue since it was last asked.
     #[cfg(test)]
-    pub(super) fn take_queued(&mut self) -> Vec<serde_json::Value> {
+    pub(super) fn sent(&mut self) -> Vec<serde_json::Value> {
         let mut rest = std::mem::take(&mut self.to_send);
         let mut sent = Vec::new();
         while let [_, short, ..] = *rest {
@@ -172,11 +169,11 @@ impl Wire {
         sent
     }
 
-    /// Parses the head of the next frame, once it has arrived.
+    /// The head of the next frame, once it is there.
     fn head(&mut self) -> io::Result<Option<Frame>> {
         let bytes = &self.read[self.at..];
         let [first, second, ..] = *bytes else { return Ok(None) };
-        let (short, opcode) = (second & 0x7f, first & 0x0f);
+        let (short, code) = (second & 0x7f, first & 0x0f);
         let size = match short {
             126 => 2,
             127 => 8,
@@ -184,27 +181,24 @@ impl Wire {
         };
         let Some(long) = bytes.get(2..2 + size) else { return Ok(None) };
         let left = if size == 0 { short.into() } else { long.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)) };
-        if second & 0x80 != 0 || (opcode >= 8 && left > MAX_CONTROL) {
+        if second & 0x80 != 0 || (code >= 8 && left > MAX_CONTROL) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if opcode == CLOSE {
+        if code == CLOSE {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let is_last = first & 0x80 != 0;
-        let may_skip = self.skips_console && opcode == TEXT && is_last;
-        let start_of_payload = &bytes[2 + size..];
-        // Too few bytes have arrived to decide.
-        let is_undecided = |start: &&[u8]| {
-            (start_of_payload.len() as u64) < left
-                && start_of_payload.len() < start.len()
-                && start.starts_with(start_of_payload)
-        };
-        if may_skip && CONSOLE_STARTS.iter().any(is_undecided) {
+        let last = first & 0x80 != 0;
+        let whole = self.skips_console && code == TEXT && last;
+        let begins = &bytes[2 + size..];
+        // Not enough of it is there to tell.
+        let open =
+            |start: &&[u8]| (begins.len() as u64) < left && begins.len() < start.len() && start.starts_with(begins);
+        if whole && CONSOLE.iter().any(open) {
             return Ok(None);
         }
-        let is_skipped = may_skip && CONSOLE_STARTS.iter().any(|start| start_of_payload.starts_with(start));
+        let skipped = whole && CONSOLE.iter().any(|start| begins.starts_with(start));
         self.at += 2 + size;
-        Ok(Some(Frame { opcode, is_last, left, is_skipped }))
+        Ok(Some(Frame { code, last, left, skipped }))
     }
 }
 
@@ -213,9 +207,9 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// Writes a frame of a client. Its mask is zero, because no proxy is in between that could misinterpret a payload.
-fn write_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
-    out.push(0x80 | opcode);
+/// A whole frame of a client. Its mask is zero: there is no proxy in between that could take a payload for something else.
+fn write_frame(out: &mut Vec<u8>, code: u8, payload: &[u8]) {
+    out.push(0x80 | code);
     match payload.len() {
         short @ 0..=125 => out.push(0x80 | short as u8),
         middle @ 126..=0xffff => {

@@ -112,7 +112,7 @@ mod tests {
     const SIZE: (u32, u32) = (100, 80);
 
     #[test]
-    fn a_viewer_sees_what_changed_after_it_looked_and_everything_if_that_is_too_long_ago() {
+    fn a_viewer_sees_changes_since_its_last_look_and_everything_after_a_long_time() {
         let mut changes = Changes::above(7);
         let (first, all) = changes.since(None, SIZE);
         assert_eq!(all, Area::ALL);

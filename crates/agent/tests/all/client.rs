@@ -78,8 +78,8 @@ async fn a_socket_is_reached_however_long_its_path_is() {
     let client = AgentClient::connect(deep.join("agent")).await;
     assert!(client.is_ok(), "{client:?}");
     listener.accept().await.unwrap();
-    let nobody = AgentClient::connect(deep.join("nobody")).await;
-    assert!(matches!(nobody, Err(ClientError::Connect(_))), "{nobody:?}");
+    let no_one = AgentClient::connect(deep.join("nobody")).await;
+    assert!(matches!(no_one, Err(ClientError::Connect(_))), "{no_one:?}");
 }
 
 #[tokio::test]
@@ -100,17 +100,17 @@ async fn an_answer_longer_than_its_bound_is_refused() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_refused_before_its_end_tells_why() {
+async fn an_upload_that_is_refused_before_its_end_shows_why() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("agent");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let client = AgentClient::connect(&path).await.unwrap();
-    let (_kept, _) = listener.accept().unwrap();
-    let mut asked = 0;
+    let (_buffered, _) = listener.accept().unwrap();
+    let mut requested = 0;
     // The agent answers and hangs up between two pieces, with the first one unread.
     let content = stream::poll_fn(move |_| {
-        asked += 1;
-        if asked == 2 {
+        requested += 1;
+        if requested == 2 {
             let body = r#"{"code":"disk_full","message":"no place"}"#;
             let length = body.len();
             let (mut caller, _) = listener.accept().unwrap();

@@ -16,17 +16,17 @@ async fn until_open(client: &AgentClient, how_many: usize) -> OpenDialogs {
     let mut since = None;
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
-        let told: OpenDialogs = client.call(DIALOGS, &NextDialogs { since }, TEST_TIMEOUT).await.unwrap();
-        if told.dialogs.len() == how_many {
-            return told;
+        let reported: OpenDialogs = client.call(DIALOGS, &NextDialogs { since }, TEST_TIMEOUT).await.unwrap();
+        if reported.dialogs.len() == how_many {
+            return reported;
         }
-        assert!(Instant::now() < deadline, "{told:?}");
-        since = Some(told.state);
+        assert!(Instant::now() < deadline, "{reported:?}");
+        since = Some(reported.state);
     }
 }
 
 #[tokio::test]
-async fn a_dialog_that_no_client_answers_is_told_holds_up_nobody_and_can_be_answered() {
+async fn a_dialog_that_no_client_answers_is_reported_holds_up_no_one_and_can_be_answered() {
     let mut config = config(true);
     config.start_url = Some(EMPTY.to_owned());
     let sandbox = Sandbox::start(&config);
@@ -37,8 +37,8 @@ async fn a_dialog_that_no_client_answers_is_told_holds_up_nobody_and_can_be_answ
 
     // The client has not asked to hear of dialogs.
     cdp.evaluate(&page, "void setTimeout(() => { window.said = prompt('Your name?', 'nobody') }, 0)").await;
-    let told = until_open(&client, 1).await;
-    let open = &told.dialogs[0];
+    let reported = until_open(&client, 1).await;
+    let open = &reported.dialogs[0];
     assert_eq!(
         (open.kind.as_str(), open.message.as_str(), open.default_text.as_str()),
         ("prompt", "Your name?", "nobody")

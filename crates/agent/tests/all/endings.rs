@@ -9,7 +9,7 @@ use crate::headless::refusal;
 use crate::sandbox::{Sandbox, config, signal};
 
 #[tokio::test]
-async fn a_browser_that_cannot_be_started_is_said_to_have_failed() {
+async fn a_browser_that_cannot_be_started_is_stated_to_have_failed() {
     let mut config = config(true);
     config.chromium = PathBuf::from("/nowhere/chromium");
     let mut sandbox = Sandbox::start(&config);
@@ -98,7 +98,7 @@ async fn a_sandbox_that_no_server_has_taken_over_ends_within_a_minute() {
 }
 
 #[tokio::test]
-async fn a_stopped_browser_is_said_to_hang_at_once_and_ends_within_a_minute() {
+async fn a_stopped_browser_is_stated_to_hang_at_once_and_ends_within_a_minute() {
     let mut sandbox = Sandbox::start(&config(true));
     sandbox.ready("to be stopped").await;
     let client = sandbox.client().await;

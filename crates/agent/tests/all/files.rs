@@ -14,8 +14,8 @@ use crate::sandbox::Sandbox;
 const WITHIN: Duration = Duration::from_secs(90);
 
 async fn ask(client: &AgentClient, operation: &'static str, path: &str) -> Result<Vec<u8>, ErrorCode> {
-    let asked = Path { path: path.to_owned() };
-    let answer = client.download(operation, &asked, WITHIN).await;
+    let requested = Path { path: path.to_owned() };
+    let answer = client.download(operation, &requested, WITHIN).await;
     let Ok(parts) = answer else { return Err(refusal(answer.map(drop))) };
     let parts: Vec<_> = parts.try_collect().await.unwrap();
     Ok(parts.concat())
@@ -34,7 +34,7 @@ os.chdir('/tmp/deep')
 for level in range(4000): os.mkdir('d'); os.chdir('d')
 open('last', 'w').close()";
     let done = run(&client, shell(&format!("python3 -c \"{made}\"")), 60_000).await.unwrap();
-    assert_eq!(done.told.exit_code, 0, "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(done.reported.exit_code, 0, "{}", String::from_utf8_lossy(&done.stderr));
 
     let packed = ask(&client, ZIP, "/tmp/fifo").await.unwrap();
     let holds = |name: &[u8]| packed.windows(name.len()).any(|window| window == name);

@@ -30,7 +30,7 @@ pub(crate) fn shell(line: &str) -> Program {
 }
 
 pub(crate) struct Ran {
-    pub(crate) told: Executed,
+    pub(crate) reported: Executed,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
 }
@@ -44,10 +44,10 @@ pub(crate) async fn run(client: &AgentClient, program: Program, timeout_ms: u64)
         bytes.extend_from_slice(&part?);
     }
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
-    let told: Executed = serde_json::from_slice(&bytes[..end]).unwrap();
-    let (stdout, stderr) = bytes[end + 1..].split_at(usize::try_from(told.stdout_bytes).unwrap());
-    assert_eq!(stderr.len() as u64, told.stderr_bytes);
-    Ok(Ran { told, stdout: stdout.to_vec(), stderr: stderr.to_vec() })
+    let reported: Executed = serde_json::from_slice(&bytes[..end]).unwrap();
+    let (stdout, stderr) = bytes[end + 1..].split_at(usize::try_from(reported.stdout_bytes).unwrap());
+    assert_eq!(stderr.len() as u64, reported.stderr_bytes);
+    Ok(Ran { reported, stdout: stdout.to_vec(), stderr: stderr.to_vec() })
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -79,7 +79,7 @@ async fn a_program_gets_its_arguments_directory_and_environment_and_nothing_of_t
         ..Program::default()
     };
     let ran = run(&client, program, 60_000).await.unwrap();
-    assert_eq!((ran.told.exit_code, text(&ran.stdout)), (0, "a b|$HOME;*|".to_owned()));
+    assert_eq!((ran.reported.exit_code, text(&ran.stdout)), (0, "a b|$HOME;*|".to_owned()));
 
     let program = Program {
         cwd: Some("/tmp".to_owned()),
@@ -87,7 +87,7 @@ async fn a_program_gets_its_arguments_directory_and_environment_and_nothing_of_t
         ..shell("pwd; printf \"$A_WORD\"; echo \"$HOME\"; echo bad >&2; exit 7")
     };
     let ran = run(&client, program, 60_000).await.unwrap();
-    assert_eq!(ran.told.exit_code, 7);
+    assert_eq!(ran.reported.exit_code, 7);
     assert_eq!((text(&ran.stdout), text(&ran.stderr)), ("/tmp\nä\n/home/casement\n".to_owned(), "bad\n".to_owned()));
 
     let line = "pwd; ls -l /proc/self/fd | grep -cE 'socket|anon_inode|memfd'; env | grep -c '^LISTEN'; set -- $(cat /proc/$$/stat); echo $1 $5 $6 $$";
@@ -113,7 +113,7 @@ async fn a_program_that_is_not_there_or_is_killed_gives_the_code_a_shell_would()
         (shell("kill -KILL $$"), 137),
     ] {
         let ran = run(&client, program.clone(), 60_000).await.unwrap();
-        assert_eq!(ran.told.exit_code, code, "{program:?}");
+        assert_eq!(ran.reported.exit_code, code, "{program:?}");
     }
     for cwd in ["/no/such/directory", "/etc/passwd", "/proc/1/root/root"] {
         let program = Program { cwd: Some(cwd.to_owned()), ..shell("true") };
@@ -122,13 +122,13 @@ async fn a_program_that_is_not_there_or_is_killed_gives_the_code_a_shell_would()
 }
 
 #[tokio::test]
-async fn output_is_kept_up_to_its_bound_and_the_program_is_never_stopped_by_it() {
+async fn output_is_buffered_up_to_its_limit_and_never_stops_the_program() {
     let sandbox = Sandbox::start(&without_browser());
     let client = sandbox.client().await;
     let ran = run(&client, shell("head -c 30000000 /dev/zero; echo done >&2"), 60_000).await.unwrap();
-    assert_eq!((ran.told.exit_code, ran.stdout.len(), text(&ran.stderr)), (0, 10 << 20, "done\n".to_owned()));
-    assert_eq!(ran.told.stdout_dropped, 30_000_000 - (10 << 20));
-    assert_eq!(ran.told.stderr_dropped, 0);
+    assert_eq!((ran.reported.exit_code, ran.stdout.len(), text(&ran.stderr)), (0, 10 << 20, "done\n".to_owned()));
+    assert_eq!(ran.reported.stdout_dropped, 30_000_000 - (10 << 20));
+    assert_eq!(ran.reported.stderr_dropped, 0);
 }
 
 #[tokio::test]
@@ -150,8 +150,8 @@ async fn a_caller_that_hangs_up_ends_its_program() {
     let sandbox = Sandbox::start(&without_browser());
     let client = sandbox.client().await;
     let waiting = tokio::spawn(async move {
-        let asked = Exec { program: shell("setsid sleep 5432 & sleep 5432"), timeout_ms: 600_000 };
-        client.download(EXEC, &asked, Duration::from_secs(600)).await.map(drop)
+        let requested = Exec { program: shell("setsid sleep 5432 & sleep 5432"), timeout_ms: 600_000 };
+        client.download(EXEC, &requested, Duration::from_secs(600)).await.map(drop)
     });
     until(|| sandbox.processes("sleep 5432").len() >= 2).await;
     waiting.abort();
@@ -174,12 +174,12 @@ async fn what_survives_its_parent_holds_nothing_up_and_goes_on() {
             shell("rm -f /tmp/alive; for n in $(seq 600); do [ -e /tmp/alive ] && exit 0; sleep 0.05; done; exit 1"),
             60_000,
         );
-        assert_eq!(ran.await.unwrap().told.exit_code, 0);
+        assert_eq!(ran.await.unwrap().reported.exit_code, 0);
     }
 }
 
 #[tokio::test]
-async fn a_spawned_program_is_followed_told_things_and_ended() {
+async fn a_spawned_program_is_followed_reported_things_and_ended() {
     let sandbox = Sandbox::start(&without_browser());
     let client = sandbox.client().await;
     let spawned =
@@ -188,8 +188,8 @@ async fn a_spawned_program_is_followed_told_things_and_ended() {
     let mut output = follow(&client, "p1").await;
     assert_eq!(output.text("ready\n").await, "ready\n");
 
-    let said = Stdin { process_id: "p1".to_owned(), data_b64: STANDARD.encode("hello\n") };
-    let written: Written = client.call(STDIN, &said, SHORT_TIMEOUT).await.unwrap();
+    let given = Stdin { process_id: "p1".to_owned(), data_b64: STANDARD.encode("hello\n") };
+    let written: Written = client.call(STDIN, &given, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(written.written_bytes, 6);
     assert_eq!(output.text("got:hello\n").await, "got:hello\n");
 
@@ -205,7 +205,7 @@ async fn a_spawned_program_is_followed_told_things_and_ended() {
     let status: ProcessStatus = client.call(STATUS, &name("p1"), SHORT_TIMEOUT).await.unwrap();
     assert_eq!(status, ProcessStatus { exit_code: Some(143), cpu_pct: 0.0, mem_bytes: 0 });
     assert_eq!(refusal(client.command(KILL, &kill("p1", Signal::Kill), SHORT_TIMEOUT).await), ErrorCode::InvalidState);
-    assert_eq!(refusal(client.call::<Written>(STDIN, &said, SHORT_TIMEOUT).await.map(drop)), ErrorCode::InvalidState);
+    assert_eq!(refusal(client.call::<Written>(STDIN, &given, SHORT_TIMEOUT).await.map(drop)), ErrorCode::InvalidState);
     assert_eq!(refusal(client.command(KILL, &kill("p2", Signal::Kill), SHORT_TIMEOUT).await), ErrorCode::Missing);
 
     // What is kept comes first, also after the end.
@@ -229,8 +229,8 @@ async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
     client.command(RESIZE, &Resize { process_id: "t1".to_owned(), size: SIZE }, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(output.text("30 100\r\n").await, "30 100\r\n");
     // The terminal's own key.
-    let said = Stdin { process_id: "t1".to_owned(), data_b64: STANDARD.encode([3]) };
-    client.call::<Written>(STDIN, &said, SHORT_TIMEOUT).await.unwrap();
+    let given = Stdin { process_id: "t1".to_owned(), data_b64: STANDARD.encode([3]) };
+    client.call::<Written>(STDIN, &given, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(output.exit().await, 130);
 }
 
@@ -240,11 +240,11 @@ async fn a_reader_that_never_reads_costs_nothing_beyond_the_ring() {
     let client = sandbox.client().await;
     spawn(&client, "warm", shell("true"), None).await;
     let before = resident(sandbox.agent());
-    let asked = name("lines");
+    let requested = name("lines");
     spawn(&client, "lines", shell("seq 1000000; echo end >&2"), None).await;
-    let unread = client.download(OUTPUT, &asked, SHORT_TIMEOUT).await.unwrap();
+    let unread = client.download(OUTPUT, &requested, SHORT_TIMEOUT).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while client.call::<ProcessStatus>(STATUS, &asked, SHORT_TIMEOUT).await.unwrap().exit_code.is_none() {
+    while client.call::<ProcessStatus>(STATUS, &requested, SHORT_TIMEOUT).await.unwrap().exit_code.is_none() {
         assert!(Instant::now() < deadline, "a program that nobody reads does not end");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -275,11 +275,14 @@ async fn a_session_runs_so_many_programs_at_once_and_no_more() {
     for n in 0..64 {
         spawn(&client, &format!("n{n}"), shell("exec sleep 6543"), None).await;
     }
-    let asked = Spawn { process_id: "more".to_owned(), program: shell("true"), terminal: None, timeout_ms: None };
-    assert_eq!(refusal(client.call::<Spawned>(SPAWN, &asked, SHORT_TIMEOUT).await.map(drop)), ErrorCode::LimitReached);
+    let requested = Spawn { process_id: "more".to_owned(), program: shell("true"), terminal: None, timeout_ms: None };
+    assert_eq!(
+        refusal(client.call::<Spawned>(SPAWN, &requested, SHORT_TIMEOUT).await.map(drop)),
+        ErrorCode::LimitReached
+    );
     client.command(KILL, &kill("n0", Signal::Kill), SHORT_TIMEOUT).await.unwrap();
     let deadline = Instant::now() + SHORT_TIMEOUT;
-    while client.call::<Spawned>(SPAWN, &asked, SHORT_TIMEOUT).await.is_err() {
+    while client.call::<Spawned>(SPAWN, &requested, SHORT_TIMEOUT).await.is_err() {
         assert!(Instant::now() < deadline, "the place of an ended program is not free");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -294,8 +297,8 @@ fn kill(name: &str, signal: Signal) -> Kill {
 }
 
 async fn spawn(client: &AgentClient, name: &str, program: Program, terminal: Option<TerminalSize>) -> Spawned {
-    let asked = Spawn { process_id: name.to_owned(), program, terminal, timeout_ms: None };
-    client.call(SPAWN, &asked, SHORT_TIMEOUT).await.unwrap()
+    let requested = Spawn { process_id: name.to_owned(), program, terminal, timeout_ms: None };
+    client.call(SPAWN, &requested, SHORT_TIMEOUT).await.unwrap()
 }
 
 /// Somebody who follows a program's output.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::refusal;
-use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, config, gone, is_told, signal};
+use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, config, gone, is_reported, signal};
 
 const LOGIN: &str = "http://localhost/login";
 
@@ -190,7 +190,7 @@ async fn a_profile_loaded_into_a_living_session_takes_the_place_of_everything_be
 
 /// Chromium writes that in a process for which it does not wait when it closes.
 #[tokio::test]
-async fn local_storage_is_in_the_profile_though_its_process_stands_still_when_chromium_closes() {
+async fn local_storage_is_in_the_profile_even_if_its_process_is_stopped_at_the_close() {
     let first = Sandbox::start(&config(true));
     let status = first.ready("before it closes").await;
     let mut cdp = Cdp::dial(&first, &status).await;
@@ -206,7 +206,7 @@ async fn local_storage_is_in_the_profile_though_its_process_stands_still_when_ch
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for pid in writers {
-        let _there_still = is_told(pid, "CONT");
+        let _there_still = is_reported(pid, "CONT");
     }
     let archive = closing.await.unwrap();
     let next = Sandbox::start(&held(true));

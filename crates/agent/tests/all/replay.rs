@@ -23,8 +23,8 @@ const GREEN: [u8; 3] = [0, 128, 0];
 const BLUE: [u8; 3] = [0, 0, 255];
 
 async fn start(client: &AgentClient, id: &str, max_duration_seconds: u32) -> Result<Replay, ClientError> {
-    let asked = StartReplay { replay_id: id.to_owned(), framerate: 10, max_duration_seconds };
-    client.call(START, &asked, WITHIN).await
+    let requested = StartReplay { replay_id: id.to_owned(), framerate: 10, max_duration_seconds };
+    client.call(START, &requested, WITHIN).await
 }
 
 async fn stop(client: &AgentClient, id: &str) -> Replay {
@@ -48,8 +48,8 @@ async fn over(client: &AgentClient, id: &str) -> Replay {
 }
 
 async fn read(client: &AgentClient, id: &str, offset: u64, length: Option<u64>) -> Result<Vec<u8>, ClientError> {
-    let asked = ReadReplay { replay_id: id.to_owned(), offset, length };
-    let bytes = client.download(READ, &asked, WITHIN).await?;
+    let requested = ReadReplay { replay_id: id.to_owned(), offset, length };
+    let bytes = client.download(READ, &requested, WITHIN).await?;
     let length = bytes.length.unwrap();
     let parts: Vec<_> = bytes.try_collect().await?;
     let bytes = parts.concat();
@@ -117,7 +117,7 @@ async fn paint(cdp: &mut Cdp, page: &str, colour: &str) {
 }
 
 /// Waits until a further part of the film begins, after a change for which the first one ended.
-async fn films_anew(sandbox: &Sandbox, id: &str) {
+async fn records_again(sandbox: &Sandbox, id: &str) {
     let folder = format!("/proc/{}/root/home/casement/.recordings", sandbox.agent());
     let (of_it, first) = (format!("{id}."), format!("{id}.0.part"));
     let deadline = Instant::now() + WITHIN;
@@ -136,11 +136,11 @@ async fn films_anew(sandbox: &Sandbox, id: &str) {
 }
 
 /// Films pass time, there is no other way.
-async fn let_it_film(seconds: f64) {
+async fn let_it_record(seconds: f64) {
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
 }
 
-async fn a_film_of_everything(headless: bool) {
+async fn a_video_of_everything(headless: bool) {
     let mut config = config(headless);
     config.start_url = Some(EMPTY.to_owned());
     let sandbox = Sandbox::start(&config);
@@ -155,16 +155,16 @@ async fn a_film_of_everything(headless: bool) {
     assert_eq!((began.state, began.finished_at_ms), (ReplayState::Running, None));
     assert_eq!(refusal(start(&client, "b", 60).await), ErrorCode::InvalidState, "one at a time");
     assert_eq!(refusal(read(&client, "a", 0, None).await), ErrorCode::InvalidState);
-    let_it_film(3.0).await;
+    let_it_record(3.0).await;
     let other = cdp.page("about:blank#new", false).await;
     paint(&mut cdp, &other, "blue").await;
-    let_it_film(2.5).await;
+    let_it_record(2.5).await;
     let changing = Instant::now();
     client.viewport(Viewport { width: 701, height: 500, refresh_rate: 60 }).await.unwrap();
     paint(&mut cdp, &other, "green").await;
-    films_anew(&sandbox, "a").await;
+    records_again(&sandbox, "a").await;
     let changing = changing.elapsed();
-    let_it_film(4.0).await;
+    let_it_record(4.0).await;
     sandbox.memory("ffmpeg");
     sandbox.memory("casement-agent");
     let least = (filmed.elapsed() - changing).as_secs_f64();
@@ -201,11 +201,11 @@ async fn it_goes_on_when_chromium_is_started_anew(sandbox: &Sandbox, client: &Ag
     let called = Instant::now();
     start(client, "anew", 60).await.unwrap();
     let filmed = Instant::now();
-    let_it_film(1.5).await;
+    let_it_record(1.5).await;
     let before = filmed.elapsed().as_secs_f64();
     client.call::<Status>(RESTART, &RestartRequest::default(), WITHIN).await.unwrap();
-    films_anew(sandbox, "anew").await;
-    let_it_film(4.0).await;
+    records_again(sandbox, "anew").await;
+    let_it_record(4.0).await;
     let done = stop(client, "anew").await;
     let most = called.elapsed().as_secs_f64();
     assert_eq!(done.state, ReplayState::Finished, "{done:?}");
@@ -221,7 +221,7 @@ async fn what_is_damaged_is_reported(sandbox: &Sandbox, client: &AgentClient) {
 
 async fn what_cannot_go_on_is_reported(sandbox: &Sandbox, client: &AgentClient) {
     start(client, "killed", 60).await.unwrap();
-    let_it_film(6.0).await;
+    let_it_record(6.0).await;
     signal(*sandbox.processes("libx264").first().unwrap(), "KILL");
     let failed = over(client, "killed").await;
     assert_eq!(failed.state, ReplayState::Failed);
@@ -251,10 +251,10 @@ async fn an_installation_without_ffmpeg_records_nothing_and_says_so() {
 
 #[tokio::test]
 async fn a_recording_without_a_display_shows_the_page_in_front() {
-    a_film_of_everything(true).await;
+    a_video_of_everything(true).await;
 }
 
 #[tokio::test]
 async fn a_recording_with_a_display_shows_all_of_it() {
-    a_film_of_everything(false).await;
+    a_video_of_everything(false).await;
 }

@@ -60,9 +60,9 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
         let mut cdp = Cdp::dial(&sandbox, &first).await;
         let page = cdp.page("http://page.test/", false).await;
         cdp.until(&page, "document.readyState + document.title", &json!("completecoloured")).await;
-        let kept = "document.cookie = 'ends=with the browser'; document.cookie = 'stays=1; max-age=999';\
+        let buffered = "document.cookie = 'ends=with the browser'; document.cookie = 'stays=1; max-age=999';\
                     localStorage.kept = 'here'";
-        cdp.evaluate(&page, kept).await;
+        cdp.evaluate(&page, buffered).await;
 
         add(&client, "red", extension("red")).await.unwrap();
         let began = Instant::now();
@@ -207,7 +207,7 @@ async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason(
     sandbox.ready("before a failed restart").await;
     let client = sandbox.client().await;
     let mut events = client.events().await.unwrap();
-    let asked = tokio::spawn({
+    let requested = tokio::spawn({
         let client = sandbox.client().await;
         async move { client.restart(&RestartRequest::default()).await }
     });
@@ -224,7 +224,7 @@ async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason(
         assert!(Instant::now() < deadline, "no new browser");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    let answer = asked.await.unwrap();
+    let answer = requested.await.unwrap();
     let ended = loop {
         match events.next().await.unwrap() {
             Some(Event::Exited { reason, detail }) => break (reason, detail),

@@ -189,11 +189,11 @@ pub(crate) fn field(pid: u32, key: &str) -> Option<String> {
 
 /// Sends a signal by name to a process.
 pub(crate) fn signal(pid: u32, name: &str) {
-    assert!(is_told(pid, name), "kill -s {name} {pid}");
+    assert!(is_reported(pid, name), "kill -s {name} {pid}");
 }
 
 /// The same. Whether the process was still there.
-pub(crate) fn is_told(pid: u32, name: &str) -> bool {
+pub(crate) fn is_reported(pid: u32, name: &str) -> bool {
     Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success()
 }
 

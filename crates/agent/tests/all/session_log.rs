@@ -109,15 +109,15 @@ async fn what_is_no_log_is_refused_at_once() {
         ("/tmp/../nothing", ErrorCode::Missing),
         ("/tmp/mine/below", ErrorCode::Missing),
     ] {
-        let asked = FollowLog { source: file(path), follow: true };
-        let refused = client.download(STREAM, &asked, SHORT_TIMEOUT).await;
+        let requested = FollowLog { source: file(path), follow: true };
+        let refused = client.download(STREAM, &requested, SHORT_TIMEOUT).await;
         let code_given = refusal(refused.map(drop));
         assert!(code_given == code || path.contains("kmsg") || path.contains("ptmx"), "{path}: {code_given:?}");
     }
 }
 
 #[tokio::test]
-async fn the_sessions_own_programs_are_heard() {
+async fn the_sessions_own_programs_are_received() {
     let sandbox = Sandbox::start(&config(false));
     sandbox.ready("logs").await;
     let client = sandbox.client().await;

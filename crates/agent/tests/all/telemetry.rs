@@ -1,25 +1,29 @@
 //! What happens in a session is told: everything, once, in its order, and bounded.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use casement_agent_protocol::AgentConfig;
 use casement_agent_protocol::client::AgentClient;
+use casement_agent_protocol::extension::RestartRequest;
+use casement_agent_protocol::replay::{Replay, START, StartReplay};
+use casement_agent_protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
 use casement_agent_protocol::telemetry::{
-    Addresses, CONFIGURE, Category, ConfigureRequest, EventLine, FOLLOW, FollowRequest,
+    Addresses, CONFIGURE, CONFIRM, Category, ConfigureRequest, ConfirmRequest, EventLine, FOLLOW, FollowRequest,
+    MAX_EVENT_BYTES,
 };
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::cdp::Cdp;
-use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, signal};
-use crate::telemetry_changes::begun;
+use crate::cdp::{Cdp, EMPTY};
+use crate::sandbox::{RUNNER, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, signal};
 
 /// Longer than whatever a test waits for takes by itself.
-pub(crate) const WITHIN: Duration = Duration::from_secs(120);
-
-pub(crate) const EVERYTHING: [Category; 7] = [
+const WITHIN: Duration = Duration::from_secs(120);
+const EVERYTHING: [Category; 7] = [
     Category::Console,
     Category::Network,
     Category::Page,
@@ -31,14 +35,14 @@ pub(crate) const EVERYTHING: [Category; 7] = [
 
 /// What was told so far.
 #[derive(Clone, Default)]
-pub(crate) struct Heard(Arc<Mutex<Vec<EventLine>>>);
+struct Received(Arc<Mutex<Vec<EventLine>>>);
 
-impl Heard {
+impl Received {
     /// Listens to what comes after a number, in the background.
-    pub(crate) async fn after(sandbox: &Sandbox, after: u64) -> Self {
-        let heard = Self::default();
+    async fn after(sandbox: &Sandbox, after: u64) -> Self {
+        let received = Self::default();
         let lines = sandbox.client().await.download(FOLLOW, &FollowRequest { after }, WITHIN).await.unwrap();
-        let into = heard.clone();
+        let into = received.clone();
         tokio::spawn(async move {
             let mut lines = std::pin::pin!(lines);
             let mut rest = Vec::new();
@@ -50,28 +54,28 @@ impl Heard {
                 }
             }
         });
-        heard
+        received
     }
 
-    pub(crate) fn all(&self) -> Vec<EventLine> {
+    fn all(&self) -> Vec<EventLine> {
         self.0.lock().clone()
     }
 
-    pub(crate) fn find(&self, wanted: impl Fn(&EventLine) -> bool) -> Option<EventLine> {
-        self.0.lock().iter().find(|told| wanted(told)).cloned()
+    fn find(&self, wanted: impl Fn(&EventLine) -> bool) -> Option<EventLine> {
+        self.0.lock().iter().find(|reported| wanted(reported)).cloned()
     }
 
     /// Waits for an event.
-    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&EventLine) -> bool) -> EventLine {
+    async fn until(&self, what: &str, wanted: impl Fn(&EventLine) -> bool) -> EventLine {
         let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
-            if let Some(told) = self.find(&wanted) {
-                return told;
+            if let Some(reported) = self.find(&wanted) {
+                return reported;
             }
             if Instant::now() > deadline {
-                for told in self.all() {
-                    let data = serde_json::to_string(&told.data).unwrap();
-                    println!("{} {} {data:.200}", told.seq, told.kind);
+                for reported in self.all() {
+                    let data = serde_json::to_string(&reported.data).unwrap();
+                    println!("{} {} {data:.200}", reported.seq, reported.kind);
                 }
                 panic!("never told: {what}");
             }
@@ -79,28 +83,28 @@ impl Heard {
         }
     }
 
-    pub(crate) async fn kind(&self, kind: &str) -> EventLine {
-        self.until(kind, |told| told.kind == kind).await
+    async fn kind(&self, kind: &str) -> EventLine {
+        self.until(kind, |reported| reported.kind == kind).await
     }
 }
 
-pub(crate) fn data(told: &EventLine) -> Value {
-    Value::Object(told.data.clone().unwrap_or_default())
+fn data(reported: &EventLine) -> Value {
+    Value::Object(reported.data.clone().unwrap_or_default())
 }
 
-pub(crate) async fn capture(client: &AgentClient, categories: &[Category]) {
-    let wish = ConfigureRequest { categories: categories.to_vec(), addresses: Addresses::Full };
-    client.command(CONFIGURE, &wish, WITHIN).await.unwrap();
+async fn capture(client: &AgentClient, categories: &[Category]) {
+    let requested_state = ConfigureRequest { categories: categories.to_vec(), addresses: Addresses::Full };
+    client.command(CONFIGURE, &requested_state, WITHIN).await.unwrap();
 }
 
-pub(crate) async fn click(cdp: &mut Cdp, page: &str, x: i64, y: i64) {
+async fn click(cdp: &mut Cdp, page: &str, x: i64, y: i64) {
     for kind in ["mousePressed", "mouseReleased"] {
         let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
         cdp.call(Some(page), "Input.dispatchMouseEvent", params).await;
     }
 }
 
-pub(crate) async fn middle(cdp: &mut Cdp, page: &str, id: &str) -> (i64, i64) {
+async fn middle(cdp: &mut Cdp, page: &str, id: &str) -> (i64, i64) {
     let at = format!(
         "(r => [r.x + r.width / 2, r.y + r.height / 2])(document.querySelector('#{id}').getBoundingClientRect())"
     );
@@ -109,7 +113,7 @@ pub(crate) async fn middle(cdp: &mut Cdp, page: &str, id: &str) -> (i64, i64) {
     (whole(&at[0]), whole(&at[1]))
 }
 
-pub(crate) async fn press(cdp: &mut Cdp, page: &str, key: &str) {
+async fn press(cdp: &mut Cdp, page: &str, key: &str) {
     for kind in ["keyDown", "keyUp"] {
         cdp.call(Some(page), "Input.dispatchKeyEvent", json!({ "type": kind, "key": key, "text": key })).await;
     }
@@ -117,38 +121,38 @@ pub(crate) async fn press(cdp: &mut Cdp, page: &str, key: &str) {
 
 /// One browser for all of this: starting one is what costs.
 #[tokio::test]
-async fn everything_that_happens_on_a_page_is_told() {
+async fn everything_that_happens_on_a_page_is_reported() {
     let sandbox = Sandbox::start(&begun());
     let status = sandbox.ready("telemetry").await;
     let client = sandbox.client().await;
     // What comes next is the first that this page opens while it is captured.
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
-    let heard = Heard::after(&sandbox, 0).await;
+    let received = Received::after(&sandbox, 0).await;
     let began = Instant::now();
     capture(&client, &EVERYTHING).await;
     println!("configured after {:?}", began.elapsed());
     client.handout(Some("http://site.test/telemetry/".to_owned()), None, SLOWLY).await.unwrap();
 
-    its_console_and_errors(&heard, &target).await;
-    its_requests(&heard, &target).await;
-    its_rendering(&heard, &target).await;
-    what_its_user_does(&heard, &mut cdp, &page).await;
-    what_it_opens(&heard, &mut cdp, &page).await;
-    a_captcha(&heard, &client).await;
-    a_picture(&heard).await;
+    its_console_and_errors(&received, &target).await;
+    its_requests(&received, &target).await;
+    its_rendering(&received, &target).await;
+    what_its_user_does(&received, &mut cdp, &page).await;
+    what_it_opens(&received, &mut cdp, &page).await;
+    a_captcha(&received, &client).await;
+    a_picture(&received).await;
 
-    let all = heard.all();
-    let numbers: Vec<u64> = all.iter().map(|told| told.seq).collect();
+    let all = received.all();
+    let numbers: Vec<u64> = all.iter().map(|reported| reported.seq).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "no gap, none twice");
     let now = all.last().unwrap().ts;
-    assert!(all.iter().all(|told| told.ts.abs_diff(now) < 600_000_000), "in microseconds");
+    assert!(all.iter().all(|reported| reported.ts.abs_diff(now) < 600_000_000), "in microseconds");
     println!("{} events", all.len());
-    a_crash(&heard, &sandbox).await;
+    a_crash(&received, &sandbox).await;
 }
 
-async fn its_console_and_errors(heard: &Heard, target: &str) {
-    let hello = heard.until("hello", |told| data(told)["text"] == "hello").await;
+async fn its_console_and_errors(received: &Received, target: &str) {
+    let hello = received.until("hello", |reported| data(reported)["text"] == "hello").await;
     let hello_data = data(&hello);
     assert_eq!((hello.kind.as_str(), hello.category), ("console_log", Category::Console));
     assert_eq!(hello.source.event.as_deref(), Some("Runtime.consoleAPICalled"));
@@ -159,36 +163,39 @@ async fn its_console_and_errors(heard: &Heard, target: &str) {
     assert_eq!(hello_data["nav_seq"], 1);
     assert!(hello_data["session_id"].is_string() && hello_data["loader_id"].is_string());
     assert!(hello_data["stack_trace"]["callFrames"][0]["url"].is_string(), "{hello_data}");
-    heard.until("a warning", |told| data(told)["level"] == "warning" && told.kind == "console_log").await;
-    let failed = heard.until("an error", |told| data(told)["text"] == "it failed").await;
+    received
+        .until("a warning", |reported| data(reported)["level"] == "warning" && reported.kind == "console_log")
+        .await;
+    let failed = received.until("an error", |reported| data(reported)["text"] == "it failed").await;
     assert_eq!((failed.kind.as_str(), &data(&failed)["level"]), ("console_error", &json!("error")));
     assert!(data(&failed)["args"][1].as_str().unwrap().starts_with("Error: inner\n    at "), "{failed:?}");
-    let thrown = heard.until("a throw", |told| data(told)["text"] == "Uncaught TypeError: nobody catches this").await;
+    let thrown =
+        received.until("a throw", |reported| data(reported)["text"] == "Uncaught TypeError: nobody catches this").await;
     assert_eq!(thrown.source.event.as_deref(), Some("Runtime.exceptionThrown"));
     assert!(data(&thrown)["line"].is_u64() && data(&thrown)["column"].is_u64());
     assert_eq!(data(&thrown)["source_url"], "http://site.test/telemetry/");
-    heard.until("a rejection", |told| data(told)["text"] == "Uncaught (in promise) Error: nor this").await;
-    let framed = heard.until("the frame", |told| data(told)["text"] == "from the frame").await;
+    received.until("a rejection", |reported| data(reported)["text"] == "Uncaught (in promise) Error: nor this").await;
+    let framed = received.until("the frame", |reported| data(reported)["text"] == "from the frame").await;
     assert_eq!(data(&framed)["url"], "http://site.test/telemetry/frame");
     assert_ne!(data(&framed)["frame_id"], target);
-    let worker = heard.until("the worker", |told| data(told)["text"] == "from the worker").await;
+    let worker = received.until("the worker", |reported| data(reported)["text"] == "from the worker").await;
     assert_eq!(data(&worker)["target_type"], "other");
 }
 
-async fn its_requests(heard: &Heard, target: &str) {
+async fn its_requests(received: &Received, target: &str) {
     let of = |kind: &'static str, path: &'static str| {
-        move |told: &EventLine| told.kind == kind && data(told)["url"] == format!("http://site.test{path}")
+        move |reported: &EventLine| reported.kind == kind && data(reported)["url"] == format!("http://site.test{path}")
     };
-    let document = data(&heard.until("the document", of("network_request", "/telemetry/")).await);
+    let document = data(&received.until("the document", of("network_request", "/telemetry/")).await);
     assert_eq!((&document["resource_type"], &document["method"]), (&json!("Document"), &json!("GET")));
     assert_eq!(document["frame_id"], target);
-    let answered = data(&heard.until("its answer", of("network_response", "/telemetry/")).await);
+    let answered = data(&received.until("its answer", of("network_response", "/telemetry/")).await);
     assert_eq!((&answered["status"], &answered["mime_type"]), (&json!(200), &json!("text/html")));
     assert_eq!(answered["request_id"], document["request_id"]);
     assert_eq!(answered["body"].as_str().unwrap().len().min(4096), answered["body"].as_str().unwrap().len());
     assert!(answered["body"].as_str().unwrap().starts_with("<!doctype html>"));
 
-    let posted = data(&heard.until("a post", of("network_request", "/telemetry/data.json")).await);
+    let posted = data(&received.until("a post", of("network_request", "/telemetry/data.json")).await);
     assert_eq!((&posted["method"], &posted["post_data"]), (&json!("POST"), &json!("asked=1")));
     assert_eq!((&posted["initiator_type"], &posted["resource_type"]), (&json!("script"), &json!("Fetch")));
     assert_eq!(
@@ -202,49 +209,49 @@ async fn its_requests(heard: &Heard, target: &str) {
         assert_eq!(header(name), Some(&json!("[redacted]")), "{name}");
     }
     assert_eq!(header("x-plain"), Some(&json!("plain")));
-    let graphql = data(&heard.until("a query", of("network_request", "/telemetry/empty?graphql")).await);
+    let graphql = data(&received.until("a query", of("network_request", "/telemetry/empty?graphql")).await);
     let body: Value = serde_json::from_str(graphql["post_data"].as_str().unwrap()).unwrap();
     let query = "mutation { login(user: \"[redacted]\", password: \"[redacted]\") { id } }";
     assert_eq!(body, json!({ "query": query, "variables": { "password": "[redacted]" } }));
-    let response = heard.until("the data", of("network_response", "/telemetry/data.json")).await;
+    let response = received.until("the data", of("network_response", "/telemetry/data.json")).await;
     assert_eq!((data(&response)["body"].as_str().unwrap().len(), response.truncated), (8192, true));
 
-    let moved = data(&heard.until("a redirect", |told| data(told)["is_redirect"] == true).await);
+    let moved = data(&received.until("a redirect", |reported| data(reported)["is_redirect"] == true).await);
     assert_eq!(moved["redirect_url"], "http://site.test/telemetry/moved");
     assert_eq!(moved["url"], "http://site.test/telemetry/empty");
-    let first = data(&heard.until("what redirects", of("network_response", "/telemetry/moved")).await);
+    let first = data(&received.until("what redirects", of("network_response", "/telemetry/moved")).await);
     assert_eq!((&first["status"], &first["request_id"]), (&json!(302), &moved["request_id"]));
-    let failed = data(&heard.kind("network_loading_failed").await);
+    let failed = data(&received.kind("network_loading_failed").await);
     assert_eq!((&failed["url"], &failed["canceled"]), (&json!("http://refused.test/x.png"), &json!(false)));
     assert_eq!((&failed["resource_type"], &failed["error_text"]), (&json!("Image"), &json!("blocked: csp")));
 }
 
 /// Where the address of a page, a request, a script or a frame may show up.
 #[tokio::test]
-async fn no_event_tells_a_query_of_an_address_if_that_is_asked() {
+async fn no_event_shows_a_query_of_an_address_if_that_is_requested() {
     let sandbox = Sandbox::start(&begun());
     let status = sandbox.ready("addresses").await;
     let client = sandbox.client().await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
-    for (addresses, told) in [(Addresses::Full, true), (Addresses::WithoutQuery, false)] {
-        let before = Heard::after(&sandbox, 0).await;
-        let wish = ConfigureRequest { categories: EVERYTHING.to_vec(), addresses };
-        client.command(CONFIGURE, &wish, WITHIN).await.unwrap();
+    for (addresses, reported) in [(Addresses::Full, true), (Addresses::WithoutQuery, false)] {
+        let before = Received::after(&sandbox, 0).await;
+        let requested_state = ConfigureRequest { categories: EVERYTHING.to_vec(), addresses };
+        client.command(CONFIGURE, &requested_state, WITHIN).await.unwrap();
         // Whatever was told until now was told as it was asked for then.
         let after = before.all().last().map_or(0, |last| last.seq);
         let address = "http://site.test/telemetry/addresses?hidden=1";
         client.handout(Some(address.to_owned()), None, SLOWLY).await.unwrap();
-        let heard = Heard::after(&sandbox, after).await;
-        heard.until("its requests", |told| data(told)["text"] == "all asked").await;
+        let received = Received::after(&sandbox, after).await;
+        received.until("its requests", |reported| data(reported)["text"] == "all asked").await;
         for kind in ["page_navigation_settled", "network_loading_failed"] {
-            heard.kind(kind).await;
+            received.kind(kind).await;
         }
         cdp.call(Some(&page), "Page.bringToFront", json!({})).await;
         click(&mut cdp, &page, 50, 50).await;
-        heard.kind("interaction_click").await;
-        heard.until("what it opens", |told| data(told)["text"] == "opened").await;
+        received.kind("interaction_click").await;
+        received.until("what it opens", |reported| data(reported)["text"] == "opened").await;
         client.handout(Some("http://site.test/telemetry/plain".to_owned()), None, SLOWLY).await.unwrap();
-        heard.kind("captcha_solve_result").await;
+        received.kind("captcha_solve_result").await;
         let with_it = |one: &&EventLine| {
             let mut fields = data(one);
             // What a server answered is content.
@@ -252,39 +259,39 @@ async fn no_event_tells_a_query_of_an_address_if_that_is_asked() {
             fields.to_string().contains("hidden")
         };
         let kinds: std::collections::BTreeSet<String> =
-            heard.all().iter().filter(with_it).map(|one| one.kind.clone()).collect();
-        assert_eq!(kinds.is_empty(), !told, "{addresses:?}: {kinds:?}");
-        assert!(!told || kinds.len() >= 10, "{kinds:?}");
+            received.all().iter().filter(with_it).map(|one| one.kind.clone()).collect();
+        assert_eq!(kinds.is_empty(), !reported, "{addresses:?}: {kinds:?}");
+        assert!(!reported || kinds.len() >= 10, "{kinds:?}");
     }
 }
 
-async fn its_rendering(heard: &Heard, target: &str) {
-    let navigated = data(&heard.kind("page_navigation").await);
+async fn its_rendering(received: &Received, target: &str) {
+    let navigated = data(&received.kind("page_navigation").await);
     assert_eq!((&navigated["url"], &navigated["frame_id"]), (&json!("http://site.test/telemetry/"), &json!(target)));
     assert!(navigated["nav_seq"].is_null() && navigated["loader_id"].is_string());
-    let inner = heard.until("the frame", |told| {
-        told.kind == "page_navigation" && told.data.as_ref().unwrap().contains_key("parent_frame_id")
+    let inner = received.until("the frame", |reported| {
+        reported.kind == "page_navigation" && reported.data.as_ref().unwrap().contains_key("parent_frame_id")
     });
     assert_eq!(data(&inner.await)["parent_frame_id"], target);
     for kind in ["page_dom_content_loaded", "page_load"] {
-        assert!(data(&heard.kind(kind).await)["cdp_timestamp"].as_f64().unwrap() > 0.0);
+        assert!(data(&received.kind(kind).await)["cdp_timestamp"].as_f64().unwrap() > 0.0);
     }
-    let shift = data(&heard.kind("page_layout_shift").await);
+    let shift = data(&received.kind("page_layout_shift").await);
     assert!(shift["layout_shift_details"]["value"].as_f64().unwrap() > 0.0, "{shift}");
     assert_eq!((&shift["duration"], &shift["source_frame_id"]), (&json!(0.0), &json!(target)));
-    let paint = data(&heard.kind("page_lcp").await);
+    let paint = data(&received.kind("page_lcp").await);
     assert!(paint["lcp_details"]["size"].as_f64().unwrap() > 0.0, "{paint}");
     assert!(paint["time"].as_f64().unwrap() > 1.0e12);
-    heard.kind("network_idle").await;
-    let settled = heard.kind("page_layout_settled").await;
-    let whole = heard.kind("page_navigation_settled").await;
-    assert!(settled.seq < whole.seq && settled.seq > heard.kind("page_load").await.seq);
+    received.kind("network_idle").await;
+    let settled = received.kind("page_layout_settled").await;
+    let whole = received.kind("page_navigation_settled").await;
+    assert!(settled.seq < whole.seq && settled.seq > received.kind("page_load").await.seq);
 }
 
-async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
+async fn what_its_user_does(received: &Received, cdp: &mut Cdp, page: &str) {
     let (x, y) = middle(cdp, page, "button").await;
     click(cdp, page, x, y).await;
-    let clicked = data(&heard.kind("interaction_click").await);
+    let clicked = data(&received.kind("interaction_click").await);
     assert_eq!((&clicked["x"], &clicked["y"]), (&json!(x), &json!(y)));
     assert!(clicked["selector"].as_str().unwrap().starts_with("#button"), "{clicked}");
     assert!(["press me", "me"].contains(&clicked["text"].as_str().unwrap()), "{clicked}");
@@ -316,10 +323,10 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
              (document.createElement('iframe'))"
         );
         cdp.evaluate(page, &frame).await;
-        heard.until("the frame", |told| told.kind == "console_log" && data(told)["url"] == source).await;
-        let clicked = |told: &EventLine| told.kind == "interaction_click" && data(told)["url"] == source;
+        received.until("the frame", |reported| reported.kind == "console_log" && data(reported)["url"] == source).await;
+        let clicked = |reported: &EventLine| reported.kind == "interaction_click" && data(reported)["url"] == source;
         let deadline = Instant::now() + TEST_TIMEOUT;
-        while heard.find(clicked).is_none() {
+        while received.find(clicked).is_none() {
             assert!(Instant::now() < deadline, "the frame takes no click");
             // Not before it is drawn.
             click(cdp, page, 150, 60).await;
@@ -332,8 +339,9 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
     // The browser, which has the keys, hears of the focus from the page.
     cdp.drawn(page).await;
     press(cdp, page, "Z").await;
-    let last = heard.until("the last key", |told| data(told)["key"] == "Z").await.seq;
-    let keys: Vec<Value> = heard.all().iter().filter(|told| told.kind == "interaction_key").map(data).collect();
+    let last = received.until("the last key", |reported| data(reported)["key"] == "Z").await.seq;
+    let keys: Vec<Value> =
+        received.all().iter().filter(|reported| reported.kind == "interaction_key").map(data).collect();
     assert_eq!(keys.iter().map(|key| key["key"].as_str().unwrap()).collect::<String>(), "abeZ", "{keys:?}");
     assert_eq!((&keys[0]["selector"], &keys[0]["tag"]), (&json!("#plain"), &json!("INPUT")));
 
@@ -341,10 +349,12 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
     let wheel = json!({ "type": "mouseWheel", "x": 100, "y": 100, "deltaX": 0, "deltaY": 400 });
     cdp.call(Some(page), "Input.dispatchMouseEvent", wheel).await;
     // Not the scrolling of an earlier focus: a wheel that still turns would move what is clicked next.
-    let by_the_wheel = |told: &EventLine| {
-        told.seq > last && told.kind == "interaction_scroll_settled" && data(told)["to_y"].as_i64() >= Some(400)
+    let by_the_wheel = |reported: &EventLine| {
+        reported.seq > last
+            && reported.kind == "interaction_scroll_settled"
+            && data(reported)["to_y"].as_i64() >= Some(400)
     };
-    let scrolled = data(&heard.until("the wheel's scrolling", by_the_wheel).await);
+    let scrolled = data(&received.until("the wheel's scrolling", by_the_wheel).await);
     assert_eq!(
         (&scrolled["from_x"], &scrolled["to_x"], &scrolled["target_selector"]),
         (&json!(0), &json!(0), &json!("html"))
@@ -353,55 +363,389 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
     cdp.evaluate(page, "document.querySelector('#button').click(); scrollTo(0, 0)").await;
 }
 
-async fn what_it_opens(heard: &Heard, cdp: &mut Cdp, page: &str) {
+async fn what_it_opens(received: &Received, cdp: &mut Cdp, page: &str) {
     cdp.until(page, "scrollY", &json!(0)).await;
     let (x, y) = middle(cdp, page, "popup").await;
     click(cdp, page, x, y).await;
-    let opened = data(&heard.kind("page_tab_opened").await);
+    let opened = data(&received.kind("page_tab_opened").await);
     assert_eq!(opened["target_type"], "page");
     assert!(opened["opener_id"].is_string() && opened["session_id"].is_null(), "{opened}");
-    let first = heard.until("its first word", |told| data(told)["text"] == "the first word").await;
+    let first = received.until("its first word", |reported| data(reported)["text"] == "the first word").await;
     assert_eq!(data(&first)["target_id"], opened["target_id"]);
 }
 
-async fn a_captcha(heard: &Heard, client: &AgentClient) {
+async fn a_captcha(received: &Received, client: &AgentClient) {
     client.handout(Some("http://site.test/telemetry/guarded".to_owned()), None, SLOWLY).await.unwrap();
-    let solved = data(&heard.kind("captcha_solve_result").await);
+    let solved = data(&received.kind("captcha_solve_result").await);
     assert_eq!((&solved["captcha_type"], &solved["status"]), (&json!("geetest"), &json!("success")), "{solved}");
     assert_eq!((&solved["website_host"], &solved["website_path"]), (&json!("site.test"), &json!("/telemetry/guarded")));
     assert!(solved["duration_ms"].as_u64().is_some());
 
     client.handout(Some("http://site.test/telemetry/unsolved".to_owned()), None, SLOWLY).await.unwrap();
     let ended = |status: &'static str| {
-        move |told: &EventLine| told.kind == "captcha_solve_result" && data(told)["status"] == status
+        move |reported: &EventLine| reported.kind == "captcha_solve_result" && data(reported)["status"] == status
     };
-    let failed = data(&heard.until("one that is not loaded", ended("failure")).await);
+    let failed = data(&received.until("one that is not loaded", ended("failure")).await);
     assert_eq!(
         (&failed["captcha_type"], &failed["error_code"]),
         (&json!("hcaptcha"), &json!("frame_not_loaded")),
         "{failed}"
     );
     assert_eq!(failed["website_path"], "/telemetry/unsolved");
-    let left = data(&heard.until("one that goes away", ended("abandoned")).await);
+    let left = data(&received.until("one that goes away", ended("abandoned")).await);
     assert_eq!((&left["captcha_type"], &left["error_code"]), (&json!("geetest"), &Value::Null), "{left}");
 }
 
-async fn a_picture(heard: &Heard) {
-    let shown = data(&heard.kind("monitor_screenshot").await);
+async fn a_picture(received: &Received) {
+    let shown = data(&received.kind("monitor_screenshot").await);
     assert!(shown["png"].as_str().unwrap().starts_with("iVBORw0KGgo"));
 }
 
-async fn a_crash(heard: &Heard, sandbox: &Sandbox) {
+async fn a_crash(received: &Received, sandbox: &Sandbox) {
     let browser = sandbox.browser();
     // Frames that went a moment ago take their processes along: one that is listed may be gone.
     let kill = |renderer: &u32| Command::new("kill").args(["-s", "KILL", &renderer.to_string()]).status().unwrap();
     let killed = sandbox.processes("--type=renderer").iter().filter(|renderer| kill(renderer).success()).count();
     assert!(killed > 0, "no page has a process");
-    let crashed = |name: &'static str| move |told: &EventLine| data(told)["service_name"] == name;
-    let page = heard.until("a page's crash", crashed("chromium-renderer")).await;
+    let crashed = |name: &'static str| move |reported: &EventLine| data(reported)["service_name"] == name;
+    let page = received.until("a page's crash", crashed("chromium-renderer")).await;
     assert_eq!((page.kind.as_str(), page.category), ("service_crashed", Category::System));
     signal(browser, "KILL");
-    let whole = data(&heard.until("the browser's crash", crashed("chromium")).await);
+    let whole = data(&received.until("the browser's crash", crashed("chromium")).await);
     assert_eq!(whole["phase"], "running");
     assert!(whole["pid"].is_u64(), "{whole}");
+}
+
+/// How many connections to the browser's debugging port are open.
+fn connections(sandbox: &Sandbox) -> usize {
+    let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", sandbox.browser())).unwrap();
+    let port = format!(":{:04X}", config(true).debugging_port);
+    let open = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields[1].ends_with(&port) && fields[3] == "01"
+    };
+    table.lines().skip(1).filter(open).count()
+}
+
+async fn until_connections(sandbox: &Sandbox, wanted: impl Fn(usize) -> bool) {
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while !wanted(connections(sandbox)) {
+        assert!(Instant::now() < deadline, "{} connections", connections(sandbox));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A browser whose first page is at an address, and stays.
+fn begun() -> AgentConfig {
+    AgentConfig { start_url: Some(EMPTY.to_owned()), ..config(true) }
+}
+
+#[tokio::test]
+async fn disabled_categories_are_not_captured_and_without_any_there_is_no_connection() {
+    let sandbox = Sandbox::start(&begun());
+    let status = sandbox.ready("turned off").await;
+    let client = sandbox.client().await;
+    let received = Received::after(&sandbox, 0).await;
+    let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
+    cdp.evaluate(&page, "document.body.style = 'margin: 0; height: 100vh'").await;
+    cdp.drawn(&page).await;
+    let before = connections(&sandbox);
+    capture(&client, &[Category::Console, Category::Interaction]).await;
+    until_connections(&sandbox, |count| count > before).await;
+    let clicks = || received.all().iter().filter(|reported| reported.kind == "interaction_click").count();
+    let given = async |cdp: &mut Cdp, word: &str| {
+        cdp.evaluate(&page, &format!("console.log('{word}')")).await;
+        received.until(word, |reported| data(reported)["text"] == word).await;
+    };
+    for round in 1..=3 {
+        click(&mut cdp, &page, 50, 50).await;
+        given(&mut cdp, &format!("on {round}")).await;
+        assert_eq!(clicks(), round, "each click is told of once");
+        capture(&client, &[Category::Console]).await;
+        click(&mut cdp, &page, 50, 50).await;
+        given(&mut cdp, &format!("off {round}")).await;
+        assert_eq!(clicks(), round);
+        capture(&client, &[Category::Console, Category::Interaction]).await;
+    }
+    capture(&client, &[]).await;
+    until_connections(&sandbox, |count| count == before).await;
+}
+
+#[tokio::test]
+async fn programs_beside_the_browser_that_crash_are_reported_of() {
+    let sandbox = Sandbox::start(&AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(false) });
+    sandbox.ready("with a display").await;
+    let client = sandbox.client().await;
+    let received = Received::after(&sandbox, 0).await;
+    capture(&client, &[Category::System]).await;
+    let crashed = |name: &'static str| move |reported: &EventLine| data(reported)["service_name"] == name;
+
+    // One that ends by itself is no crash.
+    for code in ["process.exit(3)", "process.abort()"] {
+        let requested = ExecuteScript { code: code.to_owned(), timeout_ms: 60_000, within_ms: None };
+        let parts: Vec<_> = client.download(EXECUTE, &requested, WITHIN).await.unwrap().try_collect().await.unwrap();
+        assert!(!serde_json::from_slice::<ScriptEnd>(&parts.concat()).unwrap().success);
+    }
+    let runner = data(&received.until("the script runner's crash", crashed("script-runner")).await);
+    assert!(runner["phase"] == "running" && runner["pid"].is_u64(), "{runner}");
+
+    let video = StartReplay { replay_id: "film".to_owned(), framerate: 10, max_duration_seconds: 600 };
+    client.call::<Replay>(START, &video, TEST_TIMEOUT).await.unwrap();
+    signal(sandbox.processes("x11grab").into_iter().max().expect("it is filmed"), "KILL");
+    received.until("ffmpeg's crash", crashed("ffmpeg")).await;
+
+    signal(sandbox.processes("Xvfb").into_iter().max().expect("a display"), "KILL");
+    let display = received.until("the display's crash", crashed("xvfb")).await;
+    let browser = received.until("the browser's, which goes with it", crashed("chromium")).await;
+    assert!(display.seq < browser.seq);
+    assert_eq!(received.all().iter().filter(|reported| reported.kind == "service_crashed").count(), 4);
+}
+
+#[tokio::test]
+async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = sandbox.ready("hostile").await;
+    let client = sandbox.client().await;
+    let received = Received::after(&sandbox, 0).await;
+    capture(&client, &EVERYTHING).await;
+    client.handout(Some("http://site.test/telemetry/hostile".to_owned()), None, SLOWLY).await.unwrap();
+    received.until("the end", |reported| data(reported)["text"] == "the end").await;
+    let long = received
+        .until("a long text", |reported| data(reported)["text"].as_str().is_some_and(|text| text.len() > 10_000))
+        .await;
+    let args = data(&long)["args"].clone();
+    assert!(long.truncated);
+    assert!(args[1].as_str().unwrap().contains("self: Object"), "{:.300}", args[1]);
+    assert_eq!(args[2], "{bad: (...)}");
+    received.until("half a pair", |reported| data(reported)["text"] == "\u{fffd} half \u{0} \u{1b}[31m<script>").await;
+    received.until("thousands of arguments", |reported| reported.truncated && data(reported)["text"] == "0").await;
+    let url = received.until("a long address", |reported| {
+        reported.kind == "network_request"
+            && data(reported)["url"].as_str().unwrap().starts_with("http://site.test/telemetry/empty?uuu")
+    });
+    assert!(url.await.truncated);
+    for reported in received.all().iter().filter(|reported| reported.kind != "monitor_screenshot") {
+        let length = serde_json::to_vec(reported).unwrap().len();
+        assert!(length <= MAX_EVENT_BYTES + 100, "{}: {length}", reported.kind);
+    }
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    assert_eq!(cdp.evaluate(&page, "document.title").await, "hostile");
+
+    // Many at once, of which no first word is missed.
+    let many = "for (let i = 0; i < 60; i++) new Worker(URL.createObjectURL(new Blob([`console.log('worker ${i}')`])))";
+    cdp.evaluate(&page, many).await;
+    for i in [0, 30, 59] {
+        received.until("a worker", |reported| data(reported)["text"] == format!("worker {i}")).await;
+    }
+}
+
+/// How many tabs a page opens, each with a worker and a word on its console.
+const TABS: u64 = 190;
+
+#[tokio::test]
+async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bounds() {
+    let sandbox = Sandbox::start(&begun());
+    let status = sandbox.ready("tabs").await;
+    let client = sandbox.client().await;
+    let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
+    let received = Received::after(&sandbox, 0).await;
+    let everything = EVERYTHING.into_iter().filter(|category| *category != Category::Screenshot);
+    capture(&client, &everything.collect::<Vec<_>>()).await;
+    let before = resident(&sandbox);
+    let began = Instant::now();
+    cdp.evaluate(&page, "globalThis.tabs = []; globalThis.work = URL.createObjectURL(new Blob(['1'])); 0").await;
+    for n in 0..TABS {
+        let open = format!(
+            "(tab => {{ tab.console.log('tab {n}'); tabs.push(tab); new Worker(work) }})(open('about:blank')); tabs.length"
+        );
+        // Without a gesture of its user, a page opens none.
+        let params = json!({ "expression": open, "userGesture": true, "returnByValue": true });
+        let answer = cdp.call(Some(&page), "Runtime.evaluate", params).await;
+        assert_eq!(answer["result"]["value"], n + 1, "{answer}");
+    }
+    received.until("the last tab", |reported| data(reported)["text"] == format!("tab {}", TABS - 1)).await;
+    println!("{TABS} tabs after {:?}", began.elapsed());
+    let opened = || received.all().iter().filter(|reported| reported.kind == "page_tab_opened").count() as u64;
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while opened() < TABS && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(opened(), TABS);
+    let grown = resident(&sandbox).saturating_sub(before);
+    println!("the agent's memory: {before} KiB and {grown} more");
+    assert!(grown < 60 << 10, "{grown} KiB");
+    // The session goes on, and forgets what is gone.
+    cdp.evaluate(&page, "tabs.forEach(tab => tab.close()); console.log('all closed')").await;
+    received.until("the end", |reported| data(reported)["text"] == "all closed").await;
+}
+
+/// How many lines a page says, in so many breaths.
+const BURST: u64 = 100_000;
+const BREATHS: u64 = 5;
+
+#[tokio::test]
+async fn a_burst_stays_bounded_and_what_it_cost_is_counted() {
+    let sandbox = Sandbox::start(&begun());
+    let status = sandbox.ready("burst").await;
+    let client = sandbox.client().await;
+    let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
+    capture(&client, &[Category::Console]).await;
+    let before = resident(&sandbox);
+    let began = Instant::now();
+    for _ in 0..BREATHS {
+        let lines = BURST / BREATHS;
+        cdp.evaluate(&page, &format!("for (let i = 0; i < {lines}; i++) console.log('line ' + i)")).await;
+    }
+    cdp.evaluate(&page, "console.log('the end')").await;
+    println!("said after {:?}", began.elapsed());
+    // Nobody listened: some are kept, the others are a gap in the numbers, and the last number is told.
+    Received::after(&sandbox, 0).await.until("the last number", |reported| reported.seq > BURST).await;
+    println!("told after {:?}", began.elapsed());
+    // The first reader may have heard more: on a busy machine some come while those before are read.
+    let received = Received::after(&sandbox, 0).await;
+    let end = received.until("the last number", |reported| reported.seq > BURST).await;
+    let buffered = received.all();
+    assert!(buffered.len() <= 21_000 && buffered.len() > 1000, "{}", buffered.len());
+    assert!(buffered.windows(2).all(|pair| pair[0].seq < pair[1].seq));
+    let grown = resident(&sandbox).saturating_sub(before);
+    println!("the agent's memory: {before} KiB and {grown} more");
+    assert!(grown < 60 << 10, "{grown} KiB");
+
+    // What is confirmed is not told again, and goes on where it was.
+    client.command(CONFIRM, &ConfirmRequest { through: end.seq }, WITHIN).await.unwrap();
+    let again = Received::after(&sandbox, end.seq).await;
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    // While the capture has no time left for this page, a line is counted and not read.
+    while again.find(|reported| data(reported)["text"] == "one more").is_none() {
+        assert!(Instant::now() < deadline, "it is never heard again");
+        cdp.evaluate(&page, "console.log('one more')").await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(again.all().iter().all(|reported| reported.seq > end.seq));
+    // What is off is not told, and costs no connection.
+    capture(&client, &[]).await;
+    cdp.evaluate(&page, "console.log('unheard')").await;
+    capture(&client, &[Category::Console]).await;
+    cdp.evaluate(&page, "console.log('heard')").await;
+    again.until("heard", |reported| data(reported)["text"] == "heard").await;
+    assert!(again.find(|reported| data(reported)["text"] == "unheard").is_none());
+}
+
+/// What the agent itself holds of the memory, in KiB.
+fn resident(sandbox: &Sandbox) -> u64 {
+    field(sandbox.agent(), "RssAnon:").unwrap().trim_end_matches(" kB").trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_browser_that_is_started_anew_is_captured_again() {
+    let sandbox = Sandbox::start(&config(true));
+    sandbox.ready("before a restart").await;
+    let client = sandbox.client().await;
+    let received = Received::after(&sandbox, 0).await;
+    capture(&client, &[Category::Page, Category::Console]).await;
+    let status = client.restart(&RestartRequest::default()).await.unwrap();
+    let lost = received.kind("monitor_disconnected").await;
+    assert_eq!((lost.category, &data(&lost)["reason"]), (Category::Monitor, &json!("chrome_restarted")));
+    let back = received.kind("monitor_reconnected").await;
+    assert!(data(&back)["reconnect_duration_ms"].is_u64() && back.seq > lost.seq);
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let page = cdp.page("http://site.test/telemetry/popup", false).await;
+    received.until("its word", |reported| data(reported)["text"] == "the first word").await;
+    received.kind("page_tab_opened").await;
+    cdp.until(&page, "document.title", &json!("popup")).await;
+}
+
+#[tokio::test]
+async fn a_browser_that_does_not_come_back_is_reported_of() {
+    let sandbox = Sandbox::start(&config(true));
+    sandbox.ready("for the last time").await;
+    let client = sandbox.client().await;
+    let received = Received::after(&sandbox, 0).await;
+    capture(&client, &[Category::Page, Category::System]).await;
+    let requested_state = RestartRequest::default();
+    let mut restarting = std::pin::pin!(client.restart(&requested_state));
+    let first = sandbox.browser();
+    // Whatever is started now ends at once.
+    let refused = loop {
+        tokio::select! {
+            answer = &mut restarting => break answer,
+            () = tokio::time::sleep(Duration::from_millis(5)) => {}
+        }
+        for pid in sandbox.browsers().into_iter().filter(|pid| *pid != first) {
+            // It may have ended by itself meanwhile.
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed());
+            let _ = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+        }
+    };
+    assert!(refused.is_err(), "{refused:?}");
+    let ended = data(&received.until("its end", |reported| data(reported)["phase"] == "startup").await);
+    assert_eq!(ended["service_name"], "chromium");
+    let over = received.kind("monitor_reconnect_failed").await;
+    assert_eq!((over.category, &data(&over)["reason"]), (Category::Monitor, &json!("reconnect_exhausted")));
+}
+
+/// What Playwright does with a browser, over a connection of its own.
+const PLAYWRIGHT: &str = r#"
+    const said = [];
+    const fresh = await context.newPage();
+    fresh.on('console', message => said.push(message.text()));
+    fresh.on('dialog', dialog => dialog.accept('an answer'));
+    await fresh.route('**/data.json', route => route.fulfill({ json: { mocked: true } }));
+    await fresh.goto('http://localhost/telemetry/plain');
+    const mocked = await fresh.evaluate(async () => (await (await fetch('/telemetry/data.json')).json()).mocked);
+    const answer = await fresh.evaluate(() => prompt('a question'));
+    const [popup] = await Promise.all([
+        context.waitForEvent('page'), fresh.evaluate(() => void open('/telemetry/popup')),
+    ]);
+    await popup.waitForLoadState();
+    const [worker] = await Promise.all([
+        fresh.waitForEvent('worker'), fresh.evaluate(() => { window.kept = new Worker('/telemetry/worker.js'); }),
+    ]);
+    const inWorker = await worker.evaluate(() => 6 * 7);
+    await fresh.evaluate(async () => { await navigator.serviceWorker.register('/telemetry/service.js'); await navigator.serviceWorker.ready; });
+    const other = await browser.newContext();
+    const apart = await other.newPage();
+    await apart.goto('http://site.test/telemetry/guarded');
+    const frames = apart.frames().length;
+    await other.close();
+    await fresh.close();
+    return { mocked, answer, title: await popup.title(), inWorker, frames, said };
+"#;
+
+#[tokio::test]
+async fn other_clients_of_the_browser_are_not_disturbed_and_what_they_do_is_reported() {
+    let config = AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(true) };
+    let sandbox = Sandbox::start(&config);
+    sandbox.ready("with Playwright").await;
+    let client = sandbox.client().await;
+    let received = Received::after(&sandbox, 0).await;
+    capture(&client, &EVERYTHING).await;
+    for _ in 0..2 {
+        let requested = ExecuteScript { code: PLAYWRIGHT.to_owned(), timeout_ms: 100_000, within_ms: None };
+        let began = Instant::now();
+        let parts: Vec<_> = client.download(EXECUTE, &requested, WITHIN).await.unwrap().try_collect().await.unwrap();
+        let end: ScriptEnd = serde_json::from_slice(&parts.concat()).unwrap();
+        assert!(end.success, "{end:?}");
+        println!("Playwright took {:?}", began.elapsed());
+        let result: Value = serde_json::from_str(end.result.unwrap().get()).unwrap();
+        let expected = json!({
+            "mocked": true, "answer": "an answer", "title": "popup", "inWorker": 42, "frames": 2, "said": ["from the worker"],
+        });
+        assert_eq!(result, expected);
+    }
+    received
+        .until("the service worker", |reported| {
+            data(reported)["text"] == "the service" && data(reported)["target_type"] == "service_worker"
+        })
+        .await;
+    received
+        .until("what a client answered", |reported| {
+            reported.kind == "network_response"
+                && data(reported)["body"].as_str().is_some_and(|body| body.contains("mocked"))
+        })
+        .await;
+    let services = received.all().iter().filter(|reported| data(reported)["text"] == "the service").count();
+    assert_eq!(services, 1, "a service worker belongs to no page and is told of once");
 }

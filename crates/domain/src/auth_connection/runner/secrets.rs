@@ -118,23 +118,23 @@ impl FlowRunner {
         // Through a proxy of the project, only an encrypted page is certain to be the site's own.
         let route = if flow.proxy.is_some() { Route::Proxied } else { Route::Direct };
         let stored = match &connection.settings.credential {
-            Some(CredentialRef::Named(_)) => self.from_credential(connection, route).await?,
+            Some(CredentialRef::Named(_)) => self.load_credential(connection, route).await?,
             Some(CredentialRef::Item { provider, path }) => {
-                self.from_provider(connection, flow, (Some(provider), ExternalWanted::Path(path))).await?
+                self.load_from_provider(connection, flow, (Some(provider), ExternalWanted::Path(path))).await?
             }
             Some(CredentialRef::Auto { provider }) => {
-                self.from_provider(connection, flow, (Some(provider), ExternalWanted::Domain(&connection.domain)))
+                self.load_from_provider(connection, flow, (Some(provider), ExternalWanted::Domain(&connection.domain)))
                     .await?
             }
             Some(CredentialRef::AutoAny) => {
-                self.from_provider(connection, flow, (None, ExternalWanted::Domain(&connection.domain))).await?
+                self.load_from_provider(connection, flow, (None, ExternalWanted::Domain(&connection.domain))).await?
             }
             None => KnownSecrets::new(route),
         };
         Ok(KnownSecrets { entered: self.entered(flow)?, route, ..stored })
     }
 
-    async fn from_credential(&self, connection: &AuthConnection, route: Route) -> Result<KnownSecrets, FlowFailure> {
+    async fn load_credential(&self, connection: &AuthConnection, route: Route) -> Result<KnownSecrets, FlowFailure> {
         let Some(credential) = &connection.credential else { return Ok(KnownSecrets::new(route)) };
         let opened = self.deps.credentials.open(credential.id).await.map_err(|error| match error {
             CredentialError::Seal(error) => sealed(&error),
@@ -146,7 +146,7 @@ impl FlowRunner {
         Ok(KnownSecrets { values: opened.values, totp: opened.totp, sso_provider, sites, ..KnownSecrets::new(route) })
     }
 
-    async fn from_provider(
+    async fn load_from_provider(
         &self,
         connection: &AuthConnection,
         flow: &Flow,
