@@ -23,11 +23,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut build = workspace::cargo();
     build.args(["build", "--locked", "--package", "casement"]);
     if !options.dev {
-        build.arg("--release");
+        build.args(["--profile", "up"]);
     }
     step::run("building (the first time takes minutes)", &mut build)?;
 
-    let profile = if options.dev { "debug" } else { "release" };
+    let profile = if options.dev { "debug" } else { "up" };
     let program = workspace::target()?.join(profile).join("casement");
     let mut serve = Command::new(&program);
     serve.arg("serve").args(&options.serve);
