@@ -37,7 +37,7 @@ pub(crate) fn archive(
     disk: DiskWatch,
 ) -> ReplayArchive {
     let retention = time::Duration::days(settings.replay_days.into());
-    let limits = ReplayLimits { most_bytes: settings.replay_storage << 20, retention: retention };
+    let limits = ReplayLimits { most_bytes: settings.replay_storage << 20, retention };
     ReplayArchive::new(rows, blobs, Arc::new(System), limits, Arc::new(disk))
 }
 

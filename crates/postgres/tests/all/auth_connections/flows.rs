@@ -77,7 +77,7 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
     assert!(site.connections.end(&done, &end).await?);
     let connection = site.stored().await?;
     assert_eq!(
-        (stored.status, stored.needs, stored.last_check_at, stored.settings.credential),
+        (connection.status, connection.needs, connection.last_check_at, connection.settings.credential),
         (
             ConnectionStatus::Authenticated,
             Some(vec![FlowRequirement::Totp]),
