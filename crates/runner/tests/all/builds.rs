@@ -143,7 +143,7 @@ def say(port):
     secrets = [name for name in os.environ if name.startswith("KERNEL_") or name == "GREETING"]
     with open("/proc/1/cmdline", "rb") as file:
         assert b"sk_test" not in file.read()
-    return f"script: {given} {secrets}"
+    return f"script: {said} {secrets}"
 "#;
 const REFUSED: &str =
     "script: ['403', '403', '403', '403', '403', '403', '403', '403', 'not reached', 'not reached'] []";
