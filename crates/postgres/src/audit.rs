@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::convert::{ulid, uuid};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
-use crate::node::is_received;
+use crate::node::is_alive;
 use crate::partitions::{Partitioned, Span};
 use crate::schema::{api_keys, audit_records_marks, audit_records_pending, nodes, projects, users};
 pub(crate) use append::AuditRow;
@@ -102,7 +102,7 @@ impl PgAudit {
         stretch: AuditRange,
         limit: u32,
     ) -> Result<String, StoreError> {
-        let query = requested(format!("EXPLAIN {PAGE}"), organization, filter, stretch, i64::from(limit));
+        let query = audit_query(format!("EXPLAIN {PAGE}"), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let lines: Vec<Plan> = query.load(connection).await?;
             Ok(lines.into_iter().map(|line| line.line + "\n").collect())
@@ -226,8 +226,8 @@ async fn learn(
         let found =
             projects::table.filter(projects::id.eq_any(projects)).select((projects::id, projects::organization_id));
         for (project, organization) in found.load::<(Uuid, Uuid)>(&mut connection).await? {
-            let unknown_target = Owner { organization, user: String::new(), email: String::new() };
-            known.insert(Credential::Project(project), unknown_target);
+            let without_user = Owner { organization, user: String::new(), email: String::new() };
+            known.insert(Credential::Project(project), without_user);
         }
     }
     Ok(())
@@ -248,7 +248,7 @@ struct MeasuredRow {
     first_id: Uuid,
 }
 
-type CliCommand = BoxedSqlQuery<'static, Pg, SqlQuery>;
+type AuditQuery = BoxedSqlQuery<'static, Pg, SqlQuery>;
 
 #[derive(Debug, QueryableByName)]
 #[diesel(check_for_backend(Pg))]
@@ -266,13 +266,13 @@ impl QueueEntry {
 }
 
 /// `sql` with what `matching` is about, and the limit as `$15`.
-fn requested(
+fn audit_query(
     sql: String,
     organization: OrganizationId,
     filter: &AuditFilter,
     stretch: AuditRange,
     limit: i64,
-) -> CliCommand {
+) -> AuditQuery {
     let AuditRange { after, through } = stretch;
     let literally = |text: &String| format!("%{}%", text.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_"));
     diesel::sql_query(sql)
@@ -353,7 +353,7 @@ impl AuditRepository for PgAudit {
 
         let work = async |connection: &mut AsyncPgConnection| {
             let others = marks::table.inner_join(nodes::table.on(nodes::id.eq(marks::node_id)));
-            let others = others.filter(marks::node_id.ne(uuid(node.ulid()))).filter(is_received());
+            let others = others.filter(marks::node_id.ne(uuid(node.ulid()))).filter(is_alive());
             Ok(others.select(diesel::dsl::min(marks::whole_until)).get_result(connection).await?)
         };
         self.database.fetch("audit.whole_elsewhere", work).await
@@ -366,7 +366,7 @@ impl AuditRepository for PgAudit {
         stretch: AuditRange,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
-        let query = requested(PAGE.to_owned(), organization, filter, stretch, i64::from(limit));
+        let query = audit_query(PAGE.to_owned(), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let rows: Vec<Row> = query.load(connection).await?;
             Ok(rows.into_iter().map(|row| row.record(organization)).collect::<Result<_, _>>()?)
@@ -381,7 +381,7 @@ impl AuditRepository for PgAudit {
         stretch: AuditRange,
         limit: u32,
     ) -> Result<RangeMeasurement, StoreError> {
-        let query = requested(MEASURE.to_owned(), organization, filter, stretch, i64::from(limit));
+        let query = audit_query(MEASURE.to_owned(), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let found: Option<MeasuredRow> = query.get_result(connection).await.optional()?;
             let Some(row) = found else { return Ok(RangeMeasurement::default()) };

@@ -25,7 +25,7 @@ struct NodeRow<'a> {
 }
 
 /// Whether a node has said of late that it lives. Both are told by the database's clock, which all nodes share.
-pub(crate) fn is_received() -> SqlLiteral<Bool> {
+pub(crate) fn is_alive() -> SqlLiteral<Bool> {
     let seconds = Node::LOST_AFTER.whole_seconds();
     sql(&format!("nodes.heartbeat_at > now() - interval '{seconds} seconds'"))
 }

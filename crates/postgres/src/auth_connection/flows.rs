@@ -16,7 +16,7 @@ use super::row::FlowRow;
 use crate::convert::{int, ulid, uuid};
 use crate::credential;
 use crate::error::CallError;
-use crate::node::is_received;
+use crate::node::is_alive;
 use crate::schema::{auth_connections, auth_flows, browsers, nodes, profiles, sessions};
 use crate::wait_queue::statements::pg_notify;
 
@@ -208,7 +208,7 @@ pub(super) async fn closed(connection: &mut AsyncPgConnection, id: Uuid) -> Resu
 }
 
 pub(super) async fn to_carry(connection: &mut AsyncPgConnection, node: NodeId) -> Result<Vec<OrphanedFlow>, CallError> {
-    let living = nodes::table.filter(is_received()).filter(nodes::id.ne(uuid(node.ulid())));
+    let living = nodes::table.filter(is_alive()).filter(nodes::id.ne(uuid(node.ulid())));
     let living = living.select(nodes::id.nullable());
     let rows = auth_flows::table.filter(auth_flows::status.eq(RUNNING).or(auth_flows::open));
     let rows = rows.filter(auth_flows::node_id.is_null().or(auth_flows::node_id.ne_all(living).assume_not_null()));
@@ -229,7 +229,7 @@ pub(super) async fn take(
     let Some(row) = row.select(FlowRow::as_select()).get_result(connection).await.optional()? else { return Ok(None) };
     let flow = Flow::try_from(row)?;
     if let Some(other) = flow.node.filter(|other| *other != node) {
-        let living = nodes::table.find(uuid(other.ulid())).filter(is_received()).count();
+        let living = nodes::table.find(uuid(other.ulid())).filter(is_alive()).count();
         if living.get_result::<i64>(connection).await? > 0 {
             return Ok(None);
         }

@@ -146,13 +146,13 @@ async fn a_change_is_whole_or_not_at_all() -> TestResult {
     assert_eq!(providers.update(ours, id(2), &taken, seconds(60)).await?, ProviderUpdated::NameTaken);
     let after = providers.find(ours, id(2)).await?.ok_or("gone")?;
     assert_eq!((after.enabled, after.updated_at), (false, seconds(50)));
-    let unknown_target = ProjectId::from_ulid(Ulid::from_parts(2, 99));
+    let missing_project = ProjectId::from_ulid(Ulid::from_parts(2, 99));
     let lent =
-        ProviderChange { projects: Some(vec![unknown_target]), enabled: Some(true), ..ProviderChange::default() };
-    assert_eq!(providers.update(ours, id(2), &lent, seconds(60)).await?, ProviderUpdated::NoProject(unknown_target));
+        ProviderChange { projects: Some(vec![missing_project]), enabled: Some(true), ..ProviderChange::default() };
+    assert_eq!(providers.update(ours, id(2), &lent, seconds(60)).await?, ProviderUpdated::NoProject(missing_project));
     let mut new = provider(4, "new", server("http://10.0.0.9")?)?;
-    new.projects = vec![testing::project_id(), unknown_target];
-    assert_eq!(providers.create(&new, 9).await?, ProviderStored::NoProject(unknown_target));
+    new.projects = vec![testing::project_id(), missing_project];
+    assert_eq!(providers.create(&new, 9).await?, ProviderStored::NoProject(missing_project));
     assert_eq!(providers.find(ours, id(2)).await?.ok_or("gone")?.projects, [testing::project_id()]);
     let nothing = ProviderChange::default();
     assert_eq!(providers.update(ours, id(9), &nothing, seconds(60)).await?, ProviderUpdated::NotFound);

@@ -81,8 +81,8 @@ async fn a_profile_is_found_by_id_and_name_in_its_project_alone() -> TestResult 
     assert_eq!(profiles.find(&scoped(), &IdOrName::Id(id(1))).await?, Some(profile(1, "Login")));
     assert_eq!(profiles.find(&unscoped(), &by_name("LOGIN")).await?, Some(profile(1, "Login")));
     assert_eq!(profiles.find(&scoped(), &by_name("lógin")).await?, Some(profile(1, "Login")));
-    for unknown_target in ["log", "%", "_ogin", "' OR 1=1 --"] {
-        assert_eq!(profiles.find(&unscoped(), &by_name(unknown_target)).await?, None, "{unknown_target}");
+    for pattern in ["log", "%", "_ogin", "' OR 1=1 --"] {
+        assert_eq!(profiles.find(&unscoped(), &by_name(pattern)).await?, None, "{pattern}");
     }
     assert_eq!(profiles.find(&others, &IdOrName::Id(id(1))).await?, None);
     assert_eq!(profiles.find(&others, &by_name("login")).await?, None);
