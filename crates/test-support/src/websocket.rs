@@ -17,6 +17,7 @@ pub async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
         let mut byte = [0];
         let read = stream.read(&mut byte).await.expect("a connection");
         assert_eq!(read, 1, "the connection ended within a head: {:?}", String::from_utf8_lossy(&head));
+        assert!(!byte[0].is_ascii_control() || b"\t\r\n".contains(&byte[0]), "a head is text: {byte:?}");
         head.push(byte[0]);
     }
     String::from_utf8(head).expect("a head is text")
