@@ -66,7 +66,7 @@ impl Service {
             node,
             pools: rows.clone(),
             sessions: rows.clone(),
-            line: rows.clone(),
+            wait_queue: rows.clone(),
             tickets: rows.clone(),
             engine,
             extensions: Arc::new(NoExtensions),

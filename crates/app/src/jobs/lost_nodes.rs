@@ -17,7 +17,7 @@ use crate::system::System;
 
 pub(crate) struct LostNodes {
     pub(crate) others: NodeWatch,
-    pub(crate) line: Arc<dyn WaitQueue>,
+    pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) sessions: Sessions,
     pub(crate) runs: Runs,
 }
@@ -35,7 +35,7 @@ impl Job for LostNodes {
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
         for node in self.others.lost().await? {
             warn!(%node, "a node is lost; its sessions end");
-            self.line.clear(node, System.now()).await?;
+            self.wait_queue.clear(node, System.now()).await?;
             self.sessions.mark_node_lost(node).await?;
             self.runs.mark_node_lost(node).await?;
         }

@@ -16,7 +16,7 @@ pub(crate) struct PoolGauges(Arc<Mutex<BTreeMap<PoolId, Gauges>>>);
 
 #[derive(Default)]
 struct Gauges {
-    line: PoolCounts,
+    counts: PoolCounts,
     failed_starts: u32,
     start_failures: u64,
     /// The reason is a stable code; the log has the text of the error.
@@ -37,9 +37,9 @@ impl PoolStatusSource for PoolGauges {
     fn status(&self, pool: PoolId) -> PoolStatus {
         let pools = self.pools();
         let Some(figures) = pools.get(&pool) else { return PoolStatus::default() };
-        let seconds = figures.line.longest_wait_seconds.clamp(0.0, u32::MAX.into());
+        let seconds = figures.counts.longest_wait_seconds.clamp(0.0, u32::MAX.into());
         PoolStatus {
-            waiting: figures.line.waiters,
+            waiting: figures.counts.waiters,
             longest_wait_seconds: seconds as u32,
             failed_starts: figures.failed_starts,
             blocked: figures.blocked,
@@ -56,12 +56,12 @@ impl PoolGauges {
     }
 
     /// Stores the counts of all existing pools, and drops those of others.
-    pub(crate) fn store_counts(&self, lines: Vec<(PoolId, PoolCounts)>) {
+    pub(crate) fn store_counts(&self, counts: Vec<(PoolId, PoolCounts)>) {
         let mut pools = self.pools();
         let mut before = std::mem::take(&mut *pools);
-        pools.extend(lines.into_iter().map(|(pool, line)| {
+        pools.extend(counts.into_iter().map(|(pool, counts)| {
             let figures = before.remove(&pool).unwrap_or_default();
-            (pool, Gauges { line, ..figures })
+            (pool, Gauges { counts, ..figures })
         }));
     }
 
@@ -99,11 +99,13 @@ impl PoolGauges {
         let one = |id: &PoolId, value: f64| vec![(label("pool", id), value)];
         let two = |id: &PoolId, name: &str, what: &str| format!("{},{}", label("pool", id), label(name, &what));
         family("casement_pool_browsers", "gauge", &|id, pool| {
-            let line = pool.line;
-            [("idle", line.idle), ("leased", line.leased)].map(|(state, n)| (two(id, "state", state), n.into())).into()
+            let counts = pool.counts;
+            [("idle", counts.idle), ("leased", counts.leased)]
+                .map(|(state, n)| (two(id, "state", state), n.into()))
+                .into()
         });
-        family("casement_pool_waiters", "gauge", &|id, pool| one(id, pool.line.waiters.into()));
-        family("casement_pool_longest_wait_seconds", "gauge", &|id, pool| one(id, pool.line.longest_wait_seconds));
+        family("casement_pool_waiters", "gauge", &|id, pool| one(id, pool.counts.waiters.into()));
+        family("casement_pool_longest_wait_seconds", "gauge", &|id, pool| one(id, pool.counts.longest_wait_seconds));
         family("casement_pool_failed_starts", "gauge", &|id, pool| one(id, pool.failed_starts.into()));
         family("casement_pool_start_failures_total", "counter", &|id, pool| one(id, pool.start_failures as f64));
         family("casement_pool_blocked", "gauge", &|id, pool| {
@@ -131,8 +133,8 @@ mod tests {
     #[test]
     fn a_deleted_pool_leaves_no_series() {
         let figures = PoolGauges::default();
-        let line = PoolCounts { idle: 1, leased: 2, waiters: 3, longest_wait_seconds: 0.5 };
-        figures.store_counts(vec![(pool(1), line), (pool(2), PoolCounts::default())]);
+        let counts = PoolCounts { idle: 1, leased: 2, waiters: 3, longest_wait_seconds: 0.5 };
+        figures.store_counts(vec![(pool(1), counts), (pool(2), PoolCounts::default())]);
         figures.failed(pool(1), 4, "no_room");
         let shown = figures.render();
         let id = pool(1);

@@ -17,7 +17,7 @@ use crate::system::System;
 pub(crate) struct PoolMetrics {
     pub(crate) sessions: Sessions,
     pub(crate) pools: Arc<dyn PoolRepository>,
-    pub(crate) line: Arc<dyn WaitQueue>,
+    pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) figures: PoolGauges,
 }
 
@@ -34,7 +34,7 @@ impl Job for PoolMetrics {
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
         let now = System.now();
         metrics::gauge!("casement_sessions").set(self.sessions.activity().sessions());
-        let queues = self.line.lengths().await?;
+        let queues = self.wait_queue.lengths().await?;
         let queues: HashMap<PoolId, _> =
             queues.into_iter().map(|(pool, length, since)| (pool, (length, since))).collect();
         let mut figures = Vec::new();
@@ -43,8 +43,8 @@ impl Job for PoolMetrics {
             // A pool without waiters is counted too, so that it does not keep the numbers of an earlier queue.
             let (waiters, since) = queues.get(&pool).copied().unwrap_or((0, now));
             let longest_wait_seconds = (now - since).as_seconds_f64();
-            let line = PoolCounts { idle: counts.available, leased: counts.acquired, waiters, longest_wait_seconds };
-            figures.push((pool, line));
+            let counts = PoolCounts { idle: counts.available, leased: counts.acquired, waiters, longest_wait_seconds };
+            figures.push((pool, counts));
         }
         self.figures.store_counts(figures);
         Ok(())

@@ -17,7 +17,7 @@ use crate::local_waiters::LocalWaiters;
 pub(crate) struct TicketNotifications {
     pub(crate) node: NodeId,
     pub(crate) database: DatabaseConfig,
-    pub(crate) line: Arc<dyn WaitQueue>,
+    pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) leases: Leases,
     pub(crate) local_waiters: LocalWaiters,
 }
@@ -26,7 +26,7 @@ impl TicketNotifications {
     /// Wakes the waiters of all decided tickets, for notifications that were lost. A ticket without a waiter belongs to a caller that
     /// is gone.
     pub(crate) async fn wake_decided(&self) -> Result<(), StoreError> {
-        for ticket in self.line.decided(self.node).await? {
+        for ticket in self.wait_queue.decided(self.node).await? {
             if !self.local_waiters.wake(ticket) {
                 self.leases.abandon(ticket).await?;
             }

@@ -93,23 +93,28 @@ impl Jobs<'_> {
     fn sessions(&self, cases: &UseCases) {
         let Infrastructure { node, rows, .. } = self.infrastructure;
         let SessionServices { sessions, leases, .. } = self.services;
-        let (sessions, leases, line) = (sessions.clone(), leases.clone(), rows.line.clone());
+        let (sessions, leases, wait_queue) = (sessions.clone(), leases.clone(), rows.wait_queue.clone());
         let tickets = TicketNotifications {
             node: *node,
             database: self.store.config.clone(),
-            line: line.clone(),
+            wait_queue: wait_queue.clone(),
             leases: leases.clone(),
             local_waiters: self.services.local_waiters.clone(),
         };
         self.start(IdleSessions { sessions: sessions.clone() });
         self.start(LostNodes {
             others: NodeWatch::new(*node, rows.nodes.clone(), Arc::new(System)),
-            line: line.clone(),
+            wait_queue: wait_queue.clone(),
             sessions: sessions.clone(),
             runs: cases.apps.runs.clone(),
         });
         self.start(Reconcile { sessions: sessions.clone(), filler: self.filler(), tickets: tickets.clone() });
-        self.start(PoolMetrics { sessions, pools: rows.pools.clone(), line, figures: self.services.figures.clone() });
+        self.start(PoolMetrics {
+            sessions,
+            pools: rows.pools.clone(),
+            wait_queue,
+            figures: self.services.figures.clone(),
+        });
         self.start(UncertainWrites { leases });
         self.start(tickets);
     }

@@ -102,7 +102,7 @@ impl Infrastructure {
     pub(super) async fn adopt_browsers(&self, sessions: &Sessions) -> anyhow::Result<()> {
         proxies::restore(&self.routing, &*self.rows.browsers, self.node).await?;
         let alive = self.engine.find_running().await?;
-        self.rows.line.clear(self.node, System.now()).await?;
+        self.rows.wait_queue.clear(self.node, System.now()).await?;
         let adopted = sessions.adopt(&alive).await?;
         let ended = self.engine.sweep(&adopted).await.unwrap_or_else(|error| {
             // A browser that cannot be ended must not prevent the start.

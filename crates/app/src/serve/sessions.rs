@@ -108,7 +108,7 @@ impl SessionServices {
             node: *node,
             pools: rows.pools.clone(),
             sessions: rows.sessions.clone(),
-            line: rows.line.clone(),
+            wait_queue: rows.wait_queue.clone(),
             tickets: Arc::new(local_waiters.clone()),
             engine: port.clone(),
             extensions: rows.extensions.clone(),

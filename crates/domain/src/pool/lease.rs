@@ -215,7 +215,7 @@ impl Leases {
     }
 
     async fn take_now(&self, from: LeaseFrom, lease: &LeaseRequest) -> Result<ImmediateLease, StoreError> {
-        let taken = self.deps.line.take_now(&from, lease, self.deps.clock.now()).await;
+        let taken = self.deps.wait_queue.take_now(&from, lease, self.deps.clock.now()).await;
         taken.map_err(|error| self.note_uncertain_lease(lease, error))
     }
 
@@ -227,7 +227,7 @@ impl Leases {
         record: &PreparedRecord,
     ) -> Result<ImmediateLease, StoreError> {
         let now = self.deps.clock.now();
-        let taken = self.deps.line.take_recorded(&from, browser, lease, record.entry(), now).await;
+        let taken = self.deps.wait_queue.take_recorded(&from, browser, lease, record.entry(), now).await;
         let taken = taken.map_err(|error| self.note_uncertain_lease(lease, error))?;
         let leased = matches!(taken, ImmediateLease::Leased(_));
         record.resolve(if leased { PreparedRecordOutcome::Stored } else { PreparedRecordOutcome::Declined });
@@ -291,7 +291,7 @@ impl Leases {
             node: self.deps.node,
             lasts: waiting.until - self.deps.monotonic.monotonic_now() + TICKET_GRACE,
         };
-        match self.deps.line.enter(&place, self.deps.clock.now()).await? {
+        match self.deps.wait_queue.enter(&place, self.deps.clock.now()).await? {
             QueueEntered::Yes(position) => waiting.position = Some(position),
             QueueEntered::PoolGone => return Err(not_found(&waiting.pool_text).into()),
         }
@@ -352,8 +352,8 @@ impl Leases {
         let (mut event, mut disconnected) = (WaiterEvent::Look, false);
         loop {
             let outcome = match event {
-                WaiterEvent::Look => self.deps.line.outcome(waiting.ticket).await?,
-                WaiterEvent::TimeUp | WaiterEvent::Stopping => self.deps.line.leave(waiting.ticket).await?,
+                WaiterEvent::Look => self.deps.wait_queue.outcome(waiting.ticket).await?,
+                WaiterEvent::TimeUp | WaiterEvent::Stopping => self.deps.wait_queue.leave(waiting.ticket).await?,
             };
             match outcome {
                 TicketOutcome::Waiting => {}

@@ -14,7 +14,7 @@ impl Leases {
     pub async fn abandon(&self, ticket: TicketId) -> Result<(), StoreError> {
         match self
             .deps
-            .line
+            .wait_queue
             .leave(ticket)
             .await
             .inspect_err(|_| self.uncertain_write(UncertainWrite::Ticket(ticket)))?
@@ -83,7 +83,7 @@ impl Leases {
     async fn settle_one(&self, uncertain_write: UncertainWrite) -> Result<bool, StoreError> {
         match uncertain_write {
             UncertainWrite::Lease(session) => self.end_session(session, SessionEvent::StartFailed).await,
-            UncertainWrite::Ticket(ticket) => match self.deps.line.leave(ticket).await? {
+            UncertainWrite::Ticket(ticket) => match self.deps.wait_queue.leave(ticket).await? {
                 TicketOutcome::Granted(session) => {
                     self.uncertain_write(UncertainWrite::Lease(session.id));
                     Ok(true)

@@ -30,7 +30,7 @@ pub struct PoolDeps {
     /// The stored sessions.
     pub sessions: Arc<dyn SessionRepository>,
     /// The wait queue.
-    pub line: Arc<dyn WaitQueue>,
+    pub wait_queue: Arc<dyn WaitQueue>,
     /// The notification of waiters.
     pub tickets: Arc<dyn TicketNotifier>,
     /// The browser engine.

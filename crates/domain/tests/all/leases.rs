@@ -34,7 +34,7 @@ fn patient() -> AcquireRequest {
 fn busy(events: impl IntoIterator<Item = WaiterEvent>) -> (World, Arc<Mutex<Vec<QueueEntry>>>) {
     let mut world = World::default();
     world.has_pool(pool_of_four());
-    world.line.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
+    world.wait_queue.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
     let mut turn = MockWaiter::new();
     let mut events = events.into_iter().collect::<Vec<_>>().into_iter();
     turn.expect_wait().returning(move |_| events.next().expect("it waits no longer than it must"));
@@ -42,7 +42,7 @@ fn busy(events: impl IntoIterator<Item = WaiterEvent>) -> (World, Arc<Mutex<Vec<
     world.tickets.expect_expect().times(1).returning(move |_| Box::new(turn.take().expect("one waiter")));
     let places = Arc::new(Mutex::new(Vec::new()));
     let noted = places.clone();
-    world.line.expect_enter().returning(move |place, _| {
+    world.wait_queue.expect_enter().returning(move |place, _| {
         noted.lock().push(place.clone());
         Ok(QueueEntered::Yes(17))
     });
@@ -63,7 +63,10 @@ fn granted(session: Session) -> TicketOutcome {
 /// What the waiter finds when it looks, one after the other.
 fn finds(world: &mut World, outcomes: impl IntoIterator<Item = TicketOutcome>) {
     let mut outcomes = outcomes.into_iter().collect::<Vec<_>>().into_iter();
-    world.line.expect_outcome().returning(move |_| Ok(outcomes.next().expect("it looks no oftener than it must")));
+    world
+        .wait_queue
+        .expect_outcome()
+        .returning(move |_| Ok(outcomes.next().expect("it looks no oftener than it must")));
 }
 
 #[tokio::test]
@@ -71,7 +74,7 @@ async fn an_idle_browser_is_leased_at_once() {
     let mut world = World::default();
     world.has_pool(pool_of_four());
     world
-        .line
+        .wait_queue
         .expect_take_now()
         .withf(|pool, lease, now| {
             let name = lease.name.as_ref().map(|name| name.as_str());
@@ -96,7 +99,7 @@ async fn an_idle_browser_without_an_answer_is_ended_and_the_next_is_leased_anew(
     let stored = rows.clone();
     world.has_pool(pool_of_four());
     let mut browsers = [browser_id(2), browser_id(1)].to_vec();
-    world.line.expect_take_now().times(2).returning(move |_, lease, _| {
+    world.wait_queue.expect_take_now().times(2).returning(move |_, lease, _| {
         assert_eq!(stored.get(lease.session), None, "the id of a lease that failed is not used again");
         let session = Session { id: lease.session, browser: browsers.pop(), ..leased_session(1) };
         stored.put(session.clone());
@@ -132,7 +135,7 @@ async fn a_leased_browser_is_probed_once_and_receives_its_lease() {
         let mut world = World::default();
         world.has_pool(pool_of_four());
         let (leased, browser) = (session.clone(), session.browser);
-        world.line.expect_take_now().times(1).return_once(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased))));
+        world.wait_queue.expect_take_now().times(1).return_once(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased))));
         world.engine.expect_hand_out().times(1).returning(move |id, to| {
             assert_eq!((Some(id), &to), (browser, &reported));
             Ok(())
@@ -152,7 +155,7 @@ async fn without_time_to_wait_a_busy_pool_answers_at_once() {
     for input in [none, gone] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
-        world.line.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
+        world.wait_queue.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
         let acquired = world.build().leases.acquire(&scope(), "warm", input).await.expect("no failure");
         assert!(matches!(acquired, Acquired::TimeUp), "neither in line nor expecting news");
     }
@@ -163,7 +166,7 @@ async fn an_immediate_refusal_is_reported() {
     for (taken, name) in [(ImmediateLease::NameTaken, true), (ImmediateLease::PoolGone, false)] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
-        world.line.expect_take_now().times(1).returning(move |_, _, _| Ok(taken.clone()));
+        world.wait_queue.expect_take_now().times(1).returning(move |_, _, _| Ok(taken.clone()));
         match world.build().leases.acquire(&scope(), "warm", patient()).await.err().expect("refused") {
             UseCaseError::NameTaken(taken) => assert!(name && taken.name == "one"),
             UseCaseError::NotFound(missing) => {
@@ -204,7 +207,7 @@ async fn a_lease_merges_telemetry_of_pool_and_caller_before_anything_is_opened()
     world.has_pool(pool);
     let expected = Capture::only([Category::Control, Category::Console]);
     let captured = expected.clone();
-    world.line.expect_take_now().times(1).returning(move |_, lease, _| {
+    world.wait_queue.expect_take_now().times(1).returning(move |_, lease, _| {
         assert_eq!(lease.telemetry, captured);
         Ok(ImmediateLease::Leased(Box::new(Session { telemetry: lease.telemetry.clone(), ..leased_session(1) })))
     });
@@ -242,8 +245,8 @@ async fn a_wait_ends_when_the_pool_is_deleted_or_the_name_is_taken() {
 async fn a_wait_that_fails_in_the_store_leaves_no_ticket_and_no_lease() {
     let (mut world, _) = busy([]);
     let rows = world.keep_sessions([leased_session(1)]);
-    world.line.expect_outcome().times(1).returning(|_| Err(store_down()));
-    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.wait_queue.expect_outcome().times(1).returning(|_| Err(store_down()));
+    world.wait_queue.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.closes(session_id(1), EndReason::Undelivered);
     world.wakes(1);
     let casement = world.build();
@@ -256,10 +259,10 @@ async fn a_wait_that_fails_in_the_store_leaves_no_ticket_and_no_lease() {
 async fn an_uncertain_queue_entry_is_removed() {
     let mut world = World::default();
     world.has_pool(pool_of_four());
-    world.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+    world.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
     world.tickets.expect_expect().returning(|_| Box::new(MockWaiter::new()));
-    world.line.expect_enter().times(1).returning(|_, _| Err(store_down()));
-    world.line.expect_leave().times(1).returning(|_| Err(store_down()));
+    world.wait_queue.expect_enter().times(1).returning(|_, _| Err(store_down()));
+    world.wait_queue.expect_leave().times(1).returning(|_| Err(store_down()));
     let error = world.build().leases.acquire(&scope(), "warm", patient()).await.err().expect("the store is down");
     assert!(matches!(error, UseCaseError::Store(_)), "{error:?}");
 }
@@ -271,7 +274,7 @@ async fn an_uncertain_lease_ends_with_its_browser_once_the_store_answers() {
     world.has_pool(pool_of_four());
     let rows = world.keep_sessions([]);
     let stored = rows.clone();
-    world.line.expect_take_now().times(1).returning(move |_, lease, _| {
+    world.wait_queue.expect_take_now().times(1).returning(move |_, lease, _| {
         stored.put(Session { id: lease.session, ..leased_session(1) });
         Err(store_down())
     });
@@ -293,7 +296,7 @@ async fn an_uncertain_lease_ends_with_its_browser_once_the_store_answers() {
 async fn reconciling_with_a_broken_store_is_given_up() {
     let mut world = World::default();
     let refuses = || StoreError::Broken { operation: "test.store", source: "it cannot be read".into() };
-    world.line.expect_leave().times(3).returning(move |_| Err(refuses()));
+    world.wait_queue.expect_leave().times(3).returning(move |_| Err(refuses()));
     let casement = world.build();
     casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("refused");
     casement.leases.reconcile().await.expect_err("refused");
@@ -315,10 +318,10 @@ impl Waiter for Asleep {
 /// A caller in line whose ticket was looked at, and who then goes away.
 async fn goes_away(mut world: World) -> (Result<Acquired, UseCaseError>, UseCases) {
     world.has_pool(pool_of_four());
-    world.line.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
+    world.wait_queue.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
     world.tickets.expect_expect().times(1).returning(|_| Box::new(Asleep));
-    world.line.expect_enter().times(1).returning(|_, _| Ok(QueueEntered::Yes(1)));
-    world.line.expect_outcome().times(1).returning(|_| Ok(TicketOutcome::Waiting));
+    world.wait_queue.expect_enter().times(1).returning(|_, _| Ok(QueueEntered::Yes(1)));
+    world.wait_queue.expect_outcome().times(1).returning(|_| Ok(TicketOutcome::Waiting));
     let casement = world.build();
     let mut waiting = in_line(&casement).await;
     (casement.leases.wait_for(&mut waiting, std::future::ready(())).await, casement)
@@ -327,7 +330,7 @@ async fn goes_away(mut world: World) -> (Result<Acquired, UseCaseError>, UseCase
 #[tokio::test]
 async fn a_queued_caller_that_disconnects_leaves_the_queue() {
     let mut world = World::default();
-    world.line.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
+    world.wait_queue.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
     assert!(matches!(goes_away(world).await.0, Ok(Acquired::TimeUp)));
 }
 
@@ -335,7 +338,7 @@ async fn a_queued_caller_that_disconnects_leaves_the_queue() {
 async fn a_browser_granted_during_a_disconnect_goes_to_the_next_waiter() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);
-    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.wait_queue.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.engine.expect_hand_out().never();
     world.closes(session_id(1), EndReason::Undelivered);
     world.wakes(1);
@@ -349,7 +352,7 @@ async fn a_disconnect_during_a_store_outage_leaves_no_ticket_and_no_lease() {
     let mut world = World::default();
     let rows = world.keep_sessions([]);
     let mut answers = [Err(store_down()), Err(store_down()), Ok(TicketOutcome::Gone)].into_iter();
-    world.line.expect_leave().times(3).returning(move |_| answers.next().expect("an answer"));
+    world.wait_queue.expect_leave().times(3).returning(move |_| answers.next().expect("an answer"));
     world.connections.expect_close().times(1).return_const(());
     world.wakes(1);
     world.buries(browser_id(1));
@@ -373,7 +376,7 @@ async fn an_archived_project_leases_and_flushes_nothing() {
 #[tokio::test]
 async fn an_abandoned_ticket_leaves_the_queue() {
     let mut world = World::default();
-    world.line.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
+    world.wait_queue.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
     world.build().leases.abandon(TicketId::from_ulid(nth(1))).await.expect("left");
 }
 
@@ -381,7 +384,7 @@ async fn an_abandoned_ticket_leaves_the_queue() {
 async fn a_browser_granted_to_an_abandoned_ticket_goes_to_the_next_waiter() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);
-    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.wait_queue.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.closes(session_id(1), EndReason::Undelivered);
     world.wakes(1);
     world.build().leases.abandon(TicketId::from_ulid(nth(1))).await.expect("left");
@@ -403,10 +406,10 @@ async fn the_wait_is_as_long_as_requested_and_within_the_client_timeout() {
         let mut filled = pool_of_four();
         filled.config.fill_rate_per_minute = rate;
         world.has_pool(filled);
-        world.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
-        world.line.expect_enter().returning(|_, _| Ok(QueueEntered::Yes(1)));
-        world.line.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
-        world.line.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
+        world.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+        world.wait_queue.expect_enter().returning(|_, _| Ok(QueueEntered::Yes(1)));
+        world.wait_queue.expect_outcome().returning(|_| Ok(TicketOutcome::Waiting));
+        world.wait_queue.expect_leave().returning(|_| Ok(TicketOutcome::Gone));
         let waited_until = Arc::new(Mutex::new(MonotonicTime::default()));
         let noted = waited_until.clone();
         world.tickets.expect_expect().returning(move |_| {

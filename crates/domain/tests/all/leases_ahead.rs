@@ -32,7 +32,7 @@ fn leases(world: &mut World, as_seen: Option<ImmediateLease>, anyhow: Option<Imm
         let Some(taken) = taken else { continue };
         let from = LeaseFrom { unchanged_since, ..pool_id(1).into() };
         world
-            .line
+            .wait_queue
             .expect_take_now()
             .withf(move |requested, _, _| *requested == from)
             .times(1)
@@ -47,10 +47,10 @@ fn leased() -> ImmediateLease {
 /// Answers those who ask for browser 1 of the pool as it was seen, and have their call recorded with it.
 fn leases_recorded(world: &mut World, taken: ImmediateLease) {
     let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
-    let line = world.line.expect_take_recorded().withf(move |requested, browser, _, record, _| {
+    let expected = world.wait_queue.expect_take_recorded().withf(move |requested, browser, _, record, _| {
         (*requested, *browser) == (from, browser_id(1)) && *record == audit_entry(1)
     });
-    line.times(1).return_once(|_, _, _, _, _| Ok(taken));
+    expected.times(1).return_once(|_, _, _, _, _| Ok(taken));
 }
 
 /// Of a call that is stored as begun so many times before it is stored what came of it.
@@ -77,8 +77,12 @@ async fn the_next_caller_leases_without_reading_the_pool_and_its_browser_is_prob
     let mut world = read(1);
     let mut order = Sequence::new();
     let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
-    let taking =
-        world.line.expect_take_now().withf(move |requested, _, _| *requested == from).times(1).in_sequence(&mut order);
+    let taking = world
+        .wait_queue
+        .expect_take_now()
+        .withf(move |requested, _, _| *requested == from)
+        .times(1)
+        .in_sequence(&mut order);
     taking.return_once(|_, _, _| Ok(leased()));
     let asking = world.engine.expect_hand_out().withf(|id, _| *id == browser_id(1));
     asking.times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
@@ -115,8 +119,8 @@ async fn what_was_seen_serves_one_caller() {
 async fn a_cached_lease_is_stored_with_its_audit_record_before_the_probe() {
     let mut world = read(1);
     let mut order = Sequence::new();
-    let line = world.line.expect_take_recorded().times(1).in_sequence(&mut order);
-    line.return_once(|_, _, _, _, _| Ok(leased()));
+    let expected = world.wait_queue.expect_take_recorded().times(1).in_sequence(&mut order);
+    expected.return_once(|_, _, _, _, _| Ok(leased()));
     world.engine.expect_hand_out().times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
@@ -144,7 +148,7 @@ async fn a_recorded_lease_of_a_dead_browser_is_replaced_and_recorded_again() {
     let mut world = read(1);
     let rows = world.keep_sessions([]);
     let stored = rows.clone();
-    world.line.expect_take_recorded().times(1).returning(move |_, _, lease, _, _| {
+    world.wait_queue.expect_take_recorded().times(1).returning(move |_, _, lease, _, _| {
         let session = Session { id: lease.session, ..leased_session(1) };
         stored.put(session.clone());
         Ok(ImmediateLease::Leased(Box::new(session)))

@@ -36,7 +36,7 @@ pub(crate) struct World {
     pub(crate) connections: MockConnections,
     pub(crate) wake: MockPoolWake,
     pub(crate) pools: MockPoolRepository,
-    pub(crate) line: MockWaitQueue,
+    pub(crate) wait_queue: MockWaitQueue,
     pub(crate) tickets: MockTicketNotifier,
     /// Nothing is recorded unless a test says how.
     pub(crate) recorder: Option<MockRecorder>,
@@ -95,7 +95,7 @@ impl World {
             node: node_id(),
             pools: Arc::new(self.pools),
             sessions: session_rows,
-            line: Arc::new(self.line),
+            wait_queue: Arc::new(self.wait_queue),
             tickets: Arc::new(self.tickets),
             engine,
             extensions,

@@ -1,4 +1,4 @@
-//! Acquire: a browser at once, or a place in the line.
+//! Acquire: leases a browser at once, or waits in the pool's queue.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,18 +25,18 @@ use crate::{
     undelivered::UndeliveredSession,
 };
 
-/// What to acquire; everything holds for this lease only.
+/// The request for a lease. All fields apply to this lease only.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct AcquireBrowser {
-    /// How long to wait, 0 to 3600; 0: not at all. Default: as long as the pool needs to fill from empty.
+    /// The longest wait in seconds, 0 to 3600; 0: no wait. Default: the time in which the pool fills from empty.
     acquire_timeout_seconds: Option<i64>,
     /// 1 to 255 characters, unique among the project's active sessions.
     name: Option<String>,
-    /// An absolute URL to open first, instead of the pool's.
+    /// An absolute URL that is opened first, instead of the pool's.
     start_url: Option<String>,
     /// At most 50 pairs.
     tags: Option<BTreeMap<String, String>>,
-    /// What is captured, on top of the pool's.
+    /// Changes to the pool's telemetry capture.
     telemetry: Option<Telemetry>,
 }
 
@@ -57,39 +57,38 @@ pub(crate) async fn acquire_browser(mut request: Request<DeferredAudit>) -> Answ
     let requested = request.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
     let client_timeout = client_timeout(request.headers()).and_then(|client_timeout| client_timeout.try_into().ok());
     let input = AcquireRequest { client_timeout, ..requested };
-    // Dropped with this handler, when the caller hangs up.
+    // Cancelled when the caller disconnects, because this handler is dropped then.
     let gone = CancellationToken::new();
     let _hang_up = gone.clone().drop_guard();
     let record = request.prepared_record(StatusCode::OK);
     let pool = which.clone();
     let work = |services, scope| acquire(services, scope, pool, input, record, gone);
-    // Whoever will stand in line gets there on other threads: what is soon over would leave holes among the buffers of the worker's
-    // connections, which others could only fill in part.
+    // Waiters are queued on the main runtime: on a web worker they would fragment the memory of its connection buffers.
     let acquired = match request.services().leases.has_cached_candidate(request.scope(), &which) {
         true => request.finish_here(work).await?,
         false => request.finish(work).await?,
     };
-    let Some(Taken { fresh, at_once }) = acquired else { return Ok(answer::nothing()) };
-    let body = request.api().session(fresh.session().clone()).await?;
+    let Some(Taken { undelivered, at_once }) = acquired else { return Ok(answer::nothing()) };
+    let body = request.api().session(undelivered.session().clone()).await?;
     let answer = answer::record(StatusCode::OK, &body);
     if !at_once {
-        return Ok(fresh.deliver(request.receipt(), answer));
+        return Ok(undelivered.deliver(request.receipt(), answer));
     }
-    // It takes the processor from whoever waits for this answer, so it comes behind it.
+    // The look-ahead starts after the response is sent, so that it does not delay it.
     let (leases, runtime) = (request.services().leases.clone(), request.services().runtime.clone());
     let scope = request.scope().clone();
     let look_ahead = Box::pin(async move { leases.look_ahead(&scope, &which).await });
-    Ok(fresh.deliver_then(request.receipt(), answer, move || drop(runtime.spawn(look_ahead))))
+    Ok(undelivered.deliver_then(request.receipt(), answer, move || drop(runtime.spawn(look_ahead))))
 }
 
-/// A browser for this request.
+/// The session that this request got.
 struct Taken {
-    fresh: UndeliveredSession,
-    /// Nobody had to wait for it.
+    undelivered: UndeliveredSession,
+    /// True if the caller did not wait in the queue.
     at_once: bool,
 }
 
-/// Thousands may wait at a time, each with this future: what is large or soon over lies outside of it.
+/// Thousands of these futures may wait at a time, so large and short-lived values are boxed or stay outside.
 async fn acquire(
     services: Arc<Services>,
     scope: Scope,
@@ -102,11 +101,11 @@ async fn acquire(
     drop(record);
     let at_once = matches!(acquired, Acquired::Leased(_));
     let acquired = match acquired {
-        // Told of the end of its request, it goes on to its own end: what it gets then is given back with the answer that nobody takes.
+        // After a disconnect the wait still ends in order: a browser that is granted then returns to the pool with the undelivered response.
         Acquired::Waiting(mut waiting) => services.leases.wait_for(&mut waiting, gone.cancelled()).await?,
         over => over,
     };
-    Ok(leased(acquired).map(|session| Taken { fresh: UndeliveredSession::new(session, &services), at_once }))
+    Ok(leased(acquired).map(|session| Taken { undelivered: UndeliveredSession::new(session, &services), at_once }))
 }
 
 fn leased(acquired: Acquired) -> Option<Session> {

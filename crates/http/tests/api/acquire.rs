@@ -168,7 +168,7 @@ async fn a_caller_that_disconnects_leaves_the_queue_at_once() {
     let api = TestApi::start(ports);
     let mut stream = api.connect().await;
     stream.write_all(&acquire()).await.unwrap();
-    until("in line", || queued.load(Ordering::SeqCst)).await;
+    until("in the queue", || queued.load(Ordering::SeqCst)).await;
     assert_eq!(left.load(Ordering::SeqCst), 0);
     drop(stream);
     until("left", || left.load(Ordering::SeqCst) == 1).await;
@@ -194,7 +194,7 @@ async fn a_lease_for_a_disconnected_caller_is_returned() {
     let api = TestApi::start(ports);
     let mut stream = api.connect().await;
     stream.write_all(&acquire()).await.unwrap();
-    until("in line", || queued.load(Ordering::SeqCst)).await;
+    until("in the queue", || queued.load(Ordering::SeqCst)).await;
     drop(stream);
     until("given back", || back.load(Ordering::SeqCst)).await;
 }

@@ -25,14 +25,14 @@ async fn a_queued_caller_gets_the_browser_granted_to_its_ticket() {
 async fn news_are_expected_before_the_ticket_enters_the_line() {
     let mut world = World::default();
     world.has_pool(pool_of_four());
-    world.line.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+    world.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
     let expected = Arc::new(Mutex::new(None));
     let noted = expected.clone();
     world.tickets.expect_expect().returning(move |ticket| {
         *noted.lock() = Some(ticket);
         Box::new(MockWaiter::new())
     });
-    world.line.expect_enter().returning(move |place, _| {
+    world.wait_queue.expect_enter().returning(move |place, _| {
         assert_eq!(*expected.lock(), Some(place.ticket));
         Ok(QueueEntered::Yes(1))
     });
@@ -44,7 +44,7 @@ async fn a_wait_ends_without_a_browser_when_time_is_up_or_the_server_stops() {
     for event in [WaiterEvent::TimeUp, WaiterEvent::Stopping] {
         let (mut world, _) = busy([event]);
         finds(&mut world, [TicketOutcome::Waiting]);
-        world.line.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
+        world.wait_queue.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
         let casement = world.build();
         let mut waiting = in_line(&casement).await;
         assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)), "{event:?}");
@@ -55,7 +55,7 @@ async fn a_wait_ends_without_a_browser_when_time_is_up_or_the_server_stops() {
 async fn a_browser_granted_at_the_last_moment_is_the_callers() {
     let (mut world, _) = busy([WaiterEvent::TimeUp]);
     finds(&mut world, [TicketOutcome::Waiting]);
-    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.wait_queue.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
     let casement = world.build();
     let mut waiting = in_line(&casement).await;
@@ -90,7 +90,7 @@ async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait
     let (mut world, places) = busy([WaiterEvent::TimeUp]);
     world.keep_sessions([leased_session(1)]);
     finds(&mut world, [TicketOutcome::Waiting]);
-    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.wait_queue.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.engine.expect_hand_out().times(1).returning(|_, _| Err(hung()));
     world.buries(browser_id(1));
     world.closes(session_id(1), EndReason::StartFailed);
@@ -106,7 +106,7 @@ async fn a_ticket_that_could_not_leave_leaves_once_the_store_answers() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);
     let mut answers = [Err(store_down()), Err(store_down()), Ok(granted(leased_session(1)))].into_iter();
-    world.line.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
+    world.wait_queue.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
     world.closes(session_id(1), EndReason::StartFailed);
     world.wakes(1);
     world.buries(browser_id(1));
@@ -122,7 +122,7 @@ async fn a_ticket_that_could_not_leave_leaves_once_the_store_answers() {
 async fn what_may_still_be_carried_out_late_is_looked_for_a_minute_long() {
     let mut world = World::default();
     let mut answers = [Err(store_down()), Ok(TicketOutcome::Gone), Ok(TicketOutcome::Gone)].into_iter();
-    world.line.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
+    world.wait_queue.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
     let casement = world.build();
     casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("it is away");
     casement.leases.reconcile().await.expect("it is not there, or not yet");

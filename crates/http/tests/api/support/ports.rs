@@ -210,7 +210,7 @@ impl Ports {
             node: node_id(),
             pools: Arc::new(take(&mut self.pools)),
             sessions: common.session_rows.clone(),
-            line: Arc::new(SlowQueue {
+            wait_queue: Arc::new(SlowQueue {
                 queue: take(&mut self.wait_queue),
                 delay: self.queue_delay,
                 row: tokio::sync::Mutex::default(),
