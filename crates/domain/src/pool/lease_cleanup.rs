@@ -61,7 +61,7 @@ impl Leases {
         let mut open = self.uncertain.take();
         let (mut pending, mut done) = (Vec::new(), Ok(()));
         while let Some((uncertain_write, since)) = open.pop() {
-            match self.settle_one(uncertain_write).await {
+            match self.reconcile_one(uncertain_write).await {
                 Ok(found) if found || uncertain_writes::is_over(since, self.deps.monotonic.monotonic_now()) => {}
                 Ok(_) => pending.push((uncertain_write, since)),
                 // The store will refuse again, so the write is given up.
@@ -80,7 +80,7 @@ impl Leases {
     }
 
     /// Returns whether the write was found in the store.
-    async fn settle_one(&self, uncertain_write: UncertainWrite) -> Result<bool, StoreError> {
+    async fn reconcile_one(&self, uncertain_write: UncertainWrite) -> Result<bool, StoreError> {
         match uncertain_write {
             UncertainWrite::Lease(session) => self.end_session(session, SessionEvent::StartFailed).await,
             UncertainWrite::Ticket(ticket) => match self.deps.wait_queue.leave(ticket).await? {
