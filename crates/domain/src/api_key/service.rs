@@ -34,8 +34,7 @@ pub struct Caller {
 /// The error of an authentication.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticateError {
-    /// The key is malformed, unknown, wrong, expired or deleted, or its project is deleted. The error does not say
-    /// which.
+    /// The key is malformed, unknown, wrong, expired or deleted, or its project is deleted. The error hides which.
     #[error("the credential is missing or not valid")]
     Refused,
     /// The store failed.
