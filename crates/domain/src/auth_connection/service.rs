@@ -281,7 +281,7 @@ impl AuthConnections {
         if self.deps.connections.put(&next).await? {
             return Ok(());
         }
-        // The page, another submission or the end of the flow changed it first.
+        // The page, another submission or the end changed the flow first.
         let id = connection.id;
         let now = self.deps.connections.any(id).await?.and_then(|connection| connection.flow);
         let now = now.ok_or_else(|| not_found(&id.to_string()))?;
