@@ -155,7 +155,7 @@ impl Credentials {
         self.deps.credentials.list(scope.project_id(), filter, page).await
     }
 
-    /// Changes a credential; returns it with its current one-time code, if the secret of codes was set.
+    /// Changes a credential; returns it with its current one-time code, if its secret of codes was set.
     ///
     /// # Errors
     /// See [`CredentialError`]; then nothing is changed.

@@ -195,7 +195,7 @@ impl CredentialProviders {
         Ok(self.deps.store.items(&self.open(&provider)?).await?)
     }
 
-    /// Requests the vaults that the token of a provider opens.
+    /// Tests a provider: requests the vaults that its token opens.
     ///
     /// # Errors
     /// See [`ProviderError`]. An error of the provider itself is part of the result.
