@@ -39,7 +39,7 @@ pub struct RangeMeasurement {
     pub count: u32,
     /// The first and the last of these records.
     pub ends: Option<(Position, Position)>,
-    /// Whether more records follow.
+    /// True if more records follow.
     pub more: bool,
 }
 

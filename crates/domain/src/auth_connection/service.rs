@@ -86,7 +86,7 @@ pub struct AuthConnectionDeps {
     pub news: Arc<dyn FlowChangeNotifier>,
     /// Seals submissions and one-time codes.
     pub sealer: Arc<dyn Sealer>,
-    /// The source of one-time codes.
+    /// The source of random codes and keys.
     pub entropy: Arc<dyn Entropy>,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,

@@ -234,8 +234,7 @@ impl Credentials {
         Ok(Some(PlainSecrets { values, totp }))
     }
 
-    /// Reseals the secrets that are not sealed with the current master key. Secrets that cannot be opened are
-    /// unchanged.
+    /// Reseals secrets that are not sealed with the current master key. Secrets that cannot be opened are unchanged.
     ///
     /// # Errors
     /// See [`CredentialError`]; secrets that were resealed before the error stay resealed.

@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 1024;
 pub struct PackagePath(String);
 
 impl PackagePath {
-    /// Parses a path; removes each `./` at the begin and one `/` at the end.
+    /// Parses a path; removes every `./` at the start and one `/` at the end.
     ///
     /// # Errors
     /// Returns the rule that the text breaks.

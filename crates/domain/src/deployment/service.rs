@@ -241,8 +241,7 @@ impl Deployments {
         Ok(())
     }
 
-    /// Ends a deployment by an event, with its invocations; `None` if there is none, or the event is not possible any
-    /// more.
+    /// Ends a deployment by an event, with its invocations; `None` if it does not exist, or the event is not possible.
     ///
     /// # Errors
     /// Returns the error of the store. Background jobs then end the remaining invocations and delete the archive.
@@ -275,8 +274,7 @@ impl Deployments {
         end_all(&*self.deps.invocations, &*self.deps.clock, unfinished, |_| event.clone()).await
     }
 
-    /// Reseals the secrets that are not sealed with the current master key. Secrets that cannot be opened are
-    /// unchanged.
+    /// Reseals secrets that are not sealed with the current master key. Secrets that cannot be opened are unchanged.
     ///
     /// # Errors
     /// See [`DeploymentError`]; secrets that were resealed before the error stay resealed.

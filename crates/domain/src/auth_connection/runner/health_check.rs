@@ -94,7 +94,8 @@ impl FlowRunner {
         let outdated = connection.flow.as_deref().is_some_and(newer);
         let reauth =
             !holds && !outdated && connection.settings.auto_reauth && self.connections.reauth(&connection).await?.can;
-        // Stored with the end of the check, because the next login would be lost if the node ended between two writes.
+        // The next login is stored with the end of the check, so that it is not lost if the node ends between two
+        // writes.
         let next = if reauth { self.draft_reauth(&connection) } else { None };
         let after = match (holds, next.is_some()) {
             (true, _) => ConnectionStatus::Authenticated,

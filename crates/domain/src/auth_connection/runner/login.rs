@@ -77,7 +77,7 @@ impl FlowRunner {
         self.act_on(connection, flow, phase, (browser, reading, understood)).await
     }
 
-    /// Reads the page; after an action, as soon as the page has changed.
+    /// Reads the page; after an action, waits until the page has changed.
     pub(super) async fn read(
         &self,
         browser: BrowserId,
