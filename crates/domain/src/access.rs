@@ -12,16 +12,16 @@ use crate::store_error::StoreError;
 pub struct Scope {
     /// The project.
     pub project: Project,
-    /// Whether the request named no project. Then it also sees rows without a project.
+    /// True if the request named no project. The request then also sees rows without a project.
     pub unscoped: bool,
-    /// Whether the caller's key belongs to the whole organization, not to one project.
+    /// True if the caller's key belongs to the whole organization, not to one project.
     pub organization_wide: bool,
 }
 
-/// A request may not access its project.
+/// The error of resolving the project of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// The header does not hold an identifier.
+    /// The project header is not an identifier.
     #[error("the project header does not hold an identifier")]
     BadProject,
     /// The key belongs to another project.
@@ -35,7 +35,7 @@ pub enum AccessError {
     Store(#[from] StoreError),
 }
 
-/// An archived project accepts nothing new.
+/// The error of a change in an archived project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("project {0} is archived")]
 pub struct ProjectArchived(pub ProjectId);

@@ -1,8 +1,8 @@
-//! The growing pause after failures in a row.
+//! The growing pause after consecutive failures.
 
 use std::time::Duration;
 
-/// Pauses that double from a first one up to a maximum.
+/// The next pause. Pauses double from a first one up to a maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -11,7 +11,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Pauses from `first` to `max`.
+    /// Creates pauses from `first` to `max`.
     #[must_use]
     pub const fn new(first: Duration, max: Duration) -> Self {
         Self { first, max, next: first }
@@ -25,7 +25,7 @@ impl Backoff {
         pause
     }
 
-    /// Starts again with the first pause, after a success.
+    /// Returns to the first pause, after a success.
     pub fn reset(&mut self) {
         self.next = self.first;
     }

@@ -29,18 +29,18 @@ impl From<OperationError> for UseCaseError<BlobError> {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait BlobStore: Send + Sync {
-    /// Stores the content atomically, in place of a previous one.
+    /// Stores the content atomically, and replaces a previous one.
     async fn put(&self, key: &str, content: ByteStream) -> Result<(), BlobError>;
 
-    /// Returns the content as a stream.
+    /// Returns the content as a stream; `None` if the blob does not exist.
     async fn get(&self, key: &str) -> Result<Option<ByteStream>, BlobError>;
 
     /// Returns `length` bytes from `offset` on, which must lie within the content.
     async fn get_part(&self, key: &str, offset: u64, length: u64) -> Result<Option<ByteStream>, BlobError>;
 
-    /// Deletes a blob. A missing blob is no error.
+    /// Deletes a blob. A missing blob is not an error.
     async fn delete(&self, key: &str) -> Result<(), BlobError>;
 
-    /// Returns the keys with this prefix, with their times of storing.
+    /// Returns the keys with this prefix, each with the time at which it was stored.
     async fn list(&self, prefix: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError>;
 }

@@ -1,4 +1,4 @@
-//! The ports of time, identifiers and randomness. The domain never asks the system.
+//! The ports of time, identifiers and randomness. The domain never reads them from the system.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,8 +7,8 @@ use std::ops::{Add, Sub};
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
-/// The wall clock, for records and for times that outlast a restart. It may be set at any moment, so no wait and no timeout inside a
-/// process depends on it; see [`MonotonicClock`].
+/// The wall clock, for records and for times that outlast a restart. It may be set at any moment, so no wait or timeout
+/// inside a process depends on it; see [`MonotonicClock`].
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait Clock: Send + Sync {
     /// Returns the time in UTC. It need not be monotonic.
@@ -58,7 +58,7 @@ impl Sub for MonotonicTime {
     }
 }
 
-/// Since when this process has seen each of a set of items without a gap.
+/// The time since which this process has seen each item of a set without a gap.
 #[derive(Debug)]
 pub struct FirstSeen<K>(HashMap<K, MonotonicTime>);
 
@@ -69,7 +69,7 @@ impl<K> Default for FirstSeen<K> {
 }
 
 impl<K: Clone + Eq + Hash> FirstSeen<K> {
-    /// Returns those of the present items that have been present for `long` or longer. Absent items are forgotten.
+    /// Returns the items of `present` that have been present for at least `long`. Absent items are removed.
     pub fn seen_for(&mut self, present: impl IntoIterator<Item = K>, long: Duration, now: MonotonicTime) -> Vec<K> {
         let known = std::mem::take(&mut self.0);
         self.0.extend(present.into_iter().map(|one| {
@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash> FirstSeen<K> {
 /// A source of new identifiers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait IdSource: Send + Sync {
-    /// Returns a new identifier. Later ones of the same source sort behind earlier ones.
+    /// Returns a new identifier. The identifiers of one source sort in the order of their creation.
     fn next(&self) -> Ulid;
 }
 

@@ -53,18 +53,18 @@ pub enum UseCaseError<E = Infallible> {
 pub struct NotFound {
     /// The kind of the resource.
     pub kind: &'static str,
-    /// The identifier or name that was asked for.
+    /// The requested identifier or name.
     pub which: String,
 }
 
 impl NotFound {
-    /// Creates the error for a kind and the identifier or name that was asked for.
+    /// Creates the error for a kind and the requested identifier or name.
     pub fn new(kind: &'static str, which: impl Into<String>) -> Self {
         Self { kind, which: which.into() }
     }
 }
 
-/// The error of a name that another resource of the same kind has.
+/// The error of a name that another resource of the same kind already has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} named {name} exists already")]
 pub struct NameTaken {
@@ -87,9 +87,9 @@ impl NameTaken {
 pub struct InUse {
     /// The kind of the resource.
     pub kind: &'static str,
-    /// The identifier or name that was asked for.
+    /// The requested identifier or name.
     pub which: String,
-    /// What uses it, and how that can be changed.
+    /// The end of the message: the users of the resource, and how to release it.
     pub usage: &'static str,
 }
 

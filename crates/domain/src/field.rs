@@ -1,18 +1,18 @@
-//! Errors of single fields, collected so that one answer names all of them.
+//! Errors of single fields, collected so that one response reports all of them.
 
 use std::fmt;
 
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// The reason for which a field was refused; the closed list of `details[].code`.
+    /// The reason why a field was refused: the closed list of values of `details[].code`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum FieldCode {
         /// A required field is absent.
         Required => "required",
-        /// The value is of another JSON type.
+        /// The value has the wrong JSON type.
         InvalidType => "invalid_type",
-        /// The text has another form.
+        /// The text does not have the required form.
         InvalidFormat => "invalid_format",
         /// The number lies outside its bounds.
         OutOfRange => "out_of_range",
@@ -24,13 +24,13 @@ text_enum! {
         TooMany => "too_many",
         /// The value is not one of those allowed.
         NotAllowed => "not_allowed",
-        /// Two fields that exclude one another were given.
+        /// Two fields that exclude each other are present.
         MutuallyExclusive => "mutually_exclusive",
-        /// A policy, path or address that is never allowed.
+        /// The policy, path or address is never allowed.
         Blocked => "blocked",
         /// The resource that the field names does not exist.
         ReferenceNotFound => "reference_not_found",
-        /// Several resources bear the name.
+        /// Several resources have the name.
         Ambiguous => "ambiguous",
         /// The path is not a directory.
         NotADirectory => "not_a_directory",
@@ -187,7 +187,7 @@ impl Fields {
         self.0.extend(bad.in_field(name));
     }
 
-    /// Returns the value that is built of the accepted fields. `build` returns `None` only if it lacks a refused field.
+    /// Returns the value that `build` makes of the accepted fields. It may return `None` only if a field was refused.
     ///
     /// # Errors
     /// Returns [`InvalidInput`] if anything was refused.
@@ -261,7 +261,7 @@ pub fn check_no_control_characters(text: &str) -> Result<(), InvalidValue> {
     Ok(())
 }
 
-/// Returns the value of a word from a closed list.
+/// Returns the value whose text is `text`, from the closed list `all`.
 ///
 /// # Errors
 /// Returns `not_allowed`, with the list.
@@ -272,7 +272,7 @@ pub fn one_of<T: Copy>(text: &str, all: &[T], text_of: fn(T) -> &'static str) ->
     })
 }
 
-/// Returns the number if it lies within its bounds, both included.
+/// Returns the number if it lies from `low` to `high`, both included.
 ///
 /// # Errors
 /// Returns `out_of_range`, with the bounds.

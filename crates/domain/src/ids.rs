@@ -7,7 +7,7 @@ use ulid::Ulid;
 
 use crate::clock::IdSource;
 
-/// The text is not an identifier: 26 characters of Crockford's base 32, the first one `0` to `7`.
+/// The error of a text that is not an identifier: 26 characters of Crockford's base 32, the first one `0` to `7`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an identifier")]
 pub struct BadId;
@@ -35,7 +35,7 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
-        /// Written as 26 lower-case characters; either case is read.
+        /// Formatted as 26 lower-case characters, and parsed in either case.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Ulid);
 
@@ -84,30 +84,30 @@ macro_rules! id {
     };
 }
 
-id!(/** Names one organization. */ OrganizationId);
-id!(/** Names one user, the creator of a key. */ UserId);
-id!(/** Names one project. */ ProjectId);
-id!(/** Names one API key. */ ApiKeyId);
-id!(/** Names one audit record. */ AuditRecordId);
-id!(/** Names one run of a node's server. */ NodeRunId);
-id!(/** Names one browser session: one lease of one browser. */ SessionId);
-id!(/** Names one recording of a session. */ ReplayId);
-id!(/** Names one program that a caller started in a session. */ ProcessId);
-id!(/** Names one stored browser extension. */ ExtensionId);
-id!(/** Names one stored proxy. */ ProxyId);
-id!(/** Names one stored credential. */ CredentialId);
-id!(/** Names one deployment of a program. */ DeploymentId);
-id!(/** Names one version of an app, registered by a deployment. */ AppVersionId);
-id!(/** Names one run of an action. */ InvocationId);
-id!(/** Names one auth connection. */ AuthConnectionId);
-id!(/** Names one flow of an auth connection. */ AuthFlowId);
-id!(/** Names one credential provider. */ CredentialProviderId);
-id!(/** Names one profile. */ ProfileId);
-id!(/** Names one version of a profile. */ ProfileVersionId);
-id!(/** Names one running browser with its sandbox; a caller never sees it. */ BrowserId);
-id!(/** Names one browser pool. */ PoolId);
-id!(/** Names one node: one running server with its data directory. */ NodeId);
-id!(/** Names one ticket in the wait queue of a pool. */ TicketId);
+id!(/** The identifier of an organization. */ OrganizationId);
+id!(/** The identifier of a user, the creator of an API key. */ UserId);
+id!(/** The identifier of a project. */ ProjectId);
+id!(/** The identifier of an API key. */ ApiKeyId);
+id!(/** The identifier of an audit record. */ AuditRecordId);
+id!(/** The identifier of one run of a node's server process. */ NodeRunId);
+id!(/** The identifier of a session: one caller's use of one browser. */ SessionId);
+id!(/** The identifier of a replay: the recorded video of a session. */ ReplayId);
+id!(/** The identifier of a process that a caller started in a session. */ ProcessId);
+id!(/** The identifier of a browser extension. */ ExtensionId);
+id!(/** The identifier of a proxy. */ ProxyId);
+id!(/** The identifier of a credential. */ CredentialId);
+id!(/** The identifier of a deployment. */ DeploymentId);
+id!(/** The identifier of one version of an app, registered by a deployment. */ AppVersionId);
+id!(/** The identifier of an invocation: one call of an action. */ InvocationId);
+id!(/** The identifier of an auth connection. */ AuthConnectionId);
+id!(/** The identifier of a login flow of an auth connection. */ AuthFlowId);
+id!(/** The identifier of a credential provider. */ CredentialProviderId);
+id!(/** The identifier of a profile. */ ProfileId);
+id!(/** The identifier of a profile version. */ ProfileVersionId);
+id!(/** The identifier of a browser and its sandbox; callers never see it. */ BrowserId);
+id!(/** The identifier of a pool. */ PoolId);
+id!(/** The identifier of a node. */ NodeId);
+id!(/** The identifier of a ticket in the wait queue of a pool. */ TicketId);
 
 #[cfg(test)]
 mod tests {

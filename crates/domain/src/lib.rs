@@ -1,14 +1,14 @@
 //! Resources, rules, use cases and ports of Casement; no I/O.
 //!
-//! What a team embeds that wants Casement's rules with adapters of its own: every resource has a folder with its types
-//! (`model`), its state machine (`transitions`, where it has states), the traits it needs from outside (`ports`) and its
-//! use cases (`service`). Time, chance and identifiers come through ports as well, so a test can stand anywhere in time.
+//! Services with adapters of their own embed this crate. Every resource has a folder with its types (`model`), its
+//! state machine (`transitions`, if it has states), the traits that adapters implement (`ports`) and its use cases
+//! (`service`). Time, randomness and identifiers come through ports as well, so a test can set any time.
 //!
 //! Invariants:
-//! - Nothing here touches a file, a socket, a process, a clock or a random source.
-//! - Nothing here knows HTTP, SQL or a browser's protocol.
-//! - No type here derives a wire format; whoever crosses a boundary writes its own.
-//! - A status changes only through a transition, and is stored only if the row still has the state it started from.
+//! - No module accesses a file, a socket, a process, a clock or a random source.
+//! - No module depends on HTTP, SQL or the protocol of a browser.
+//! - No type derives a wire format; each adapter defines its own.
+//! - A status changes only by a transition, and is stored only if the row still has the state before the transition.
 
 pub mod access;
 pub mod api_key;

@@ -1,4 +1,4 @@
-//! Names, which are checked once, when they are parsed.
+//! The names of resources. A name is checked once, when it is parsed.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::ids::is_id_shaped;
 /// The maximum number of characters of a name.
 const MAX_LENGTH: usize = 255;
 
-/// A name that is part of paths, `^[A-Za-z0-9._-]{1,255}$`: of pools, profiles and extensions.
+/// A name of a pool, a profile or an extension, which is part of paths: `^[A-Za-z0-9._-]{1,255}$`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlugName(String);
 
@@ -46,7 +46,7 @@ impl LabelName {
         Ok(Self(text.to_owned()))
     }
 
-    /// Like [`parse`](Self::parse), for resources whose name is part of paths: sessions, projects and credentials.
+    /// Like [`parse`](Self::parse), but refuses `/`, for resources whose name is part of paths.
     ///
     /// # Errors
     /// Returns the rule that the text breaks.

@@ -1,4 +1,4 @@
-//! What an administrator does with keys.
+//! The use cases of administrators for API keys.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use crate::page::{Listed, Page};
 use crate::project::ProjectRepository;
 use crate::store_error::StoreError;
 
-/// For how many days the old key still opens after a rotation, unless said.
+/// The default number of days for which the old key stays valid after a rotation.
 const GRACE_DAYS: u32 = 7;
-/// The longest life and the longest grace.
+/// The maximum lifetime of a key, and of an old key after a rotation, in days.
 const MAX_DAYS: u32 = 3650;
 
 /// The error of a use case of the administration of keys.
 pub type KeyError = UseCaseError<CannotDeleteItself>;
 
-/// The error of a key that is to delete itself: its caller would have no key left.
+/// The error of a request to delete the key that authenticates it: its caller would have no key left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("API key {0} cannot delete itself")]
 pub struct CannotDeleteItself(pub ApiKeyId);
 
 impl SpecificError for CannotDeleteItself {}
 
-/// The use cases.
+/// The use cases of administrators for API keys.
 #[derive(Clone)]
 pub struct KeyAdministration {
     keys: ApiKeys,
@@ -39,7 +39,7 @@ pub struct KeyAdministration {
 }
 
 impl KeyAdministration {
-    /// The use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(
         keys: ApiKeys,
@@ -50,8 +50,8 @@ impl KeyAdministration {
         Self { keys, directory, projects, clock }
     }
 
-    /// Creates a key on behalf of the caller. It expires after 1 to 3650 days, or never; with a project it opens that
-    /// project only.
+    /// Creates a key on behalf of the caller. The key expires after `days_to_expire`, 1 to 3650, or never. With
+    /// `project_id` it opens that project only.
     ///
     /// # Errors
     /// See [`KeyError`].
@@ -79,7 +79,7 @@ impl KeyAdministration {
         Ok((self.entry_of(&made.key).await?, made))
     }
 
-    /// A key that was just stored: a failure to read it is none to store it.
+    /// Returns the entry of a key that was just stored. A store error of this read is marked as maybe done.
     async fn entry_of(&self, key: &ApiKey) -> Result<KeyEntry, KeyError> {
         self.get(key.organization, &key.id.to_string(), false).await.map_err(|error| match error {
             KeyError::Store(error) => error.with_maybe_done(true).into(),
@@ -87,10 +87,10 @@ impl KeyAdministration {
         })
     }
 
-    /// The keys of an organization.
+    /// Returns the keys of an organization that match the filter.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(
         &self,
         organization: OrganizationId,
@@ -100,7 +100,7 @@ impl KeyAdministration {
         self.directory.list(organization, filter, page).await
     }
 
-    /// The key of that id.
+    /// Returns the key with the id `which`, a deleted key only with `include_deleted`.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -117,7 +117,7 @@ impl KeyAdministration {
         found.filter(|entry| include_deleted || entry.key.deleted_at.is_none()).ok_or_else(|| not_found(which).into())
     }
 
-    /// Gives a key another name.
+    /// Renames a key.
     ///
     /// # Errors
     /// See [`KeyError`].
@@ -135,7 +135,7 @@ impl KeyAdministration {
         self.get(organization, which, false).await
     }
 
-    /// Revokes a key, but not the one that calls.
+    /// Revokes a key, except the key of the caller.
     ///
     /// # Errors
     /// See [`KeyError`].
@@ -150,8 +150,8 @@ impl KeyAdministration {
         })
     }
 
-    /// Replaces a key by a new one of the same name and reach. The new one expires after `days_to_expire`, 1 to 3650,
-    /// default the lifetime of the old one; the old one expires after `expire_in_days`, 0 to 3650, default 7.
+    /// Replaces a key by a new one with the same name and project. The new key expires after `days_to_expire`, 1 to
+    /// 3650, default the lifetime of the old key; the old key expires after `expire_in_days`, 0 to 3650, default 7.
     ///
     /// # Errors
     /// See [`KeyError`].

@@ -1,4 +1,4 @@
-//! API keys as an administrator sees them, with their creators and projects, and the port that lists and changes them.
+//! API keys with their creators and projects, and the port with which administrators list and change them.
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -41,12 +41,12 @@ pub struct KeyFilter {
     pub status: StatusFilter,
     /// The whole name, regardless of case and accents.
     pub name: Option<String>,
-    /// A part of the name, of its creator's e-mail address or name, or of its project's name; or a prefix of the id or of
-    /// the masked key.
+    /// A part of the name of the key, the e-mail address or name of its creator, or the name of its project; or a
+    /// prefix of the id or of the masked key.
     pub query: Option<String>,
     /// The order.
     pub order: KeyOrder,
-    /// Whether the order is ascending.
+    /// True for ascending order.
     pub ascending: bool,
 }
 
@@ -57,7 +57,7 @@ pub trait ApiKeyDirectory: Send + Sync {
     /// Returns the organization's key with this id, in any status.
     async fn find(&self, organization: OrganizationId, id: ApiKeyId) -> Result<Option<KeyEntry>, StoreError>;
 
-    /// Returns the keys that match.
+    /// Returns the keys of the organization that match the filter.
     async fn list(
         &self,
         organization: OrganizationId,
@@ -68,7 +68,7 @@ pub trait ApiKeyDirectory: Send + Sync {
     /// Renames a key that is not deleted; returns `false` if there is none.
     async fn rename(&self, organization: OrganizationId, id: ApiKeyId, name: &LabelName) -> Result<bool, StoreError>;
 
-    /// Stores `next` and limits the life of the key with this id to `expires_at`, in one transaction. Returns `false` and
-    /// stores nothing if that key does not exist or is deleted.
+    /// Stores `next` and limits the lifetime of the key with this id to `expires_at`, in one transaction. Returns
+    /// `false` and stores nothing if that key does not exist or is deleted.
     async fn rotate(&self, id: ApiKeyId, expires_at: OffsetDateTime, next: &ApiKey) -> Result<bool, StoreError>;
 }

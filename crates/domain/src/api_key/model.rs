@@ -29,7 +29,7 @@ pub struct ApiKey {
     pub expires_at: Option<OffsetDateTime>,
     /// The time of deletion.
     pub deleted_at: Option<OffsetDateTime>,
-    /// Whether the programs of a deployment use the key.
+    /// True if the programs of a deployment use the key.
     pub for_deployment: bool,
 }
 

@@ -9,15 +9,15 @@ use crate::page::{Listed, Page};
 use crate::project::Project;
 use crate::store_error::StoreError;
 
-/// A key as it is read for authentication.
+/// A key with the data that authentication needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyWithHash {
     /// The key.
     pub key: ApiKey,
-    /// Whether the only project that the key opens is deleted. The key is refused then.
+    /// True if the only project that the key opens is deleted; the key is then refused.
     pub project_deleted: bool,
-    /// The project of requests that name none: the only project that the key opens, else the organization's default
-    /// project. Read together with the key, because nearly every request needs it; `None` if it was not read.
+    /// The project of requests that name none: the only project that the key opens, else the default project of the
+    /// organization. It is read with the key, because nearly every request needs it; `None` if it was not read.
     pub home: Option<Project>,
 }
 
@@ -34,6 +34,6 @@ pub trait ApiKeyRepository: Send + Sync {
     /// Returns the keys of an organization that are not deleted, newest first.
     async fn list(&self, organization: OrganizationId, page: Page) -> Result<Listed<ApiKey>, StoreError>;
 
-    /// Sets `deleted_at`; returns `false` if the organization has no such key, or if it is set already.
+    /// Sets `deleted_at`; returns `false` if the organization has no such key, or if the key is deleted already.
     async fn delete(&self, organization: OrganizationId, id: ApiKeyId, at: OffsetDateTime) -> Result<bool, StoreError>;
 }

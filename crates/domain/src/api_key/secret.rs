@@ -1,4 +1,5 @@
-//! The text of a key: `csk_<id>_<secret>`, with 26 and 43 characters. It is shown once; only its hash is stored.
+//! The text of a key: `csk_<id>_<secret>`, an id of 26 and a secret of 43 characters. It is shown once; only the hash
+//! of the secret is stored.
 
 use std::fmt;
 
@@ -22,7 +23,7 @@ impl fmt::Debug for KeySecret {
     }
 }
 
-/// The SHA-256 hash of a secret. The secret is random, so a slow hash would add nothing.
+/// The SHA-256 hash of a secret. The secret is random, so it needs no slow hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretHash(pub [u8; 32]);
 

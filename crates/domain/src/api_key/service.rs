@@ -1,4 +1,4 @@
-//! Use cases of keys.
+//! The use cases of API keys.
 
 use std::sync::Arc;
 
@@ -14,55 +14,55 @@ use crate::page::{Listed, Page};
 use crate::project::Project;
 use crate::store_error::StoreError;
 
-/// Who calls, once the key was believed.
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// With which key.
+    /// The API key of the caller.
     pub key: ApiKeyId,
-    /// Who made the key.
+    /// The user that created the key.
     pub user: UserId,
-    /// Which organization it opens.
+    /// The organization that the key opens.
     pub organization: OrganizationId,
-    /// Which project alone it opens; `None`: all.
+    /// The only project that the key opens; `None`: all projects.
     pub project: Option<ProjectId>,
     /// See [`KeyWithHash::home`](super::KeyWithHash::home).
     pub home: Option<Project>,
-    /// Whether it is a program of a deployment.
+    /// True if the caller is a program of a deployment.
     pub deployed: bool,
 }
 
-/// The credential does not open anything.
+/// The error of an authentication.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticateError {
-    /// Malformed, unknown, wrong, expired or deleted: one answer for all, so that nobody learns which.
+    /// The key is malformed, unknown, wrong, expired or deleted, or its project is deleted. The error hides which.
     #[error("the credential is missing or not valid")]
     Refused,
-    /// It could not be looked up.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What a new key is to be.
+/// The unchecked fields of a new key.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRequest {
-    /// For people.
+    /// The name; required.
     pub name: Option<String>,
-    /// Days until it expires, 1 to 3650; `None`: never.
+    /// The number of days until the key expires, 1 to 3650; `None`: never.
     pub days_to_expire: Option<i64>,
-    /// Which project alone it opens.
+    /// The only project that the key opens; `None`: all projects.
     pub project: Option<ProjectId>,
 }
 
-/// A key that was just made.
+/// A new key with its secret.
 #[derive(Clone, Debug)]
 pub struct CreatedKey {
-    /// What is kept.
+    /// The key as it is stored.
     pub key: ApiKey,
-    /// Its text, for this once.
+    /// The secret, which is not stored.
     pub secret: KeySecret,
 }
 
-/// The use cases.
+/// The use cases of API keys.
 #[derive(Clone)]
 pub struct ApiKeys {
     keys: Arc<dyn ApiKeyRepository>,
@@ -72,7 +72,7 @@ pub struct ApiKeys {
 }
 
 impl ApiKeys {
-    /// The use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(
         keys: Arc<dyn ApiKeyRepository>,
@@ -83,19 +83,19 @@ impl ApiKeys {
         Self { keys, clock, ids, entropy }
     }
 
-    /// Who shows the key `text`.
+    /// Returns the caller that authenticates with the key `text`.
     ///
     /// # Errors
-    /// [`AuthenticateError::Refused`] for every key that opens nothing; the store's failure.
+    /// [`AuthenticateError::Refused`] if the key is not valid; the error of the store.
     pub async fn authenticate(&self, text: &str) -> Result<Caller, AuthenticateError> {
         let (id, secret) = KeySecret::parse_key(text).ok_or(AuthenticateError::Refused)?;
         self.caller(id, |key| key.hash.matches(&secret)).await
     }
 
-    /// Who showed this key before, for whoever remembers that it was shown. What a key may not do any more, it may not do here.
+    /// Returns the caller of a key that was authenticated before, as at a sign-in. The key must still be valid.
     ///
     /// # Errors
-    /// [`AuthenticateError::Refused`] once the key opens nothing; the store's failure.
+    /// [`AuthenticateError::Refused`] if the key is no longer valid; the error of the store.
     pub async fn remembered(&self, id: ApiKeyId) -> Result<Caller, AuthenticateError> {
         self.caller(id, |_| true).await
     }
@@ -111,10 +111,10 @@ impl ApiKeys {
         Ok(Caller { key: id, user: created_by, organization, project, home: found.home, deployed: for_deployment })
     }
 
-    /// A key that is not stored yet.
+    /// Creates a key without storing it.
     ///
     /// # Errors
-    /// The fields that break a rule.
+    /// Returns every field that breaks a rule.
     pub fn draft(
         &self,
         organization: OrganizationId,
@@ -143,10 +143,10 @@ impl ApiKeys {
         Ok(CreatedKey { key, secret })
     }
 
-    /// Makes a key.
+    /// Creates and stores a key.
     ///
     /// # Errors
-    /// The fields that break a rule; the store's failure.
+    /// Returns every field that breaks a rule, or the error of the store.
     pub async fn create(
         &self,
         organization: OrganizationId,
@@ -158,15 +158,15 @@ impl ApiKeys {
         Ok(made)
     }
 
-    /// The keys of an organization, newest first.
+    /// Returns the keys of an organization that are not deleted, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(&self, organization: OrganizationId, page: Page) -> Result<Listed<ApiKey>, StoreError> {
         self.keys.list(organization, page).await
     }
 
-    /// Revokes a key: from now on it is refused everywhere.
+    /// Revokes a key. It is refused from then on.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.

@@ -17,18 +17,18 @@ pub struct BadCursor;
 /// A record's position in the order, newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The time at which it was recorded.
+    /// The time of the record.
     pub at: OffsetDateTime,
-    /// The record among those of the same time.
+    /// The id of the record, which orders records of the same time.
     pub id: AuditRecordId,
 }
 
 /// A range of the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditRange {
-    /// The record before the range; the range begins with the newest record if there is none.
+    /// The record before the range; `None`: the range begins with the newest record.
     pub after: Option<Position>,
-    /// The last record of the range, inclusive; the range ends with the oldest record if there is none.
+    /// The last record of the range, inclusive; `None`: the range ends with the oldest record.
     pub through: Option<Position>,
 }
 
@@ -37,15 +37,15 @@ pub struct AuditRange {
 pub struct RangeMeasurement {
     /// The number of matching records, up to the limit.
     pub count: u32,
-    /// The first and the last of them.
+    /// The first and the last of these records.
     pub ends: Option<(Position, Position)>,
-    /// Whether more records follow.
+    /// True if more records follow.
     pub more: bool,
 }
 
-/// The length of a position: microseconds and identifier.
+/// The length of a position in bytes: microseconds and identifier.
 const PLACE: usize = 8 + 16;
-/// The length of a token: a position, and the first half of the digest of it and of the filter.
+/// The length of a decoded token in bytes: a position, and the first half of the digest of the position and the filter.
 const LENGTH: usize = PLACE + 16;
 
 impl Position {
@@ -90,8 +90,8 @@ impl Position {
     }
 }
 
-/// Returns the digest of a position, an organization and a filter, each part with its length. It is no protection against
-/// forged tokens, but a token that was cut or altered by accident is refused.
+/// Returns the digest of a position, an organization and a filter, each part with its length. It does not protect
+/// against forged tokens; it detects tokens that were cut or altered by accident.
 fn digest(place: &[u8], organization: OrganizationId, filter: &AuditFilter) -> [u8; 32] {
     let mut digest = Sha256::new();
     let mut part = |bytes: &[u8]| {

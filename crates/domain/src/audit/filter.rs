@@ -4,17 +4,17 @@ use time::{Duration, OffsetDateTime};
 
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
-/// The longest text to search for, in characters.
+/// The maximum length of a searched text, in characters.
 const MAX_SEARCH: usize = 256;
-/// The longest value of another filter, in characters; stored values are not longer.
+/// The maximum length of another filter value, in characters; stored values are not longer.
 const MAX_VALUE: usize = 64;
-/// The maximum of excluded methods, and of users that are searched for.
+/// The maximum numbers of excluded methods and of searched users.
 const MAX_EXCLUDED: usize = 10;
 const MAX_USERS: usize = 100;
-/// The longest time span of a list.
+/// The maximum time span of a list.
 const MAX_SPAN: Duration = Duration::days(30);
 
-/// The unchecked query. Its times are parsed already.
+/// An unchecked query of records, with parsed times.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
     /// The start, inclusive.
@@ -33,11 +33,11 @@ pub struct AuditQuery {
     pub search: Option<String>,
     /// Users that match as well.
     pub search_users: Vec<String>,
-    /// The maximum of records.
+    /// The maximum number of records.
     pub limit: Option<i64>,
 }
 
-/// The way in which records are read.
+/// The way of reading records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Page by page: at most 30 days, 1 to 100 records, by default 100.
@@ -77,7 +77,7 @@ pub struct AuditFilter {
 }
 
 impl AuditQuery {
-    /// Checks the query; returns the filter and the maximum of records.
+    /// Checks the query; returns the filter and the maximum number of records.
     ///
     /// # Errors
     /// Returns every field that breaks a rule.

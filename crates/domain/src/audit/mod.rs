@@ -1,5 +1,5 @@
-//! Audit records: who called what, when, and with which result. A record is written once; its result may be corrected until
-//! the call is answered.
+//! Audit records: who called what, when, and with which result. A record is written once; its result may be corrected
+//! until the call is answered.
 
 mod cursor;
 mod filter;

@@ -47,13 +47,13 @@ impl AuditService {
     }
 }
 
-/// One call, as the server that answers it knows it. The store adds the organization and the user of the key or project.
+/// One call, with the data of the server that answers it. The store adds the organization and the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// The identifier, which orders records of the same time.
+    /// The id, which orders records of the same time.
     pub id: AuditRecordId,
-    /// The time of recording: when the call was answered, or its caller had disconnected. The request arrived `duration_ms`
-    /// before. Records never get an earlier time than those before them, so a reader that has read up to a time has read
+    /// The time of recording: when the call was answered, or its caller had disconnected. The request arrived
+    /// `duration_ms` before. Times of records never decrease, so a reader that has read up to a time has read
     /// everything before it.
     pub at: OffsetDateTime,
     /// The way in which the caller was authenticated.
@@ -82,8 +82,8 @@ pub struct AuditEntry {
     pub user_agent: String,
     /// The id of the request in its response and in the log; empty for records without a request.
     pub request_id: String,
-    /// The number of calls that the record stands for: 1, except for refused attempts, of which one record may stand for
-    /// many, see [`RefusedAttempts`](super::RefusedAttempts). The other fields are those of the last one.
+    /// The number of calls in the record: 1, except for refused attempts, which are merged; see
+    /// [`RefusedAttempts`](super::RefusedAttempts). The other fields are those of the last call.
     pub count: u32,
 }
 

@@ -11,7 +11,7 @@ use super::{AuditEntry, AuditFilter, AuditRange, AuditRecord, Position, Prepared
 use crate::ids::{AuditRecordId, NodeId, NodeRunId, OrganizationId};
 use crate::store_error::StoreError;
 
-/// One run of a node's server process. Calls that an earlier run of the node began are not completed any more.
+/// One run of a node's server process. Calls that an earlier run of the node began never complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeRun {
     /// The node, which outlives the process.
@@ -20,8 +20,7 @@ pub struct NodeRun {
     pub run: NodeRunId,
 }
 
-/// The time of a record that may be stored later. Exports treat nothing from this time on as complete until this is
-/// dropped.
+/// The time of a record that may be stored later. Until this is dropped, exports end before the time.
 pub struct RecordTimestamp {
     at: OffsetDateTime,
     _held: Option<Box<dyn Any + Send + Sync>>,
@@ -57,37 +56,37 @@ impl fmt::Debug for RecordTimestamp {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait AuditTrail: Send + Sync {
-    /// Stores the audit intent of a call before it changes anything. If the server ends before the call's record is stored,
-    /// the call is recorded with [`AuditEntry::UNKNOWN`]. Returns once the intent survives the end of the server; later
-    /// changes of the call to the store are never durable without it.
+    /// Stores the audit intent of a call before the call changes anything. If the server ends before it stores the
+    /// record, the call is recorded with [`AuditEntry::UNKNOWN`]. Returns once the intent survives the end of the
+    /// server; no later change of the call to the store is durable without the intent.
     ///
     /// # Errors
     /// [`StoreError`]; the call must not proceed.
     async fn begin(&self, entry: AuditEntry) -> Result<(), StoreError>;
 
-    /// Stores the record; returns once it is durable. Several records are written as one group. `early` is the prepared
-    /// record that may have been stored already, with the same time and identifier.
+    /// Stores the record; returns once it is durable. Records are written in groups. `early` is the prepared record
+    /// that may have been stored already, with the same time and id.
     ///
     /// # Errors
-    /// [`StoreError`]; the record may have been stored all the same.
+    /// [`StoreError`]; the record may have been stored nevertheless.
     async fn keep(&self, entry: AuditEntry, early: Option<Arc<PreparedRecord>>) -> Result<(), StoreError>;
 
-    /// Queues the record and returns at once; it is durable soon.
+    /// Queues the record and returns at once; the record becomes durable soon.
     fn note(&self, entry: AuditEntry, early: Option<Arc<PreparedRecord>>);
 
-    /// Queues the record of a refused attempt, which changed nothing, and returns at once. Repeated attempts are counted and
-    /// recorded together, see [`RefusedAttempts`](super::RefusedAttempts); counts that are not recorded yet are lost if the
-    /// server is killed.
+    /// Queues the record of a refused attempt, which changed nothing, and returns at once. Repeated attempts are
+    /// counted and recorded together, see [`RefusedAttempts`](super::RefusedAttempts); counts that are not recorded yet
+    /// are lost if the server is killed.
     fn refused(&self, entry: AuditEntry);
 
     /// Returns a time, `now` or a little later, for a record that is not stored through this port.
     fn stamp(&self, now: OffsetDateTime) -> RecordTimestamp;
 
-    /// Returns the latest time up to `end` before which every record of every node is stored. For an `end` in the past it is
-    /// `end` itself; for a later one it is, as far as this node's records go, not before this call.
+    /// Returns the latest time up to `end` before which every record of every node is stored. For an `end` in the past
+    /// it is `end` itself; for a later `end`, the records of this node never make it earlier than this call.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] if that takes too long.
+    /// [`StoreError::Unavailable`] if records take too long to be stored.
     async fn whole_until(&self, end: OffsetDateTime) -> Result<OffsetDateTime, StoreError>;
 }
 
@@ -95,9 +94,9 @@ pub trait AuditTrail: Send + Sync {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait AuditRepository: Send + Sync {
-    /// Stores all of the records or none; they are durable on return. A record that is stored already gets the result of the
-    /// new one. A record whose organization is unknown is visible to no organization. The audit intents of the calls are
-    /// removed.
+    /// Stores all of the records or none; they are durable on return. A record that is stored already gets the result
+    /// of the new one. A record whose organization is unknown is visible to no organization. Removes the audit intents
+    /// of the calls.
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
 
     /// Stores the audit intents of calls. On return they survive the end of this server, and they are durable before
@@ -107,16 +106,16 @@ pub trait AuditRepository: Send + Sync {
     /// Removes the audit intents of calls that did not proceed.
     async fn withdraw(&self, calls: &[AuditRecordId]) -> Result<(), StoreError>;
 
-    /// Records with [`AuditEntry::UNKNOWN`], as of `at`, the calls that are not completed any more: those of earlier runs of
-    /// this node, and of nodes that have been silent for [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER) by the store's
-    /// clock. Returns their number.
+    /// Records with [`AuditEntry::UNKNOWN`], as of `at`, the calls that never complete: those of earlier runs of this
+    /// node, and of nodes that have been silent for [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER) by the store's
+    /// clock. Returns the number of these calls.
     async fn recover(&self, run: NodeRun, at: OffsetDateTime) -> Result<u64, StoreError>;
 
     /// Reports to the other nodes that this node stores no more records from before `whole_until`.
     async fn mark(&self, node: NodeId, whole_until: OffsetDateTime) -> Result<(), StoreError>;
 
-    /// Returns the earliest time that the other nodes reported with [`mark`](Self::mark). Silent nodes are ignored, as in
-    /// [`recover`](Self::recover); `None` if there are no others.
+    /// Returns the earliest time that the other nodes reported with [`mark`](Self::mark); `None` if there are no
+    /// others. Silent nodes are ignored, as in [`recover`](Self::recover).
     async fn whole_elsewhere(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError>;
 
     /// Returns up to `limit` matching records of the range, newest first.
@@ -137,8 +136,8 @@ pub trait AuditRepository: Send + Sync {
         limit: u32,
     ) -> Result<RangeMeasurement, StoreError>;
 
-    /// Returns the position of the record that follows `after` at a distance of `count` records in the filter's time span,
-    /// matching or not; `None` if there are fewer.
+    /// Returns the position of the record that is `count` records behind `after` in the filter's time span, matching or
+    /// not; `None` if there are fewer records.
     async fn far_behind(
         &self,
         organization: OrganizationId,

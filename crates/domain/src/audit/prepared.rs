@@ -22,14 +22,14 @@ pub enum PreparedRecordOutcome {
     Stored,
     /// The record is not stored and will not be.
     Declined,
-    /// The record is stored, but the change that it was stored with had no effect, so it is stored again at the end of its
-    /// call.
+    /// The record is stored, but the change in the same commit had no effect, so the record is stored again at the end
+    /// of the call.
     Superseded,
 }
 
-/// The record of a call, prepared for its success. The code that makes the change may store it in the same commit and then
-/// sets the outcome; until then it may be stored at any time, even after the caller has disconnected. Code that changes
-/// something without storing it must [decline](Self::decline) it before.
+/// The record of a call, prepared for its success. The code that makes the change may store the record in the same
+/// commit, and then sets the outcome; until then the record may be stored at any time, even after the caller has
+/// disconnected. Code that makes a change without storing the record must [decline](Self::decline) it first.
 pub struct PreparedRecord {
     entry: AuditEntry,
     outcome: AtomicU8,

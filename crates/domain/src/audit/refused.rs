@@ -8,16 +8,16 @@ use time::{Duration, OffsetDateTime};
 use super::AuditEntry;
 use crate::ids::{ApiKeyId, ProjectId};
 
-/// The time in which the attempts after a first one are counted before they are recorded.
+/// The time for which attempts after a first one are counted before they are recorded.
 const WINDOW: Duration = Duration::MINUTE;
-/// The maximum of addresses that are distinguished for one key at a time. Attempts from further ones are recorded without
-/// their address.
+/// The maximum number of addresses that are distinguished for one key at a time. Attempts from further addresses are
+/// recorded without their address.
 const MAX_ADDRESSES: u32 = 32;
-/// The maximum of kinds that are counted at a time. Beyond that the oldest kind is recorded at once.
+/// The maximum number of kinds that are counted at a time. Beyond it the oldest kind is recorded at once.
 const MAX_KINDS: usize = 10_000;
 
-/// The attempts that are counted together: with the same key, from the same IPv4 address or IPv6 /64 network, and with the
-/// same status.
+/// The attempts that are counted together: with the same key, from the same IPv4 address or IPv6 /64 network, and with
+/// the same status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     key: Option<ApiKeyId>,
@@ -33,8 +33,8 @@ struct Counted {
     ends: OffsetDateTime,
 }
 
-/// Merges refused attempts: the first of a kind is recorded as it is, and those that follow within a minute by one record at
-/// the end of that minute.
+/// Merges refused attempts: the first of a kind is recorded at once; those that follow within a minute are recorded as
+/// one record at the end of that minute.
 #[derive(Debug, Default)]
 pub struct RefusedAttempts {
     counted: HashMap<Kind, Counted>,
@@ -44,8 +44,8 @@ pub struct RefusedAttempts {
 }
 
 impl RefusedAttempts {
-    /// Counts an attempt. Returns the record to store now, if any: the attempt if it is the first of its kind, or the count of
-    /// a kind that there is no more room for.
+    /// Counts an attempt. Returns the record to store now, if any: the attempt if it is the first of its kind, or the
+    /// merged record of the oldest kind if there are too many kinds.
     #[must_use]
     pub fn take(&mut self, mut entry: AuditEntry) -> Option<AuditEntry> {
         let from = network_of(&entry.client_ip);
@@ -65,7 +65,7 @@ impl RefusedAttempts {
         self.counted.insert(kind.clone(), Counted { last: None, ends: entry.at + WINDOW });
         self.order.push_back(kind);
         match pushed_out {
-            // The first attempt is then recorded at the end of its minute.
+            // Then the first attempt is recorded at the end of its minute.
             Some(counted) => self.take(entry).or(Some(counted)),
             None => Some(entry),
         }

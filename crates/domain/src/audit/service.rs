@@ -12,12 +12,13 @@ use crate::error::{SpecificError, UseCaseError};
 use crate::ids::OrganizationId;
 use crate::store_error::StoreError;
 
-/// The number of records that an export reads at once and holds in memory.
+/// The number of records that an export reads at once.
 const BATCH: u32 = 2_000;
 
-/// The number of records that one text search scans at once. No index supports the search, so the store reads every record.
+/// The number of records that one text search scans at once. No index supports the search, so the store reads every
+/// record.
 const STEP: u32 = 250_000;
-/// The maximum of scans of one call while it finds nothing. The caller continues from there.
+/// The maximum number of scans of one call that find nothing. The next call continues from there.
 const MAX_STEPS: u32 = 80;
 
 /// The error of reading records.
@@ -25,8 +26,8 @@ pub type ReadAuditError = UseCaseError<BadCursor>;
 
 impl SpecificError for BadCursor {}
 
-/// A page of records. In a text search among very many records a page may be shorter than requested, or empty, although there
-/// is a next one.
+/// A page of records. In a text search among very many records a page may be shorter than requested, or empty, although
+/// there is a next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditPage {
     /// The records, newest first.
@@ -39,24 +40,24 @@ pub struct AuditPage {
 pub struct AuditChunk {
     /// The number of records.
     pub count: u32,
-    /// The token of the next chunk, of older records; absent at the end. In a text search among very many records a chunk may
-    /// hold fewer records than requested, or none, although there is a next one.
+    /// The token of the next chunk, of older records; absent at the end. In a text search among very many records a
+    /// chunk may hold fewer records than requested, or none, although there is a next one.
     pub next: Option<String>,
     /// The requested filter, for a file name.
     pub requested: AuditFilter,
-    /// Of the first chunk: the exclusive end of the exported range. It is the requested `end`, or earlier if records from
-    /// before `end` may still be stored. The next export begins there.
+    /// Of the first chunk: the exclusive end of the exported range. It is the requested `end`, or earlier if records
+    /// from before `end` may still be stored. The next export begins there.
     pub until: Option<OffsetDateTime>,
     filter: AuditFilter,
     organization: OrganizationId,
     after: Option<Position>,
-    /// The last record of the chunk. It is a boundary and not a count, so that a record that is added meanwhile displaces no
-    /// other.
+    /// The last record of the chunk. It is a boundary and not a count, so that a record that is added meanwhile
+    /// displaces no other.
     last: Option<Position>,
     repository: Arc<dyn AuditRepository>,
 }
 
-/// The use cases.
+/// The use cases of audit records.
 #[derive(Clone)]
 pub struct AuditLogs {
     repository: Arc<dyn AuditRepository>,
@@ -64,14 +65,14 @@ pub struct AuditLogs {
 }
 
 impl AuditLogs {
-    /// Creates the use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(repository: Arc<dyn AuditRepository>, trail: Arc<dyn AuditTrail>) -> Self {
         Self { repository, trail }
     }
 
-    /// Returns a page of records. The first page contains every call that this node answered before; those of other nodes may
-    /// appear a little later.
+    /// Returns a page of records. The first page contains every call that this node answered before; calls that other
+    /// nodes answered may appear a little later.
     ///
     /// # Errors
     /// See [`ReadAuditError`].
@@ -84,7 +85,7 @@ impl AuditLogs {
         let (filter, limit) = query.parse(Reading::List)?;
         let mut after = token.map(|token| Position::parse(token, organization, &filter)).transpose()?;
         if after.is_none() {
-            // After an error the records that are stored are still shown.
+            // An error is ignored: the stored records are shown nevertheless.
             self.trail.whole_until(filter.end).await.ok();
         }
         let mut steps = 0;
@@ -117,11 +118,12 @@ impl AuditLogs {
         }
     }
 
-    /// Returns a chunk of an export. Its size is known before the first record is read. The first chunk of a range has the end
-    /// of the range: no more records from before that time will be stored.
+    /// Returns a chunk of an export. The number of its records is known before the first one is read. The first chunk
+    /// of a range has the end of the range: no more records from before that time will be stored.
     ///
     /// # Errors
-    /// See [`ReadAuditError`]. The store also counts as unavailable if records of a past range wait to be stored.
+    /// See [`ReadAuditError`]. The store also counts as unavailable if records of a past range take too long to be
+    /// stored.
     pub async fn export(
         &self,
         organization: OrganizationId,

@@ -2,53 +2,53 @@
 
 use crate::login_page::{Choice, ChoiceKind, Field, FieldKind, InputKind, MAX_OPTIONS, MfaKind};
 
-/// A field that a flow waits for. All texts come from the page: cleaned and bounded, but not trusted.
+/// A field that a flow waits for. All texts come from the page; they are cleaned and bounded, but not trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedField {
-    /// Its id, fixed for the life of the flow.
+    /// The id, constant for the flow.
     pub id: String,
-    /// The name under which its value is stored.
+    /// The name under which the value is stored.
     pub name: String,
-    /// Its label on the page.
+    /// The label on the page.
     pub label: String,
-    /// Its description on the page.
+    /// The description on the page.
     pub hint: Option<String>,
-    /// Its placeholder.
+    /// The placeholder.
     pub placeholder: Option<String>,
-    /// Its purpose.
+    /// The purpose.
     pub kind: FieldKind,
-    /// Its type of input.
+    /// The type of input.
     pub input: InputKind,
-    /// The second factor that it belongs to.
+    /// The second factor that the field belongs to.
     pub mfa: Option<MfaKind>,
-    /// Whether it is required.
+    /// True if a value is required.
     pub required: bool,
     /// The allowed values; empty: any value.
     pub options: Vec<String>,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
 }
 
 /// A choice that a flow waits for. All texts come from the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedChoice {
-    /// Its id, fixed for the life of the flow.
+    /// The id, constant for the flow.
     pub id: String,
-    /// Its kind.
+    /// The kind.
     pub kind: ChoiceKind,
-    /// Its label on the page.
+    /// The label on the page.
     pub label: String,
-    /// The text beside it.
+    /// The text beside the choice.
     pub description: Option<String>,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
-    /// Its XPath, for people.
+    /// The XPath, with which a submission may select an SSO provider.
     pub xpath: String,
-    /// The second factor that it stands for.
+    /// The second factor that the choice selects.
     pub mfa: Option<MfaKind>,
     /// The masked target of a code.
     pub target: Option<String>,
-    /// The SSO provider: `google`.
+    /// The SSO provider, as `google`.
     pub provider: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl From<&Field> for RequestedField {
             selector: field.selector.clone(),
             required: field.required,
             mfa: field.mfa,
-            // The options of a longer list are not all known.
+            // The options of a longer list are not complete.
             options: if field.options.len() < MAX_OPTIONS { field.options.clone() } else { Vec::new() },
         }
     }

@@ -24,28 +24,28 @@ text_enum! {
     /// The status of a flow.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum FlowStatus {
-        /// It is running.
+        /// The flow is running.
         InProgress => "IN_PROGRESS",
         /// The profile was logged in and saved.
         Success => "SUCCESS",
-        /// It failed.
+        /// The flow failed.
         Failed => "FAILED",
-        /// Its time was over before it ended.
+        /// The flow did not end in time.
         Expired => "EXPIRED",
-        /// Its connection was deleted.
+        /// The connection was deleted.
         Canceled => "CANCELED",
     }
 }
 
 text_enum! {
-    /// The step of a flow, or its last one.
+    /// The current step of a flow, or the last one of an ended flow.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum FlowStep {
         /// The page is being read.
         Discovering => "DISCOVERING",
-        /// It waits for values or a choice.
+        /// The flow waits for values or a choice.
         AwaitingInput => "AWAITING_INPUT",
-        /// It waits for a step that a person does elsewhere.
+        /// The flow waits for an action of a person elsewhere.
         AwaitingExternalAction => "AWAITING_EXTERNAL_ACTION",
         /// The page is being filled in.
         Submitting => "SUBMITTING",
@@ -55,14 +55,14 @@ text_enum! {
 }
 
 text_enum! {
-    /// Why a flow failed; the closed list of `error_code`.
+    /// The reason why a flow failed: the closed list of values of `error_code`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum FlowError {
         /// The site refused the stored values, or locked the account.
         CredentialsRejected => "credentials_rejected",
         /// The site asks for something that is not stored, and the flow is unattended.
         CredentialMissing => "credential_missing",
-        /// It is unknown what the page wants.
+        /// The page was not understood.
         PageNotUnderstood => "page_not_understood",
         /// The login went to a host that is not allowed.
         DomainNotAllowed => "domain_not_allowed",
@@ -79,7 +79,7 @@ text_enum! {
     }
 }
 
-/// Why a flow failed.
+/// The reason why a flow failed, with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowFailure {
     /// The code, for programs.
@@ -96,10 +96,10 @@ impl FlowFailure {
     }
 }
 
-/// Something that a login asked for, and that an unattended login therefore needs.
+/// A requirement of a login, which an unattended login therefore needs as well.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlowRequirement {
-    /// The value of a name.
+    /// The value with this name.
     Value(String),
     /// A code of an authenticator app.
     Totp,
@@ -109,7 +109,7 @@ pub enum FlowRequirement {
     EmailCode,
     /// A code of unknown origin.
     OtherCode,
-    /// A step that a person did elsewhere, or in the live view.
+    /// An action of a person elsewhere, or in the live view.
     External,
     /// A choice, by its label.
     Choice(String),
@@ -148,22 +148,23 @@ impl FlowRequirement {
     }
 }
 
-/// The settings with which a flow began. Later changes of its connection do not apply to it.
+/// The settings with which a flow began. Later changes of the connection do not apply to the flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
     /// The allowed hosts.
     pub allowed_domains: Vec<HostPattern>,
-    /// Whether entered values are stored as a credential.
+    /// True if entered values are stored as a credential.
     pub save_credentials: bool,
     /// The credential.
     pub credential: Option<CredentialRef>,
     /// See [`Settings`](super::Settings).
     pub organization_credential: bool,
-    /// The id of the named credential, which may have another name by now.
+    /// The id of the named credential, which may have been renamed since.
     pub credential_id: Option<CredentialId>,
     /// The URL where the login begins.
     pub login_url: Option<String>,
-    /// When the connection was last changed. Without a later change, its own settings apply, because they follow renamed credentials.
+    /// The time of the last change of the connection. If it has not changed since, its present settings apply, because
+    /// they follow renamed credentials.
     pub connection_updated_at: OffsetDateTime,
 }
 
@@ -187,55 +188,55 @@ impl FlowSettings {
 /// A login, an unattended login, or a health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Its id.
+    /// The id.
     pub id: AuthFlowId,
-    /// Its connection.
+    /// The connection.
     pub connection: AuthConnectionId,
-    /// Its purpose.
+    /// The purpose.
     pub kind: FlowKind,
-    /// Whether no person is there to be asked.
+    /// True if no person takes part.
     pub unattended: bool,
-    /// Its status.
+    /// The status.
     pub status: FlowStatus,
-    /// Its step.
+    /// The step.
     pub step: FlowStep,
-    /// The number of its stored changes. A write succeeds only with the latest one.
+    /// The number of stored changes. A write succeeds only with the latest number.
     pub revision: i64,
-    /// The node that runs it.
+    /// The node that runs the flow.
     pub node: Option<NodeId>,
-    /// The id of its session, known before the session is created.
+    /// The id of the session, known before the session is created.
     pub session: SessionId,
-    /// Whether the session was created.
+    /// True if the session was created.
     pub session_made: bool,
-    /// Whether the session may exist and has to be ended.
+    /// True if the session may exist and must be ended.
     pub open: bool,
     /// The proxy of the session.
     pub proxy: Option<ProxyId>,
-    /// Whether the session is recorded.
+    /// True if the session is recorded.
     pub record_session: bool,
-    /// The settings with which it began; `None`: the present settings of its connection apply.
+    /// The settings with which the flow began; `None`: the present settings of the connection apply.
     pub begun_with: Option<Box<FlowSettings>>,
     /// The recording of the session.
     pub replay: Option<ReplayId>,
-    /// The fields that it waits for.
+    /// The fields that the flow waits for.
     pub fields: Vec<RequestedField>,
-    /// The choices that it waits for.
+    /// The choices that the flow waits for.
     pub choices: Vec<RequestedChoice>,
-    /// What a person has to do elsewhere.
+    /// The action that a person has to take elsewhere, as text.
     pub external_action: Option<String>,
     /// The error that the site showed.
     pub website_error: Option<String>,
-    /// Why it failed.
+    /// The reason why the flow failed.
     pub failure: Option<FlowFailure>,
-    /// The URL after the login. It is set before the profile is saved; from then on only saving is left.
+    /// The URL after the login. It is set before the profile is saved; from then on only the saving remains.
     pub post_login_url: Option<String>,
-    /// Whether its session has the permission to save the profile.
+    /// True if the session has the permission to save the profile.
     pub saving: bool,
-    /// Whether its session must be replaced, because the profile has a newer version.
+    /// True if the session must be replaced, because the profile has a newer version.
     pub outdated: bool,
-    /// How often it has begun again.
+    /// The number of times that the flow has begun again.
     pub begun_again: u32,
-    /// What was submitted and not yet typed, sealed.
+    /// The submission that is not typed yet, sealed.
     pub submission: Option<Vec<u8>>,
     /// The values typed so far, by name, sealed.
     pub entered: Option<Vec<u8>>,
@@ -243,32 +244,33 @@ pub struct Flow {
     pub needs: Vec<FlowRequirement>,
     /// The progress so far.
     pub progress: Progress,
-    /// How often it acted on a page, or a person did while it waited.
+    /// The number of actions of the flow on pages, and of changes of the page by a person while the flow waited.
     pub acts: u32,
-    /// How often the site refused an answer.
+    /// The number of answers that the site refused.
     pub refusals: u32,
     /// The one-time code of the hosted page, sealed.
     pub handoff: Option<Vec<u8>>,
-    /// When the code was used.
+    /// The time at which the code was used.
     pub handoff_used_at: Option<OffsetDateTime>,
-    /// The SHA-256 of the key in the cookie of the hosted page.
+    /// The SHA-256 hash of the key in the cookie of the hosted page.
     pub page_key: Option<[u8; 32]>,
     /// The result of a health check: the status of the connection before and after it.
     pub found: Option<(ConnectionStatus, ConnectionStatus)>,
-    /// When it expires.
+    /// The time of expiry.
     pub expires_at: OffsetDateTime,
-    /// When it began.
+    /// The time of creation.
     pub created_at: OffsetDateTime,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated_at: OffsetDateTime,
 }
 
 impl Flow {
-    /// How long a flow may take.
+    /// The maximum duration of a flow.
     pub const LIFE: Duration = Duration::minutes(15);
-    /// How often a flow begins again because its page was lost, or another flow saved the profile.
+    /// The maximum number of times that a flow begins again, because its page was lost or another flow saved the
+    /// profile.
     pub const MAX_BEGUN_AGAIN: u32 = 3;
-    /// How long a session outlives its flow, unless it is ended.
+    /// The time for which a session outlives its flow, unless it is ended.
     pub const GRACE: Duration = Duration::minutes(2);
 
     /// Creates a flow that begins at `now`, with nothing done yet.
@@ -339,7 +341,8 @@ impl Flow {
         format!("auth_flows/{id}/entered")
     }
 
-    /// Returns whether it is running at `now`. A flow that is logged in does not expire before the profile is saved.
+    /// Returns whether the flow is running at `now`. A flow that is logged in does not expire before the profile is
+    /// saved.
     #[must_use]
     pub fn is_running(&self, now: OffsetDateTime) -> bool {
         self.status == FlowStatus::InProgress && (now < self.expires_at || self.post_login_url.is_some())
@@ -354,7 +357,7 @@ impl Flow {
         self
     }
 
-    /// Returns whether it waits for a person.
+    /// Returns whether the flow waits for a person.
     #[must_use]
     pub fn is_awaiting(&self) -> bool {
         matches!(self.step, FlowStep::AwaitingInput | FlowStep::AwaitingExternalAction)

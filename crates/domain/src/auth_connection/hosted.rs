@@ -16,10 +16,11 @@ use crate::store_error::StoreError;
 #[derive(Clone, Debug)]
 pub struct PageKey(pub SecretString);
 
-/// The hosted page was not opened.
+/// The error of opening a hosted page.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoffError {
-    /// There is no such connection, or the code or key does not belong to its latest flow. The error does not reveal which.
+    /// There is no such connection, or the code or key does not belong to its latest flow. The error does not reveal
+    /// which.
     #[error("this link opens nothing")]
     NotFound,
     /// The code was used before.
@@ -55,8 +56,8 @@ pub(super) fn hash(text: &SecretString) -> [u8; 32] {
 }
 
 impl AuthConnections {
-    /// Returns the project of the connection if the code would open the hosted page now. The code stays unused, because programs also
-    /// fetch links to preview them.
+    /// Returns the project of the connection if the code would open the hosted page now. The code stays unused, because
+    /// programs also fetch links to preview them.
     ///
     /// # Errors
     /// See [`HandoffError`].
@@ -66,7 +67,8 @@ impl AuthConnections {
         Ok(hosted.connection.project)
     }
 
-    /// Uses the one-time code of a hosted page, and returns the key that opens the page from now on, while its flow is running.
+    /// Uses the one-time code of a hosted page, and returns the key that opens the page from now on, while its flow is
+    /// running.
     ///
     /// # Errors
     /// See [`HandoffError`].
@@ -103,10 +105,11 @@ impl AuthConnections {
         if flow.is_running(self.deps().clock.now()) { Ok(()) } else { Err(HandoffError::Over) }
     }
 
-    /// Returns what the holder of a hosted page's key sees: also an ended flow, until a later one replaces it.
+    /// Returns the content of the hosted page for the holder of its key, also of an ended flow that is not replaced
+    /// yet.
     ///
     /// # Errors
-    /// [`HandoffError::NotFound`]; the store's failure.
+    /// [`HandoffError::NotFound`]; the error of the store.
     pub async fn hosted(&self, id: AuthConnectionId, key: &SecretString) -> Result<HostedFlow, HandoffError> {
         let hosted = self.hosted_flow(id).await?;
         match &hosted.flow.page_key {
@@ -118,7 +121,7 @@ impl AuthConnections {
     /// Submits values for the holder of a hosted page's key.
     ///
     /// # Errors
-    /// See [`AuthConnectionError`]; a wrong key is answered like a missing connection.
+    /// See [`AuthConnectionError`]; a wrong key gives the same error as a missing connection.
     pub async fn submit_hosted(
         &self,
         id: AuthConnectionId,

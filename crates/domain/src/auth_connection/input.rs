@@ -21,20 +21,20 @@ const MAX_URL: usize = 2048;
 pub struct CredentialRequest {
     /// The name of a credential of the project.
     pub name: Option<String>,
-    /// A credential provider.
+    /// The name of a credential provider.
     pub provider: Option<String>,
-    /// An item of it.
+    /// The path of an item of the provider.
     pub path: Option<String>,
-    /// Whether the item is found by the domain.
+    /// True if the item is found by the domain.
     pub auto: Option<bool>,
 }
 
-/// The unchecked fields of a connection, or changes of it. An absent field takes its default, or stays.
+/// The unchecked fields of a connection, or changes of it. An absent field takes its default, or stays unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionRequest {
-    /// Required of a new connection; never changed.
+    /// The host name of the site. Required for a new connection; cannot be changed.
     pub domain: Option<String>,
-    /// Required of a new connection; never changed.
+    /// The name of the profile. Required for a new connection; cannot be changed.
     pub profile_name: Option<String>,
     /// See [`Settings`](super::Settings).
     pub allowed_domains: Option<Vec<String>>,
@@ -42,21 +42,21 @@ pub struct ConnectionRequest {
     pub auto_reauth: Option<bool>,
     /// See [`Settings`](super::Settings).
     pub health_checks: Option<bool>,
-    /// In seconds.
+    /// The interval of health checks, in seconds.
     pub health_check_interval: Option<i64>,
     /// See [`Settings`](super::Settings).
     pub record_session: Option<bool>,
     /// See [`Settings`](super::Settings).
     pub save_credentials: Option<bool>,
-    /// `{}` clears.
+    /// The credential; `{}` removes it.
     pub credential: Option<CredentialRequest>,
-    /// Empty clears.
+    /// The URL where logins begin; an empty text removes it.
     pub login_url: Option<String>,
-    /// `{}` clears.
+    /// The proxy; `{}` removes it.
     pub proxy: Option<Reference>,
 }
 
-/// The checked fields, before anything is looked up.
+/// The checked fields, before their references are looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CheckedUpdate {
     /// All fields except the proxy.
@@ -65,7 +65,7 @@ pub(super) struct CheckedUpdate {
     pub(super) proxy: Option<Option<String>>,
 }
 
-/// A new connection, before anything is looked up.
+/// A checked new connection, before its references are looked up.
 pub(super) struct NewConnection {
     pub(super) domain: String,
     pub(super) profile: SlugName,
@@ -132,7 +132,7 @@ impl CredentialRequest {
     fn parse(self) -> Result<Option<CredentialRef>, InvalidValue> {
         let text = |text: Option<String>, name: &str| {
             let Some(text) = text else { return Ok(None) };
-            // The limit applies to the text with its blanks, the minimum without.
+            // The maximum applies to the text with its outer blanks, the minimum to the text without them.
             check_length(text.trim(), MAX_TEXT)
                 .and_then(|()| check_max_length(&text, MAX_TEXT))
                 .and_then(|()| check_no_control_characters(&text))

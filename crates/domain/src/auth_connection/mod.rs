@@ -1,7 +1,7 @@
-//! Auth connections: they keep a profile logged in to a site, with flows that log it in.
+//! Auth connections: they keep a profile logged in to a site by means of login flows.
 //!
-//! A connection holds the settings; a [`Flow`] is a login, an unattended login, or a health check. Each step of a flow is stored, so that
-//! its node may be killed at any line.
+//! A connection holds the settings; a [`Flow`] is a login, an unattended login, or a health check. Each step of a flow
+//! is stored, so that its node may be killed at any point.
 
 mod awaited;
 mod flow;

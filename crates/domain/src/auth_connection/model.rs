@@ -9,12 +9,12 @@ use crate::login_page::{AllowedHosts, HostPattern};
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// Whether the profile is logged in, as far as is known.
+    /// The last known login state of the profile.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum ConnectionStatus {
-        /// The last login or health check found it logged in.
+        /// The last login or health check found the profile logged in.
         Authenticated => "AUTHENTICATED",
-        /// It is not logged in.
+        /// The profile is not logged in.
         NeedsAuth => "NEEDS_AUTH",
     }
 }
@@ -43,51 +43,51 @@ pub enum CredentialRef {
 /// The login of a profile to a site, kept valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthConnection {
-    /// Its id.
+    /// The id.
     pub id: AuthConnectionId,
-    /// Its project.
+    /// The project.
     pub project: ProjectId,
-    /// Its organization.
+    /// The organization.
     pub organization: OrganizationId,
     /// The site: a host name, in lower case.
     pub domain: String,
-    /// The profile that is kept logged in.
+    /// The profile that logs in to the site.
     pub profile: ProfileId,
     /// The present name of the profile.
     pub profile_name: String,
-    /// Its status.
+    /// The status.
     pub status: ConnectionStatus,
-    /// Its settings.
+    /// The settings.
     pub settings: Settings,
     /// The requirements of the last login that succeeded; `None` before the first one.
     pub needs: Option<Vec<FlowRequirement>>,
-    /// When the last health check ended, whatever its result.
+    /// The time at which the last health check ended, with any result.
     pub last_check_at: Option<OffsetDateTime>,
-    /// When it was created.
+    /// The time of creation.
     pub created_at: OffsetDateTime,
-    /// When its settings last changed.
+    /// The time of the last change of the settings.
     pub updated_at: OffsetDateTime,
     /// The named credential, if it exists. Not stored with the connection.
     pub credential: Option<Credential>,
-    /// Its latest login. Not stored with the connection.
+    /// The latest login flow. Not stored with the connection.
     pub flow: Option<Box<Flow>>,
 }
 
 impl AuthConnection {
-    /// Returns the hosts where its logins may go.
+    /// Returns the hosts that logins may visit.
     #[must_use]
     pub fn hosts(&self) -> AllowedHosts {
         AllowedHosts::new(&self.domain, self.settings.allowed_domains.clone())
     }
 
-    /// Returns the credential providers that its logins may ask.
+    /// Returns the credential providers that logins may use.
     #[must_use]
     pub fn provider_scope(&self) -> ProviderScope {
         let project = (!self.settings.organization_credential).then_some(self.project);
         ProviderScope { organization: self.organization, project }
     }
 
-    /// Returns the URL where its logins begin.
+    /// Returns the URL where logins begin.
     #[must_use]
     pub fn start_url(&self) -> String {
         self.settings.login_url.clone().unwrap_or_else(|| format!("https://{}/", self.domain))
@@ -97,7 +97,7 @@ impl AuthConnection {
 /// A partial change of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionChange {
-    /// New hosts in place of the old ones.
+    /// The new hosts, which replace the old ones.
     pub allowed_domains: Option<Vec<HostPattern>>,
     /// See [`Settings`].
     pub auto_reauth: Option<bool>,
@@ -109,13 +109,13 @@ pub struct ConnectionChange {
     pub record_session: Option<bool>,
     /// See [`Settings`].
     pub save_credentials: Option<bool>,
-    /// A new value, or none.
+    /// The new credential, or none.
     pub credential: Option<Option<CredentialRef>>,
-    /// See [`Settings`]; goes with `credential`.
+    /// See [`Settings`]; present if and only if `credential` is.
     pub organization_credential: Option<bool>,
-    /// A new value, or none.
+    /// The new URL, or none.
     pub login_url: Option<Option<String>>,
-    /// A new value, or none.
+    /// The new proxy, or none.
     pub proxy: Option<Option<crate::ids::ProxyId>>,
 }
 

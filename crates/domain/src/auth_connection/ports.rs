@@ -16,15 +16,15 @@ use crate::store_error::StoreError;
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionStored {
-    /// It is stored.
+    /// The connection is stored.
     Yes,
-    /// The profile has a connection to that domain. Nothing was stored.
+    /// The profile already has a connection to the domain. Nothing was stored.
     Exists,
     /// The project is at its limit. Nothing was stored.
     LimitExceeded(LimitExceeded),
     /// The project was deleted. Nothing was stored.
     ProjectGone,
-    /// What the field refers to was deleted meanwhile. Nothing was stored.
+    /// The resource that this field refers to was deleted meanwhile. Nothing was stored.
     ReferenceGone(&'static str),
 }
 
@@ -34,7 +34,7 @@ pub enum ConnectionStored {
 pub enum ConnectionUpdated {
     /// The changed connection.
     Yes(Box<AuthConnection>),
-    /// What the field refers to was deleted meanwhile. Nothing was changed.
+    /// The resource that this field refers to was deleted meanwhile. Nothing was changed.
     ReferenceGone(&'static str),
     /// There is no such connection.
     NotFound,
@@ -43,7 +43,7 @@ pub enum ConnectionUpdated {
 /// The remains of a deleted connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionDeleted {
-    /// The sessions of its flows, which have to be ended. None of them saves its profile.
+    /// The sessions of its flows, which must be ended. None of them saves its profile.
     pub sessions: Vec<SessionId>,
 }
 
@@ -51,29 +51,30 @@ pub struct ConnectionDeleted {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowBegun {
-    /// It is stored.
+    /// The flow is stored.
     Yes,
-    /// Another one is running. Nothing was stored.
+    /// Another flow is running. Nothing was stored.
     Running(Box<Flow>),
     /// The connection was deleted.
     Gone,
 }
 
-/// Whether a flow's session may save its profile.
+/// The permission of a flow's session to save its profile.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileSavePermission {
-    /// It may, or has done so.
+    /// The session may save the profile, or has saved it.
     Yes,
     /// Another flow is saving the profile.
     NotYet,
     /// The profile has a newer version than the session has loaded.
     Outdated,
-    /// It may not: the flow or its session has ended.
+    /// The session may not save the profile: the flow or the session has ended.
     No,
 }
 
-/// The credential that a successful login collected, stored with its end. If it cannot be stored, the login still succeeds.
+/// The credential that a successful login collected, stored at its end. If it cannot be stored, the login still
+/// succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectedCredential {
     /// A new credential, if its name is free and the project has fewer than `most`.
@@ -82,12 +83,12 @@ pub enum CollectedCredential {
         credential: Box<Credential>,
         /// The sealed secrets.
         secrets: SealedSecrets,
-        /// How many credentials a project may have.
+        /// The maximum number of credentials of a project.
         most: u32,
     },
     /// A change of an existing credential.
     Changed {
-        /// Its id.
+        /// The id of the credential.
         id: CredentialId,
         /// The change.
         change: CredentialChange,
@@ -105,7 +106,7 @@ pub struct FlowEnd {
     pub collected: Option<CollectedCredential>,
     /// The name of the collected credential, for a connection without one.
     pub credential: Option<String>,
-    /// When a health check ended.
+    /// The time at which a health check ended.
     pub checked_at: Option<OffsetDateTime>,
     /// The next flow, unless one is running.
     pub next: Option<Box<Flow>>,
@@ -116,7 +117,7 @@ pub struct FlowEnd {
 pub struct OrphanedFlow {
     /// The flow.
     pub flow: AuthFlowId,
-    /// Its connection.
+    /// The connection of the flow.
     pub connection: AuthConnectionId,
 }
 
@@ -131,8 +132,8 @@ pub struct ConnectionFilter {
     pub query: Option<String>,
 }
 
-/// The stored connections and flows. A connection is read with its latest login and its named credential. Every change of a flow, and the
-/// end of a connection, is notified: see [`FlowChangeNotifier`].
+/// The port to the stored connections and flows. A connection is read with its latest login and its named credential.
+/// Every change of a flow and every deletion of a connection causes a notification; see [`FlowChangeNotifier`].
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait AuthConnectionRepository: Send + Sync {
@@ -153,7 +154,7 @@ pub trait AuthConnectionRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<AuthConnection>, StoreError>;
 
-    /// Changes what is given, if the proxy and what has the credential are still there.
+    /// Applies the given changes if the proxy and the credential or its provider still exist.
     async fn update(
         &self,
         id: AuthConnectionId,
@@ -161,38 +162,42 @@ pub trait AuthConnectionRepository: Send + Sync {
         at: OffsetDateTime,
     ) -> Result<ConnectionUpdated, StoreError>;
 
-    /// Deletes a connection with its flows, and in the same transaction takes from their sessions the permission to save a profile; `None` if
-    /// there is none. Flows that may have a session are canceled, and stay until that [has ended](Self::closed).
+    /// Deletes a connection with its flows, and revokes the permission of their sessions to save a profile in the same
+    /// transaction; `None` if there is no connection. Flows that may have a session are canceled, and stay until the
+    /// session [has ended](Self::closed).
     async fn delete(&self, id: AuthConnectionId) -> Result<Option<ConnectionDeleted>, StoreError>;
 
-    /// Stores a new flow if no other one of its kind is running: a login, or a health check. One whose time is over is stored as expired.
+    /// Stores a new flow if no other one of its kind, login or health check, is running. Stores an overdue one as
+    /// expired.
     async fn begin(&self, flow: &Flow) -> Result<FlowBegun, StoreError>;
 
     /// Finds a flow.
     async fn flow(&self, id: AuthFlowId) -> Result<Option<Flow>, StoreError>;
 
-    /// Stores a flow with the next revision, if it was not stored since `flow` was read; returns whether it was.
+    /// Stores a flow with the next revision if it was not changed since `flow` was read; returns whether it was stored.
     async fn put(&self, flow: &Flow) -> Result<bool, StoreError>;
 
-    /// Like [`put`](Self::put), for a flow that ends, with the effects of its end in one transaction. Stores nothing if its connection was
-    /// deleted.
+    /// Like [`put`](Self::put), for a flow that ends, with the effects of its end in one transaction. Stores nothing if
+    /// its connection was deleted.
     async fn end(&self, flow: &Flow, end: &FlowEnd) -> Result<bool, StoreError>;
 
     /// Stores that the flow's session has ended. A flow without a connection is deleted.
     async fn closed(&self, id: AuthFlowId) -> Result<(), StoreError>;
 
-    /// Returns the flows that are running or may have a session, and that no other node runs. A node that was silent for
-    /// [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER), by the store's own clock, runs none.
+    /// Returns the flows that are running or may have a session, and that no other node runs. A node that was silent
+    /// for [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER), by the store's own clock, runs none.
     async fn to_carry(&self, node: NodeId) -> Result<Vec<OrphanedFlow>, StoreError>;
 
     /// Takes over a flow of [`to_carry`](Self::to_carry).
     async fn take(&self, id: AuthFlowId, node: NodeId) -> Result<Option<Flow>, StoreError>;
 
-    /// Permits the session of a running flow to save its profile at its end; `over`: also over a version that it has not loaded.
+    /// Permits the session of a running flow to save its profile at its end. `over` permits it even if the session has
+    /// not loaded the newest version.
     async fn let_save(&self, flow: &Flow, over: bool) -> Result<ProfileSavePermission, StoreError>;
 
-    /// Returns up to `most` connections with a due health check: with checks on, logged in, not checked for their interval, and not logging
-    /// in. Each is due again after a minute at the earliest. Those whose profile a session has loaded are postponed.
+    /// Returns up to `most` connections with a due health check: checks are on, the profile is logged in, the last
+    /// check is an interval ago, and no login is running. Each is due again after a minute at the earliest. Connections
+    /// whose profile a session has loaded are postponed.
     async fn due(&self, now: OffsetDateTime, most: u32) -> Result<Vec<AuthConnection>, StoreError>;
 
     /// Deletes flows that ended before `before`, except the latest of each connection.
@@ -210,16 +215,17 @@ pub trait AuthConnectionRepository: Send + Sync {
 /// Notifies that the flows of a connection may have changed.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait FlowChangeNotifier: Send + Sync {
-    /// Returns an item for each time to read the connection again. The first may come at once, and one stands for all that were missed.
+    /// Returns a stream with an item whenever the connection should be read again. The first item may come at once; one
+    /// item covers all changes that were missed.
     fn follow(&self, connection: AuthConnectionId) -> BoxStream<'static, ()>;
 }
 
-/// The item that is wanted of a credential provider.
+/// The item that is requested from a credential provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExternalWanted<'a> {
-    /// The item of a path.
+    /// The item at this path.
     Path(&'a str),
-    /// The item for a domain.
+    /// The item for this domain.
     Domain(&'a str),
 }
 
@@ -230,18 +236,18 @@ pub struct ExternalLogin {
     pub values: std::collections::BTreeMap<String, SecretString>,
     /// The secret of one-time codes, if the provider returns it.
     pub totp: Option<TotpSecret>,
-    /// The present code, if the provider returns only that.
+    /// The current code, if the provider returns only that.
     pub totp_code: Option<SecretString>,
-    /// The sites at which all of that may be typed.
+    /// The sites at which the values and codes may be typed.
     pub sites: Sites,
 }
 
-/// The credential providers that may be asked.
+/// The credential providers that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProviderScope {
-    /// Their organization.
+    /// The organization of the providers.
     pub organization: OrganizationId,
-    /// Only those shared with this project; `None`: all of the organization's.
+    /// The project that the providers must be shared with; `None`: all providers of the organization.
     pub project: Option<ProjectId>,
 }
 
@@ -251,17 +257,17 @@ impl std::fmt::Debug for ExternalLogin {
     }
 }
 
-/// The credential providers, for flows.
+/// The port of flows to the credential providers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExternalCredentials: Send + Sync {
-    /// Returns whether the provider of a name is in use; `None`: whether any is.
+    /// Returns whether the provider with this name or id is enabled; `None`: whether any provider is.
     async fn known<'a>(&self, scope: ProviderScope, provider: Option<&'a str>) -> Result<bool, StoreError>;
 
-    /// Fetches the item of a provider, or of the first in their order that has one; `None`: no item fits.
+    /// Fetches the item from a provider, or from the first provider by priority that has one; `None`: no item fits.
     ///
     /// # Errors
-    /// Why the provider cannot be asked, for people, without secrets.
+    /// Returns the error of the provider as a text for people, without secrets.
     async fn fetch<'a>(
         &self,
         scope: ProviderScope,
@@ -270,7 +276,7 @@ pub trait ExternalCredentials: Send + Sync {
     ) -> Result<Option<ExternalLogin>, String>;
 }
 
-/// The port of an installation without credential providers.
+/// The implementation for an installation without credential providers.
 pub struct NoExternalCredentials;
 
 #[async_trait]

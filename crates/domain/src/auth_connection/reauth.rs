@@ -1,24 +1,24 @@
-//! Whether an unattended login of a connection can succeed, as far as that is known without trying.
+//! The prediction whether an unattended login of a connection can succeed.
 
 use super::{AuthConnection, CredentialRef, FlowRequirement};
 use crate::credential::{Credential, Sites};
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// Why an unattended login is possible, or why not.
+    /// The reason why an unattended login is possible, or not.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum ReauthReason {
-        /// A credential provider can be asked.
+        /// A credential provider may have the values.
         ExternalCredential => "external_credential",
-        /// The credential exists, and the last login asked for nothing.
+        /// The credential exists, and the last login had no requirements.
         NoRequirementsRecorded => "no_requirements_recorded",
-        /// The credential holds what the last login asked for.
+        /// The credential satisfies the requirements of the last login.
         RequirementsSatisfiable => "requirements_satisfiable",
         /// No login has succeeded yet.
         NoPriorSuccessfulLogin => "no_prior_successful_login",
-        /// The connection has no credential, or a missing one.
+        /// The connection has no credential, or one that does not exist.
         NoCredential => "no_credential",
-        /// The credential does not hold what the last login asked for.
+        /// The credential does not satisfy the requirements of the last login.
         NoViablePlans => "no_viable_plans",
         /// The last login needed a person.
         RequiresExternalAction => "requires_external_action",
@@ -31,10 +31,10 @@ text_enum! {
     }
 }
 
-/// Whether an unattended login is possible, and why.
+/// The prediction of an unattended login, with its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reauth {
-    /// Whether it is possible.
+    /// True if an unattended login is possible.
     pub can: bool,
     /// The reason.
     pub reason: ReauthReason,
@@ -51,7 +51,7 @@ impl Reauth {
 }
 
 impl AuthConnection {
-    /// Returns whether an unattended login is possible. `external_known`: whether a credential provider that it may ask is in use.
+    /// Predicts an unattended login. `external_known` is true if a credential provider that it may use is enabled.
     #[must_use]
     pub fn reauth(&self, external_known: bool) -> Reauth {
         use ReauthReason as R;
@@ -84,7 +84,7 @@ impl AuthConnection {
     }
 }
 
-/// Returns why a requirement needs a person. What a provider has is known only when it is asked.
+/// Returns the reason why a requirement needs a person. The unknown values of a provider count as present.
 fn obstacle(need: &FlowRequirement, known: Option<&Credential>) -> Option<ReauthReason> {
     match need {
         FlowRequirement::External => Some(ReauthReason::RequiresExternalAction),

@@ -1,4 +1,4 @@
-//! What callers can do with auth connections.
+//! The use cases of auth connections.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub type AuthConnectionError = UseCaseError<AuthConnectionFailure>;
 /// An error that only use cases of auth connections have.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthConnectionFailure {
-    /// The profile has a connection to that domain.
+    /// The profile already has a connection to the domain.
     #[error("profile {profile} has an auth connection to {domain} already")]
     Exists {
         /// The profile's name.
@@ -67,55 +67,55 @@ impl From<ProfileError> for AuthConnectionError {
     }
 }
 
-/// What the use cases stand on.
+/// The dependencies of the use cases of auth connections.
 #[derive(Clone)]
 pub struct AuthConnectionDeps {
-    /// Where they are kept, with their flows.
+    /// The repository of connections and flows.
     pub connections: Arc<dyn AuthConnectionRepository>,
-    /// Where credentials are kept.
+    /// The repository of credentials.
     pub credentials: Arc<dyn CredentialRepository>,
-    /// Providers of others.
+    /// The credential providers.
     pub external: Arc<dyn ExternalCredentials>,
-    /// What is kept logged in.
+    /// The use cases of profiles.
     pub profiles: Profiles,
-    /// What logins are sent through.
+    /// Resolves the proxies of logins.
     pub proxies: ProxyRouting,
-    /// What logins run in.
+    /// The use cases of sessions.
     pub sessions: Sessions,
-    /// Who tells of changes.
+    /// The notifications of changes.
     pub news: Arc<dyn FlowChangeNotifier>,
-    /// What seals what a login is given.
+    /// Seals submissions and one-time codes.
     pub sealer: Arc<dyn Sealer>,
-    /// Chance.
+    /// The source of random codes and keys.
     pub entropy: Arc<dyn Entropy>,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Identifiers.
+    /// The source of identifiers.
     pub ids: Arc<dyn IdSource>,
-    /// How many a project may have.
+    /// The maximum number of connections of a project.
     pub most: u32,
 }
 
-/// The use cases.
+/// The use cases of auth connections.
 #[derive(Clone)]
 pub struct AuthConnections {
     deps: AuthConnectionDeps,
 }
 
-/// A login that goes on.
+/// A running login.
 #[derive(Clone, Debug)]
 pub struct StartedLogin {
     /// The flow.
     pub flow: Flow,
-    /// What opens its hosted page once.
+    /// The one-time code of the hosted page.
     pub code: SecretString,
 }
 
 impl AuthConnections {
-    /// How many connections a project may have, unless configured.
+    /// The default maximum number of connections of a project.
     pub const DEFAULT_MAX: u32 = 500;
 
-    /// The use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(deps: AuthConnectionDeps) -> Self {
         Self { deps }
@@ -125,10 +125,10 @@ impl AuthConnections {
         &self.deps
     }
 
-    /// Makes a connection, and its profile if there is none of that name.
+    /// Creates a connection, and its profile if the project has none with that name.
     ///
     /// # Errors
-    /// See [`AuthConnectionError`]; then no connection is kept.
+    /// See [`AuthConnectionError`]; then no connection is stored.
     pub async fn create(&self, scope: &Scope, input: ConnectionRequest) -> Result<AuthConnection, AuthConnectionError> {
         scope.writable()?;
         let NewConnection { domain, profile, mut update } = input.new_connection()?;
@@ -163,7 +163,7 @@ impl AuthConnections {
         }
     }
 
-    /// The project's connection, with its latest login.
+    /// Returns the project's connection, with its latest login.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -174,10 +174,10 @@ impl AuthConnections {
         Ok(self.as_of_now(found))
     }
 
-    /// The project's connections, newest first.
+    /// Returns the project's connections, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(
         &self,
         scope: &Scope,
@@ -188,7 +188,7 @@ impl AuthConnections {
         Ok(found.map(|connection| self.as_of_now(connection)))
     }
 
-    /// Changes what is given; a login that goes on does so with what was before.
+    /// Applies the given changes. A running login continues with the previous settings.
     ///
     /// # Errors
     /// See [`AuthConnectionError`]; then nothing is changed.
@@ -209,7 +209,7 @@ impl AuthConnections {
         }
     }
 
-    /// Deletes a connection. Its login is cancelled, its browser ends, and nothing of it is written any more.
+    /// Deletes a connection. Its login is canceled, its session ends, and nothing more is stored of it.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -218,13 +218,13 @@ impl AuthConnections {
         let deleted = self.deps.connections.delete(connection.id).await?;
         let deleted = deleted.ok_or_else(|| not_found(which))?;
         for session in deleted.sessions {
-            // One that is still being made is ended by whoever makes it.
+            // A session that is still being created is ended by its creator.
             let _ = self.deps.sessions.end(session, SessionEvent::Delete).await;
         }
         Ok(())
     }
 
-    /// Begins a login, or finds the one that goes on. Answers at once: what comes of it is seen in the record.
+    /// Begins a login, or returns the running one. Returns at once; the connection shows the result later.
     ///
     /// # Errors
     /// See [`AuthConnectionError`].
@@ -257,10 +257,10 @@ impl AuthConnections {
         Ok(StartedLogin { flow, code })
     }
 
-    /// Takes what a login waits for. Whether it was right shows in the record.
+    /// Submits values or a choice that a login waits for. The connection shows the result later.
     ///
     /// # Errors
-    /// See [`AuthConnectionError`]; then nothing is taken.
+    /// See [`AuthConnectionError`]; then nothing is submitted.
     pub async fn submit(&self, scope: &Scope, which: &str, input: SubmitRequest) -> Result<(), AuthConnectionError> {
         let connection = self.get(scope, which).await?;
         self.submit_to(connection, input).await
@@ -281,14 +281,14 @@ impl AuthConnections {
         if self.deps.connections.put(&next).await? {
             return Ok(());
         }
-        // The page, another submission or the end was faster.
+        // The page, another submission or the end changed the flow first.
         let id = connection.id;
         let now = self.deps.connections.any(id).await?.and_then(|connection| connection.flow);
         let now = now.ok_or_else(|| not_found(&id.to_string()))?;
         Err(FlowRefused { id: now.id, status: now.status, step: now.step, event: "submitted" }.into())
     }
 
-    /// What happened, newest first.
+    /// Returns the flows of a connection, newest first.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -305,24 +305,24 @@ impl AuthConnections {
         Ok(found.map(|event| TimelineEvent { flow: event.flow.as_of(now) }))
     }
 
-    /// The connection as it is now, whoever's it is; for who follows one that was found before.
+    /// Returns the connection of any project, for callers that follow a connection that they may read.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn look(&self, id: AuthConnectionId) -> Result<Option<AuthConnection>, StoreError> {
         Ok(self.deps.connections.any(id).await?.map(|connection| self.as_of_now(connection)))
     }
 
-    /// An item each time to [`look`](Self::look) again.
+    /// Returns a stream with an item whenever the connection should be [read](Self::look) again.
     #[must_use]
     pub fn follow(&self, id: AuthConnectionId) -> BoxStream<'static, ()> {
         self.deps.news.follow(id)
     }
 
-    /// Whether a connection could log in by itself.
+    /// Predicts an unattended login of a connection.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn reauth(&self, connection: &AuthConnection) -> Result<Reauth, StoreError> {
         let known = match &connection.settings.credential {
             Some(named) => self.external_known(connection.provider_scope(), named).await?,
@@ -331,7 +331,7 @@ impl AuthConnections {
         Ok(connection.reauth(known))
     }
 
-    /// Whether there is a credential provider in use that could be asked for it.
+    /// Returns whether an enabled credential provider may have the credential.
     async fn external_known(&self, scope: ProviderScope, named: &CredentialRef) -> Result<bool, StoreError> {
         match named {
             CredentialRef::Item { provider, .. } | CredentialRef::Auto { provider } => {
@@ -342,7 +342,7 @@ impl AuthConnections {
         }
     }
 
-    /// The code of a flow's hosted page, as it was made.
+    /// Returns the one-time code of a flow's hosted page in clear text.
     ///
     /// # Errors
     /// See [`SealError`].
@@ -353,7 +353,7 @@ impl AuthConnections {
         Ok(Some(text.into()))
     }
 
-    /// A flow that is to begin.
+    /// Creates a flow without storing it.
     pub(super) fn draft(&self, connection: &AuthConnection, kind: FlowKind) -> Result<Flow, SealError> {
         let now = self.deps.clock.now();
         let id = AuthFlowId::mint(&*self.deps.ids);
@@ -382,7 +382,7 @@ impl AuthConnections {
         self.deps.sealer.seal(&Flow::submission_place(id), text.as_bytes())
     }
 
-    /// Finds what a wish names.
+    /// Looks up the proxy and the credential that the request names.
     async fn look_up(&self, scope: &Scope, request: &mut CheckedUpdate) -> Result<(), AuthConnectionError> {
         if let Some(proxy) = request.proxy.take() {
             request.change.proxy = Some(match proxy {
@@ -413,7 +413,7 @@ impl AuthConnections {
     async fn proxy(&self, scope: &Scope, requested: &str) -> Result<ProxyId, AuthConnectionError> {
         self.deps.proxies.resolve::<AuthConnectionError>(scope.project_id(), requested).await.map_err(|error| {
             match error {
-                // Sessions call the field otherwise.
+                // Sessions have another name for the field.
                 AuthConnectionError::Invalid(invalid) => match invalid.fields() {
                     [only] => InvalidInput::of("proxy", InvalidValue::new(only.code, only.message.clone())).into(),
                     _ => invalid.into(),
@@ -423,14 +423,14 @@ impl AuthConnections {
         })
     }
 
-    /// The profile of that name; made if there is none.
+    /// Returns the profile with this name; creates it if it does not exist.
     async fn profile(&self, scope: &Scope, name: &SlugName) -> Result<Profile, AuthConnectionError> {
         match self.deps.profiles.get(scope, name.as_str()).await {
             Err(ProfileError::NotFound(_)) => {}
             found => return Ok(found?),
         }
         match self.deps.profiles.create(scope, Some(name.as_str())).await {
-            // Made by another call just now.
+            // Another call created it meanwhile.
             Err(ProfileError::NameTaken(_)) => Ok(self.deps.profiles.get(scope, name.as_str()).await?),
             made => Ok(made?),
         }

@@ -1,4 +1,4 @@
-//! The settings of a connection.
+//! The settings of an auth connection.
 
 use crate::ids::ProxyId;
 use crate::login_page::HostPattern;
@@ -8,21 +8,22 @@ use super::CredentialRef;
 /// The settings of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The hosts where a login may go, beside the domain and the well-known identity providers.
+    /// The hosts that a login may visit besides the domain and the well-known identity providers.
     pub allowed_domains: Vec<HostPattern>,
-    /// Whether a lost login is renewed without a person.
+    /// True if a lost login is renewed without a person.
     pub auto_reauth: bool,
-    /// Whether health checks run.
+    /// True if health checks run.
     pub health_checks: bool,
     /// The interval of health checks, 300 to 86400 seconds.
     pub health_check_interval_seconds: u32,
-    /// Whether logins are recorded.
+    /// True if logins are recorded.
     pub record_session: bool,
-    /// Whether entered values are stored as a credential.
+    /// True if entered values are stored as a credential.
     pub save_credentials: bool,
     /// The credential of unattended logins.
     pub credential: Option<CredentialRef>,
-    /// Whether the credential was set with a key of the whole organization. Then its provider need not be shared with the project.
+    /// True if the credential was set with a key of the whole organization. Its provider then need not be shared with
+    /// the project.
     pub organization_credential: bool,
     /// The URL where logins begin; `None`: the domain.
     pub login_url: Option<String>,

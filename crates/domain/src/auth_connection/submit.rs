@@ -9,14 +9,14 @@ use super::{Flow, RequestedChoice, RequestedField};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::login_page::ChoiceKind;
 
-/// The most values of a submission.
+/// The maximum number of values of a submission.
 const MAX_VALUES: usize = 50;
-/// The most bytes of a value.
+/// The maximum number of bytes of a value.
 const MAX_VALUE_BYTES: usize = 8 * 1024;
-/// The most characters of a name that an error repeats.
+/// The maximum number of characters of a name that an error repeats.
 const MAX_SHOWN_CHARACTERS: usize = 128;
 
-/// Unchecked values and choices.
+/// The unchecked fields of a submission.
 #[derive(Default)]
 pub struct SubmitRequest {
     /// Values by the id of the field.
@@ -41,7 +41,7 @@ impl fmt::Debug for SubmitRequest {
     }
 }
 
-/// Values and a choice, checked against what the flow waits for.
+/// Values and a choice, checked against the fields and choices that the flow waits for.
 pub struct Submission {
     /// Values by the id of the field.
     pub values: BTreeMap<String, SecretString>,
@@ -57,7 +57,7 @@ impl fmt::Debug for Submission {
 
 impl SubmitRequest {
     /// # Errors
-    /// The fields that the flow does not wait for, that are missing, or that exclude each other.
+    /// Returns the fields that the flow does not wait for, that are missing, or that exclude each other.
     pub(super) fn parse(self, flow: &Flow) -> Result<Submission, InvalidInput> {
         let mut refused = Fields::new();
         if self.field_values.is_some() && self.fields.is_some() {
@@ -81,7 +81,7 @@ impl SubmitRequest {
         Ok(Submission { values, choice })
     }
 
-    /// Returns the selections, each with how it is matched to a choice.
+    /// Returns the selections, each with the function that matches it to a choice.
     fn selections(&self) -> impl Iterator<Item = (&'static str, &str, ChoiceMatcher)> {
         let given: [(_, &Option<String>, ChoiceMatcher); 5] = [
             ("selected_choice_id", &self.selected_choice_id, |choice, text| choice.id == text),
@@ -118,7 +118,7 @@ impl SubmitRequest {
     }
 }
 
-/// Returns whether a choice matches a text.
+/// A function that returns whether a choice matches a text.
 type ChoiceMatcher = fn(&RequestedChoice, &str) -> bool;
 
 fn values(
@@ -167,7 +167,7 @@ fn takes(field: &RequestedField, value: &str) -> bool {
     field.options.is_empty() || field.options.iter().any(|option| option == value)
 }
 
-/// Returns which of `keys` holds the value of a field: the field's own name, else a synonym.
+/// Returns the key in `keys` that holds the value of a field: the field's own name, else a synonym.
 pub(super) fn value_key<'k>(keys: &'k [String], name: &str) -> Option<&'k String> {
     const SAME: [&[&str]; 2] = [
         &["username", "email", "identifier", "user", "login", "user_name", "user_id", "phone"],

@@ -16,18 +16,18 @@ pub enum FlowEvent {
         /// The choices.
         choices: Vec<RequestedChoice>,
     },
-    /// Known values fit, and are being typed.
+    /// Known values answer the page, and are being typed.
     Filling,
-    /// A person has to do something elsewhere.
+    /// A person must act elsewhere.
     Elsewhere {
-        /// What to do, for people.
+        /// The action, as a text for people.
         message: String,
-        /// The choices instead.
+        /// The choices that a person may select instead.
         choices: Vec<RequestedChoice>,
     },
     /// The page changed by itself, or because a person acted elsewhere or in the live view.
     MovedOn,
-    /// It begins again in a session, because its page was lost, or another flow saved the profile.
+    /// The flow begins again in this session, because its page was lost, or another flow saved the profile.
     BegunAgain(SessionId),
     /// Values or a choice were submitted; sealed.
     Submitted(Vec<u8>),
@@ -35,16 +35,16 @@ pub enum FlowEvent {
     LoggedIn(String),
     /// The profile is saved, or the health check is over.
     Completed,
-    /// It failed.
+    /// The flow failed.
     Failed(FlowFailure),
-    /// Its time is over.
+    /// The time of the flow is over.
     Expired,
-    /// Its connection was deleted.
+    /// The connection was deleted.
     Canceled,
 }
 
 impl FlowEvent {
-    /// The event's name in tables and errors.
+    /// Returns the name of the event in tables and errors.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -63,17 +63,17 @@ impl FlowEvent {
     }
 }
 
-/// The event is not possible in this state; nothing changed.
+/// The error of an event that is not possible in the current state; nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the login flow is {} at {}, so '{event}' is not possible", status.as_str(), step.as_str())]
 pub struct FlowRefused {
     /// The flow.
     pub id: AuthFlowId,
-    /// Its status.
+    /// The status of the flow.
     pub status: FlowStatus,
-    /// Its step.
+    /// The step of the flow.
     pub step: FlowStep,
-    /// The event.
+    /// The name of the event.
     pub event: &'static str,
 }
 
@@ -81,7 +81,7 @@ impl Flow {
     /// Returns the flow after `event`, at `now`; `self` is unchanged.
     ///
     /// # Errors
-    /// [`FlowRefused`] if the event is not possible in its state.
+    /// [`FlowRefused`] if the event is not possible in the current state.
     pub fn on(&self, event: FlowEvent, now: OffsetDateTime) -> Result<Self, FlowRefused> {
         use FlowEvent as E;
         use FlowStep::{AwaitingExternalAction, AwaitingInput, Discovering, Submitting};
@@ -91,7 +91,7 @@ impl Flow {
             return Err(refused());
         }
         let logged_in = self.post_login_url.is_some();
-        // Every transition takes the question away.
+        // Every transition removes the question.
         let moved =
             Self { fields: Vec::new(), choices: Vec::new(), external_action: None, updated_at: now, ..self.clone() };
         let ended = |status| Self { status, submission: None, entered: None, ..moved.clone() };
@@ -128,7 +128,7 @@ impl Flow {
             (Discovering | Submitting, E::Filling) => Self { step: Submitting, ..moved },
             (Discovering | Submitting | AwaitingExternalAction, E::Elsewhere { message, choices }) => {
                 let external_action = Some(message);
-                // A captcha is solved before what was submitted is typed.
+                // The submission stays, because it is typed after a captcha is solved.
                 Self { step: AwaitingExternalAction, external_action, choices, ..moved }
             }
             (AwaitingInput | AwaitingExternalAction, E::MovedOn) => {

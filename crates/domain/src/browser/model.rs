@@ -8,14 +8,14 @@ use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::profile::LoadedProfile;
 use crate::text_enum::text_enum;
 
-/// How a browser is started. Browsers of the same shape are interchangeable.
+/// The properties with which a browser is started. Browsers of the same shape are interchangeable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Whether it has no display.
+    /// True if the browser has no display.
     pub headless: bool,
-    /// Whether signs of automation are hidden.
+    /// True if signs of automation are hidden.
     pub stealth: bool,
-    /// Whether the display shows the page only, without the window's frame; headful only.
+    /// True if the display shows the page only, without the window's frame. Only for browsers with a display.
     pub kiosk_mode: bool,
     /// The size of the display.
     pub viewport: Viewport,
@@ -23,9 +23,9 @@ pub struct Shape {
     pub policy: Option<BrowserPolicy>,
     /// The stored extensions, in loading order.
     pub extensions: Vec<ExtensionId>,
-    /// The proxy of its traffic. A running browser can be switched to another one.
+    /// The proxy of the browser's traffic. A running browser can be switched to another proxy.
     pub proxy: Option<ProxyId>,
-    /// The profile that is loaded at its start.
+    /// The profile that is loaded at the start.
     pub profile: Option<LoadedProfile>,
 }
 
@@ -43,7 +43,7 @@ impl StartUrl {
         let scheme_is_good = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
         let plain = !text.chars().any(|c| c.is_control() || c.is_whitespace());
-        // A script is no address, and would run in the open page.
+        // A script URL would run in the open page.
         if !scheme_is_good || rest.is_empty() || !plain || scheme.eq_ignore_ascii_case("javascript") {
             return Err(bad());
         }
@@ -61,13 +61,13 @@ text_enum! {
     /// The state of a browser.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum BrowserState {
-        /// It is being started for its pool.
+        /// The browser is being started for its pool.
         Warming => "warming",
-        /// It is ready, without a session.
+        /// The browser is ready and has no session.
         Idle => "idle",
-        /// A session uses it.
+        /// A session uses the browser.
         Leased => "leased",
-        /// Its sandbox is ending; its row is deleted afterwards.
+        /// The sandbox is ending; the row is deleted afterwards.
         Ending => "ending",
     }
 }
@@ -75,19 +75,19 @@ text_enum! {
 /// A browser of a pool or a session. Spare browsers of a node are not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Browser {
-    /// Its id, which is also its sandbox's.
+    /// The id of the browser and of its sandbox.
     pub id: BrowserId,
-    /// The node that runs it.
+    /// The node that runs the browser.
     pub node: NodeId,
-    /// The pool that it belongs to; `None`: it was started for one session.
+    /// The pool of the browser; `None`: the browser was started for one session.
     pub pool: Option<PoolId>,
-    /// Its shape.
+    /// The shape.
     pub shape: Shape,
-    /// Its state.
+    /// The state.
     pub state: BrowserState,
-    /// The session that uses it, while leased.
+    /// The session that uses the browser, while it is leased.
     pub session: Option<SessionId>,
-    /// When it was created.
+    /// The time of creation.
     pub created_at: OffsetDateTime,
 }
 

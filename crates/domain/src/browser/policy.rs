@@ -9,9 +9,9 @@ use crate::field::{FieldCode, InvalidValue};
 pub struct BrowserPolicy(Map<String, Value>);
 
 impl BrowserPolicy {
-    /// The most bytes of JSON.
+    /// The maximum number of bytes of the JSON.
     pub const MAX_BYTES: usize = 5 * 1024 * 1024;
-    /// The most values, nested ones included, because each takes far more memory than its text.
+    /// The maximum number of values, including nested ones, because each takes far more memory than its text.
     const MAX_VALUES: usize = 20_000;
 
     /// # Errors
@@ -29,9 +29,10 @@ impl BrowserPolicy {
         Ok(policy)
     }
 
-    /// Returns the policies of a browser of a login. A person in its live view has mouse and keyboard, but must not reach the cookies and
-    /// files of the profile: developer tools, pages of the browser itself, local files, file choosers, downloads and printing are off.
-    /// `DeveloperToolsAvailability` would also refuse the server's own connection, so only the pages of the tools are blocked.
+    /// Returns the policies of the browser of a login. A person in the live view has mouse and keyboard, but must not
+    /// reach the cookies and files of the profile: developer tools, pages of the browser itself, local files, file
+    /// choosers, downloads and printing are off. `DeveloperToolsAvailability` would also refuse the server's own
+    /// connection, so only the pages of the tools are blocked.
     #[must_use]
     pub fn of_logins() -> Self {
         Self(members([
@@ -74,7 +75,8 @@ impl BrowserPolicy {
     }
 }
 
-/// Returns the default policies: the browser stores and offers nothing that is typed, and shows no prompts of its own over a page.
+/// Returns the default policies: the browser stores and offers nothing that is typed, and shows no prompts of its own
+/// over a page.
 fn defaults() -> Map<String, Value> {
     members([
         ("PasswordManagerEnabled", json!(false)),
@@ -106,8 +108,8 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Returns whether a policy is blocked. This service alone loads extensions, and sets the egress and the debugging port; no policy may name
-/// a program or a directory, or disable a part of Chromium's sandbox.
+/// Returns whether a policy is blocked. Only this service may load extensions and set the egress and the debugging
+/// port; no policy may name a program or a directory, or disable a part of Chromium's sandbox.
 fn is_blocked(name: &str) -> bool {
     const PREFIXES: [&str; 6] =
         ["Extension", "Proxy", "RemoteDebugging", "AlternativeBrowser", "BrowserSwitcher", "NativeMessaging"];

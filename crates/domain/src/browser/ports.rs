@@ -9,11 +9,11 @@ use crate::store_error::StoreError;
 /// A browser to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Its id.
+    /// The id of the browser.
     pub id: BrowserId,
-    /// Its shape.
+    /// The shape of the browser.
     pub shape: Shape,
-    /// The seconds without contact to a server after which its sandbox ends itself.
+    /// The time in seconds without contact to a server after which the sandbox ends itself.
     pub abandoned_after_seconds: u32,
 }
 
@@ -22,14 +22,14 @@ pub struct Launch {
 pub struct HandOut {
     /// The URL to open.
     pub start_url: Option<StartUrl>,
-    /// The seconds without contact to a server after which its sandbox ends itself, from now on.
+    /// The new time in seconds without contact to a server after which the sandbox ends itself.
     pub abandoned_after_seconds: u32,
 }
 
 /// A started browser that answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Started {
-    /// The version that it reports.
+    /// The version that the browser reports.
     pub version: String,
     /// The stages of the start in order, with their durations in milliseconds.
     pub stages: Vec<(String, u32)>,
@@ -46,7 +46,7 @@ pub enum EngineFault {
     AgentError,
     /// The display failed.
     DisplayError,
-    /// The proxy of its traffic cannot be used on this node.
+    /// The proxy of the browser's traffic cannot be used on this node.
     ProxyError,
 }
 
@@ -112,11 +112,12 @@ pub trait BrowserEngine: Send + Sync {
     /// [`EngineError::OutOfRange`] if the display cannot have that size while Chromium runs.
     async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError>;
 
-    /// Restarts display and Chromium in the new size, with the same profile and the same pages. Connections to the browser end.
+    /// Restarts display and Chromium in the new size, with the same profile and the same pages. Connections to the
+    /// browser end.
     ///
     /// # Errors
-    /// [`EngineError::OutOfRange`] if this node has no memory for a display of that size; then nothing changed. After any other failure the
-    /// browser may have ended.
+    /// [`EngineError::OutOfRange`] if this node has no memory for a display of that size; then nothing changed. After
+    /// any other failure the browser may have ended.
     async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError>;
 
     /// Returns whether a recording of the display is running.
@@ -130,15 +131,16 @@ pub trait BrowserEngine: Send + Sync {
         region: Option<Region>,
     ) -> Result<Vec<u8>, EngineError>;
 
-    /// Returns whether the browser is running on this node, or is being started or ended; after the engine has released its browsers, whether
-    /// it may be running.
+    /// Returns whether the browser is running on this node, or is being started or ended; after the engine has released
+    /// its browsers, whether the browser may be running.
     fn is_known(&self, id: BrowserId) -> bool;
 
-    /// Ends the browser with everything in its sandbox, and returns when nothing of it is left. A browser that does not exist is no error.
+    /// Ends the browser with everything in its sandbox; returns when nothing of it is left. A missing browser is not an
+    /// error.
     async fn end(&self, id: BrowserId) -> Result<(), EngineError>;
 }
 
-/// The stored browsers of pools and sessions. The ports of those create and lease them.
+/// The port to the stored browsers of pools and sessions. The ports of pools and sessions create and lease browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait BrowserRepository: Send + Sync {
@@ -151,7 +153,7 @@ pub trait BrowserRepository: Send + Sync {
     /// Marks the browser as ending if it is warming or idle; `false` if it is leased, ending or deleted.
     async fn discard(&self, id: BrowserId) -> Result<bool, StoreError>;
 
-    /// Deletes a browser whose sandbox has ended. A browser that does not exist is no error.
+    /// Deletes a browser whose sandbox has ended. A missing browser is not an error.
     async fn forget(&self, id: BrowserId) -> Result<(), StoreError>;
 }
 
@@ -161,6 +163,6 @@ pub trait SpareBrowsers: Send + Sync {
     /// Takes a spare of a shape, which is then replaced in the background.
     fn take(&self, shape: &Shape) -> Option<BrowserId>;
 
-    /// Returns a browser that was not used.
+    /// Puts back a browser that was not used.
     fn put_back(&self, shape: &Shape, id: BrowserId);
 }

@@ -6,18 +6,18 @@ use crate::ids::{BrowserId, SessionId};
 /// An event of a browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrowserEvent {
-    /// Its page answered.
+    /// The page of the browser answered.
     Ready,
-    /// A session leases it.
+    /// A session leases the browser.
     Lease(SessionId),
-    /// The response of the lease did not reach its caller, so the browser was not used.
+    /// The response of the lease did not reach its caller, and the browser was not used.
     GiveBack,
-    /// It was released or discarded, ended by itself, or failed to start.
+    /// The browser was released or discarded, ended by itself, or failed to start.
     End,
 }
 
 impl BrowserEvent {
-    /// The event's name in tables and errors.
+    /// Returns the name of the event in tables and errors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,15 +29,15 @@ impl BrowserEvent {
     }
 }
 
-/// The event is not possible in this state; nothing changed.
+/// The error of an event that is not possible in the current state; nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("browser {id} is {}, so '{event}' is not possible", state.as_str())]
 pub struct BrowserRefused {
     /// The browser.
     pub id: BrowserId,
-    /// Its state.
+    /// The state of the browser.
     pub state: BrowserState,
-    /// The event.
+    /// The name of the event.
     pub event: &'static str,
 }
 
@@ -45,7 +45,7 @@ impl Browser {
     /// Returns the browser after `event`; `self` is unchanged.
     ///
     /// # Errors
-    /// [`BrowserRefused`] if the event is not possible in its state.
+    /// [`BrowserRefused`] if the event is not possible in the current state.
     pub fn on(&self, event: BrowserEvent) -> Result<Self, BrowserRefused> {
         use BrowserEvent::{End, GiveBack, Lease, Ready};
         use BrowserState::{Ending, Idle, Leased, Warming};

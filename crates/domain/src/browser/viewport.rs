@@ -5,11 +5,11 @@ use crate::field::{FieldCode, InvalidValue, within};
 /// The size of the display in pixels, and the maximum frame rate of live views and recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Viewport {
-    /// 1 to 16384.
+    /// The width, 1 to 16384.
     pub width: u32,
-    /// 1 to 16384.
+    /// The height, 1 to 16384.
     pub height: u32,
-    /// 1 to 1000, in hertz.
+    /// The maximum frame rate, 1 to 1000 hertz.
     pub refresh_rate: u32,
 }
 
@@ -21,13 +21,13 @@ impl Default for Viewport {
 
 impl Viewport {
     const MAX_SIDE: u32 = 16_384;
-    /// 64 million pixels, 256 MiB of display memory. Both sides at their maximum would need a gigabyte.
+    /// The maximum area: 256 MiB of display memory. Both sides at their maximum would need a gigabyte.
     const MAX_PIXELS: u64 = 64_000_000;
 
     /// Parses a viewport. The refresh rate defaults to one that depends on the area.
     ///
     /// # Errors
-    /// The members that are out of range.
+    /// Returns the members that are absent or out of range.
     pub fn parse(width: Option<i64>, height: Option<i64>, refresh_rate: Option<i64>) -> Result<Self, InvalidValue> {
         let required = || InvalidValue::new(FieldCode::Required, "is required");
         let side = |value: Option<i64>| value.ok_or_else(required).and_then(|side| within(side, 1, Self::MAX_SIDE));
@@ -61,9 +61,9 @@ pub struct Region {
     pub x: u32,
     /// The upper edge.
     pub y: u32,
-    /// At least 1.
+    /// The width, at least 1.
     pub width: u32,
-    /// At least 1.
+    /// The height, at least 1.
     pub height: u32,
 }
 
@@ -71,7 +71,7 @@ impl Region {
     /// Parses a region inside `display`.
     ///
     /// # Errors
-    /// The members that are absent, or the edges outside the display.
+    /// Returns the members that are absent or lie outside the display.
     pub fn parse(
         display: Viewport,
         x: Option<i64>,

@@ -21,9 +21,9 @@ const MAX_CHORDS: usize = 32;
 const MAX_PATH: usize = 1_000;
 /// The maximum number of actions of one batch.
 const MAX_ACTIONS: usize = 100;
-/// The maximum of a single pause, in milliseconds.
+/// The maximum duration of a single pause, in milliseconds.
 const MAX_PAUSE_MS: u32 = 30_000;
-/// The maximum of all pauses of one request together.
+/// The maximum duration of all pauses of one request together.
 const MAX_TOTAL_PAUSE: Duration = Duration::from_secs(3_600);
 
 /// The unchecked fields of `click_mouse`.
@@ -37,7 +37,7 @@ pub struct ClickRequest {
     pub button: Option<String>,
     /// `click`, `down` or `up`.
     pub click_type: Option<String>,
-    /// 1 to 10.
+    /// The number of clicks, 1 to 10.
     pub num_clicks: Option<i64>,
     /// The keys that are held during the action.
     pub hold_keys: Option<Vec<String>>,
@@ -50,9 +50,9 @@ pub struct MoveRequest {
     pub x: Option<i64>,
     /// Required; pixels from the upper edge.
     pub y: Option<i64>,
-    /// Whether the mouse moves along a curve.
+    /// True if the mouse moves along a curve.
     pub smooth: Option<bool>,
-    /// Only with `smooth`.
+    /// The duration of the curve in milliseconds; only with `smooth`.
     pub duration_ms: Option<i64>,
     /// The keys that are held during the action.
     pub hold_keys: Option<Vec<String>>,
@@ -71,9 +71,9 @@ pub struct DragRequest {
     pub step_delay_ms: Option<i64>,
     /// The number of steps between two points of the path.
     pub steps_per_segment: Option<i64>,
-    /// Whether the mouse moves along curves.
+    /// True if the mouse moves along curves.
     pub smooth: Option<bool>,
-    /// Only with `smooth`.
+    /// The duration of the curve in milliseconds; only with `smooth`.
     pub duration_ms: Option<i64>,
     /// The keys that are held during the action.
     pub hold_keys: Option<Vec<String>>,
@@ -97,7 +97,7 @@ pub struct ScrollRequest {
 /// The unchecked fields of `press_key`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PressRequest {
-    /// Required: chords.
+    /// Required: the chords.
     pub keys: Option<Vec<String>>,
     /// The time in milliseconds for which the keys are held.
     pub duration: Option<i64>,
@@ -108,7 +108,7 @@ pub struct PressRequest {
 /// The unchecked fields of `type_text`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeRequest {
-    /// Required.
+    /// Required: the text.
     pub text: Option<String>,
     /// The pause in milliseconds after each key.
     pub delay: Option<i64>,
@@ -117,7 +117,7 @@ pub struct TypeRequest {
 /// An unchecked item of a batch: its type, and the member of that name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchItem {
-    /// Required.
+    /// Required: the type of the action.
     pub kind: Option<String>,
     /// All other members of the item.
     pub members: Vec<ActionRequest>,
@@ -140,12 +140,12 @@ pub enum ActionRequest {
     Type(TypeRequest),
     /// `set_cursor`
     Cursor {
-        /// Required.
+        /// Required: true to hide the cursor, false to show it.
         hidden: Option<bool>,
     },
     /// `sleep`
     Sleep {
-        /// Required.
+        /// Required: the pause in milliseconds.
         duration_ms: Option<i64>,
     },
 }
@@ -168,7 +168,7 @@ impl ActionRequest {
         }
     }
 
-    /// Returns the action on a display of that size.
+    /// Returns the checked action for a display of this size.
     ///
     /// # Errors
     /// Returns every field that breaks a rule.
@@ -179,7 +179,7 @@ impl ActionRequest {
     }
 }
 
-/// Returns the actions of a batch, in order.
+/// Returns the checked actions of a batch, in order.
 ///
 /// # Errors
 /// Returns every field of every action that breaks a rule.
@@ -335,7 +335,7 @@ impl FieldReader {
             match parsed {
                 Ok(point) => points.push(point),
                 Err(bad) => {
-                    // One refusal is enough: such a path is mostly wrong in many places.
+                    // One refusal is enough, because such a path is usually wrong in many places.
                     self.refuse(&format!("path[{index}]"), bad);
                     return Vec::new();
                 }

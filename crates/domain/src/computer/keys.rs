@@ -1,14 +1,14 @@
-//! Names of keys, as X11 has them, and chords of them.
+//! The names of keys, as in X11, and chords of keys.
 
 use crate::field::{FieldCode, InvalidValue};
 
-/// Name and value of every symbol, five or six to a line.
+/// The name and the value of every symbol, five or six per line.
 const SYMBOLS: &str = include_str!("keysyms.txt");
-/// Longest name of a key, in bytes.
+/// The maximum length of the name of a key, in bytes.
 const MAX_NAME: usize = 64;
-/// Most keys that one chord presses together.
+/// The maximum number of keys of a chord.
 const MAX_CHORD: usize = 8;
-/// What people call keys besides their X11 names, whatever the case.
+/// Common names of keys besides their X11 names, in any case.
 const ALIASES: &[(&str, &str)] = &[
     ("ctrl", "Control_L"),
     ("control", "Control_L"),
@@ -16,7 +16,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("alt", "Alt_L"),
     ("option", "Alt_L"),
     ("altgr", "ISO_Level3_Shift"),
-    // The symbol of that name lies on the same key as Alt on most keyboards; what people mean is the key beside it.
+    // On most keyboards the symbol of this name is on the same key as Alt, but people mean the key beside it.
     ("meta", "Super_L"),
     ("meta_l", "Super_L"),
     ("meta_r", "Super_R"),
@@ -44,13 +44,14 @@ const ALIASES: &[(&str, &str)] = &[
     ("arrowdown", "Down"),
 ];
 
-/// A key, by the symbol on it. What symbol lies where, the keyboard of the session says.
+/// A key, by its symbol. The keyboard of the session maps symbols to physical keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeySym(u32);
 
 impl KeySym {
-    /// The key of that name: an X11 key symbol (`Return`, `plus`, `F5`, `Cyrillic_a`), a character (`a`, `+`, `€`), its code point
-    /// (`U20AC`), or a usual name (`Ctrl`, `Enter`, `Esc`, `ArrowLeft`). Names of more than one letter are also found in another case.
+    /// Returns the key with this name: an X11 key symbol (`Return`, `plus`, `F5`, `Cyrillic_a`), a character (`a`, `+`,
+    /// `€`), a code point (`U20AC`), or a common name (`Ctrl`, `Enter`, `Esc`, `ArrowLeft`). Names of more than one
+    /// letter are also found in another case.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let mut characters = name.chars();
@@ -62,7 +63,7 @@ impl KeySym {
         }
         let alias = ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name)).map(|(_, symbol)| *symbol);
         let name = alias.unwrap_or(name);
-        // In their own case first: `Aacute` and `aacute` are two.
+        // The exact case comes first, because `Aacute` and `aacute` differ.
         symbols()
             .find(|(symbol, _)| *symbol == name)
             .or_else(|| symbols().find(|(symbol, _)| symbol.eq_ignore_ascii_case(name)))
@@ -71,7 +72,7 @@ impl KeySym {
             .or_else(|| Self::of_code_point(name))
     }
 
-    /// The key with a character on it; line ends and tabs are keys of their own.
+    /// Returns the key that types a character. Line breaks and tabs have keys of their own.
     #[must_use]
     pub fn of_char(character: char) -> Option<Self> {
         let point = u32::from(character);
@@ -89,7 +90,7 @@ impl KeySym {
         Self::of_char(u32::from_str_radix(digits, 16).ok().and_then(char::from_u32)?)
     }
 
-    /// Its number among the X11 key symbols; characters beyond Latin-1 are `0x01000000` and their code point.
+    /// Returns the number of the X11 key symbol; characters beyond Latin-1 are `0x01000000` plus their code point.
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0
@@ -109,10 +110,11 @@ fn symbols() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub struct Chord(Vec<KeySym>);
 
 impl Chord {
-    /// A key, or several joined with `+`. The plus key itself is `plus`, or what stands where a name is missing: `Ctrl++`.
+    /// Parses a key, or several joined with `+`. The plus key itself is `plus`, or a `+` in the place of a name:
+    /// `Ctrl++`.
     ///
     /// # Errors
-    /// `not_allowed` for a name that is no key's, `too_many`.
+    /// `not_allowed` for the name of no key; `too_many`.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let keys = names(text).into_iter().map(|name| KeySym::named(name).ok_or_else(|| unknown(name)));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
@@ -122,7 +124,7 @@ impl Chord {
         Ok(Self(keys))
     }
 
-    /// The keys; at least one.
+    /// Returns the keys, at least one.
     #[must_use]
     pub fn keys(&self) -> &[KeySym] {
         &self.0
@@ -130,7 +132,7 @@ impl Chord {
 }
 
 fn names(text: &str) -> Vec<&str> {
-    // `+` is a key where a name should stand: alone, and at the end of `Ctrl++`.
+    // `+` is a key in the place of a name: alone, and at the end of `Ctrl++`.
     let (text, plus) = match text.strip_suffix('+') {
         Some("") => return vec!["+"],
         Some(rest) => match rest.strip_suffix('+') {

@@ -1,4 +1,4 @@
-//! Computer control: the mouse, the keyboard and the clipboard of a session, with a display and without one alike.
+//! Computer control: the mouse, the keyboard and the clipboard of a session, with or without a display.
 
 mod input;
 mod keys;

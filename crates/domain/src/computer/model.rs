@@ -59,7 +59,7 @@ pub struct Click {
 /// The path of a mouse between two positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MousePath {
-    /// A jump.
+    /// A jump to the destination.
     Straight,
     /// A natural curve, with this duration or one that depends on the distance.
     Smooth(Option<Duration>),
@@ -123,7 +123,7 @@ pub struct Scroll {
 pub struct Press {
     /// The chords, pressed one after the other; with a duration all at the same time.
     pub chords: Vec<Chord>,
-    /// The duration for which they are held; zero: tapped.
+    /// The duration for which the chords are held; zero: they are tapped.
     pub duration: Duration,
     /// The keys that are held meanwhile.
     pub hold: Vec<KeySym>,
@@ -157,12 +157,12 @@ pub enum Action {
     Key {
         /// The key.
         key: KeySym,
-        /// Whether it is pressed.
+        /// True if the key is pressed, false if it is released.
         down: bool,
     },
     /// Hides or shows the mouse cursor.
     Cursor {
-        /// Whether it is hidden.
+        /// True if the cursor is hidden.
         hidden: bool,
     },
     /// A pause.

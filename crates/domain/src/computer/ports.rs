@@ -27,8 +27,8 @@ impl From<OperationError> for BrokeOff {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Computer: Send + Sync {
-    /// Performs `actions` in order, within `longest` in total. Stops at the first error and releases all pressed keys and buttons,
-    /// also if the future is dropped.
+    /// Performs `actions` in order, within `longest` in total. Stops at the first error and releases all pressed keys
+    /// and buttons, also if the future is dropped.
     ///
     /// # Errors
     /// [`OperationError::Limit`] if too many callers wait; the error of an action with its index.

@@ -1,4 +1,4 @@
-//! What can be done with a session's mouse, keyboard and clipboard.
+//! The use cases of a session's mouse, keyboard and clipboard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use super::{Action, ActionRequest, BatchItem, BrokeOff, Computer, Point};
 use crate::session::{Activity, Session};
 use crate::session_operation::{OperationError, enter};
 
-/// What every call gets besides its pauses: it may wait for another one, and the page for the machine.
+/// The time of every call in addition to its pauses, because it may wait for another call, and the page for the CPU.
 const WORK_TIMEOUT: Duration = Duration::from_secs(60);
-/// What an event may take at most on a machine under load.
+/// The maximum duration of one input event on a machine under load.
 const EVENT: Duration = Duration::from_millis(5);
 
 /// The use cases of computer control.
@@ -21,13 +21,13 @@ pub struct Computers {
 }
 
 impl Computers {
-    /// Computer control by the hands of `computer`.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(computer: Arc<dyn Computer>, activity: Activity) -> Self {
         Self { computer, activity }
     }
 
-    /// Does one thing.
+    /// Performs one action.
     ///
     /// # Errors
     /// See [`ActionRequest::parse`] and [`Computer::perform`].
@@ -36,10 +36,11 @@ impl Computers {
         self.all(session, vec![action]).await.map_err(|broke| broke.error)
     }
 
-    /// Does several things in order, after all of them were checked, and stops at the first that fails.
+    /// Performs several actions in order, after all of them were checked. Stops at the first action that fails.
     ///
     /// # Errors
-    /// Every field that breaks a rule; [`OperationError::Failed`] with the number of the action that failed; see [`Computer::perform`].
+    /// Returns every field that breaks a rule; [`OperationError::Failed`] with the index of the action that failed; see
+    /// [`Computer::perform`].
     pub async fn batch(&self, session: &Session, items: Option<Vec<BatchItem>>) -> Result<(), OperationError> {
         let actions = parse_batch(items, session.shape.viewport)?;
         self.all(session, actions).await.map_err(|broke| match broke.at {
@@ -48,7 +49,7 @@ impl Computers {
         })
     }
 
-    /// Does what is known to be possible: what a viewer's own mouse and keyboard do.
+    /// Performs actions that need no check, as those of the mouse and keyboard of a live view.
     ///
     /// # Errors
     /// See [`Computer::perform`].
@@ -58,7 +59,7 @@ impl Computers {
         self.computer.perform(entered.browser, actions, longest).await
     }
 
-    /// Where the mouse is.
+    /// Returns the position of the mouse.
     ///
     /// # Errors
     /// See [`Computer::mouse`].
@@ -67,17 +68,17 @@ impl Computers {
         self.computer.mouse(entered.browser).await
     }
 
-    /// Puts text on the clipboard.
+    /// Writes text to the clipboard.
     ///
     /// # Errors
-    /// The text is absent, or longer than [`MAX_CLIPBOARD`](super::MAX_CLIPBOARD); see [`Computer::write_clipboard`].
+    /// The text is absent or longer than [`MAX_CLIPBOARD`](super::MAX_CLIPBOARD); see [`Computer::write_clipboard`].
     pub async fn write_clipboard(&self, session: &Session, text: Option<String>) -> Result<(), OperationError> {
         let text = parse_clipboard(text)?;
         let entered = enter(session, &self.activity)?;
         self.computer.write_clipboard(entered.browser, text).await
     }
 
-    /// The text on the clipboard.
+    /// Returns the text of the clipboard.
     ///
     /// # Errors
     /// See [`Computer::read_clipboard`].

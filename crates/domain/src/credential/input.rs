@@ -27,7 +27,7 @@ pub struct NewCredential {
     pub(super) totp: Option<TotpSecret>,
 }
 
-/// The changes of a credential, checked but not yet sealed; a field that is `None` stays.
+/// The changes of a credential, checked but not yet sealed; `None` leaves a field unchanged.
 pub struct CredentialUpdate {
     pub(super) name: Option<LabelName>,
     pub(super) sso_provider: Option<Option<String>>,
@@ -59,8 +59,8 @@ impl NewCredential {
 }
 
 impl CredentialUpdate {
-    /// Checks the changes of a credential. An empty or null SSO provider and an empty TOTP secret clear. The values of
-    /// `remove_value_keys` are deleted before `values` are added.
+    /// Checks the changes of a credential. An empty or null SSO provider, or an empty TOTP secret, removes the present
+    /// one. The values of `remove_value_keys` are deleted before `values` are added.
     ///
     /// # Errors
     /// Returns every field that breaks a rule.

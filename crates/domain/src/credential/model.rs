@@ -9,13 +9,13 @@ use super::TotpSecret;
 use crate::ids::{CredentialId, ProjectId};
 use crate::name::LabelName;
 
-/// The maximum of values of a credential.
+/// The maximum number of values of a credential.
 pub const MAX_VALUES: usize = 50;
 
 /// A stored credential, without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    /// The identifier.
+    /// The id.
     pub id: CredentialId,
     /// The project.
     pub project: ProjectId,
@@ -27,7 +27,7 @@ pub struct Credential {
     pub sso_provider: Option<String>,
     /// The names of the values, sorted.
     pub value_keys: Vec<String>,
-    /// Whether there is a secret of one-time codes.
+    /// True if the credential has a secret of one-time codes.
     pub has_totp_secret: bool,
     /// The time of creation.
     pub created_at: OffsetDateTime,
@@ -64,7 +64,7 @@ pub struct SealedSecrets {
     pub totp: Option<Vec<u8>>,
 }
 
-/// A change of a credential. Absent fields keep their value.
+/// A change of a credential. `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialChange {
     /// The new name.

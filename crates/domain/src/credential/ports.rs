@@ -15,11 +15,11 @@ use crate::store_error::StoreError;
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialStored {
-    /// Stored.
+    /// The credential is stored.
     Yes,
     /// Another credential of the project has the name; nothing was stored.
     NameTaken,
-    /// The project has the maximum of credentials; nothing was stored.
+    /// The project has the maximum number of credentials; nothing was stored.
     LimitExceeded(LimitExceeded),
     /// The project was deleted; nothing was stored.
     ProjectGone,
@@ -44,7 +44,7 @@ pub enum CredentialUpdated {
 pub struct SealedSecret {
     /// The credential.
     pub credential: CredentialId,
-    /// Which secret of the credential.
+    /// The kind of the secret, with the name of a value.
     pub secret: CredentialSecret,
     /// The secret, sealed for [`Credential::place`].
     pub sealed: Vec<u8>,

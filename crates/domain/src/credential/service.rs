@@ -1,4 +1,4 @@
-//! What can be done with credentials.
+//! The use cases of credentials.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,48 +24,48 @@ use crate::store_error::StoreError;
 /// The error of a use case of credentials.
 pub type CredentialError = UseCaseError<NoTotpSecret>;
 
-/// The error of a credential that one-time codes cannot be made of.
+/// The error of a credential without a secret of one-time codes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("credential {0} has no TOTP secret")]
 pub struct NoTotpSecret(pub String);
 
 impl SpecificError for NoTotpSecret {}
 
-/// What the use cases of credentials stand on.
+/// The dependencies of the use cases of credentials.
 #[derive(Clone)]
 pub struct CredentialDeps {
-    /// Where they are kept.
+    /// The repository of credentials.
     pub credentials: Arc<dyn CredentialRepository>,
-    /// What seals their secrets.
+    /// Seals the secrets of credentials.
     pub sealer: Arc<dyn Sealer>,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Identifiers.
+    /// The source of identifiers.
     pub ids: Arc<dyn IdSource>,
-    /// How many a project may have.
+    /// The maximum number of credentials of a project.
     pub most: u32,
 }
 
-/// The use cases.
+/// The use cases of credentials.
 #[derive(Clone)]
 pub struct Credentials {
     deps: CredentialDeps,
 }
 
 impl Credentials {
-    /// How many credentials a project may have, unless configured.
+    /// The default maximum number of credentials of a project.
     pub const DEFAULT_MAX: u32 = 1000;
 
-    /// The use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(deps: CredentialDeps) -> Self {
         Self { deps }
     }
 
-    /// Keeps a credential; with the code that holds now, if codes can be made.
+    /// Stores a new credential; returns it with its current one-time code, if it has a secret of codes.
     ///
     /// # Errors
-    /// See [`CredentialError`]; then nothing is kept.
+    /// See [`CredentialError`]; then nothing is stored.
     pub async fn create(
         &self,
         scope: &Scope,
@@ -83,7 +83,7 @@ impl Credentials {
         }
     }
 
-    /// A new credential that is yet to be stored; with what its codes are made of.
+    /// Creates a credential without storing it; returns it with its secrets.
     fn draft(
         &self,
         scope: &Scope,
@@ -110,7 +110,7 @@ impl Credentials {
         Ok((credential, secrets, new.totp))
     }
 
-    /// What a login was given, as a new credential that is stored with the login's end.
+    /// Returns the values of a login as a new credential, which is stored with the end of the login.
     pub(crate) fn create_stored(
         &self,
         scope: &Scope,
@@ -120,7 +120,7 @@ impl Credentials {
         Ok(CollectedCredential::New { credential: Box::new(credential), secrets, most: self.deps.most })
     }
 
-    /// What a login was given, as values of a credential that is changed with the login's end.
+    /// Returns the values of a login as a change of a credential, which is stored with the end of the login.
     pub(crate) fn stored_in(
         &self,
         scope: &Scope,
@@ -133,7 +133,7 @@ impl Credentials {
         Ok(CollectedCredential::Changed { id, change: CredentialChange { values, ..CredentialChange::default() } })
     }
 
-    /// The project's credential, by identifier or name.
+    /// Returns the project's credential with this id or name.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -142,10 +142,10 @@ impl Credentials {
         found.ok_or_else(|| not_found(which).into())
     }
 
-    /// The project's credentials, newest first.
+    /// Returns the project's credentials, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(
         &self,
         scope: &Scope,
@@ -155,7 +155,7 @@ impl Credentials {
         self.deps.credentials.list(scope.project_id(), filter, page).await
     }
 
-    /// Changes a credential; with the code that holds now, if its secret was set.
+    /// Changes a credential; returns it with its current one-time code, if its secret of codes was set.
     ///
     /// # Errors
     /// See [`CredentialError`]; then nothing is changed.
@@ -198,7 +198,7 @@ impl Credentials {
         gone.then_some(()).ok_or_else(|| not_found(which).into())
     }
 
-    /// The one-time code that holds now.
+    /// Returns the current one-time code.
     ///
     /// # Errors
     /// See [`CredentialError`].
@@ -211,10 +211,10 @@ impl Credentials {
         Ok(TotpSecret::from_bytes(clear).code(self.deps.clock.now()))
     }
 
-    /// Its secrets in clear, for a login that types them; `None` if it is gone.
+    /// Returns the decrypted secrets of a credential, for a login that types them; `None` if it does not exist.
     ///
     /// # Errors
-    /// The store's failure; secrets that cannot be opened.
+    /// Returns the error of the store, or of a secret that cannot be opened.
     pub async fn open(&self, id: CredentialId) -> Result<Option<PlainSecrets>, CredentialError> {
         let Some(secrets) = self.deps.credentials.secrets(id).await? else { return Ok(None) };
         let mut values = BTreeMap::new();
@@ -234,10 +234,10 @@ impl Credentials {
         Ok(Some(PlainSecrets { values, totp }))
     }
 
-    /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.
+    /// Reseals secrets that are not sealed with the current master key. Secrets that cannot be opened are unchanged.
     ///
     /// # Errors
-    /// See [`CredentialError`]; what is done stays done.
+    /// See [`CredentialError`]; secrets that were resealed before the error stay resealed.
     pub async fn reseal(&self) -> Result<Resealed, CredentialError> {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {

@@ -4,19 +4,19 @@ use core::net::IpAddr;
 
 use url::{Host, Url};
 
-/// The sites of one secret: the URLs of a provider's item, the domain of a stored credential, or the page where a person gave
-/// a value. A secret without a site is never typed automatically.
+/// The sites of one secret: the URLs of a provider's item, the domain of a stored credential, or the page where a
+/// person entered a value. A secret without a site is never typed automatically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sites(Vec<Site>);
 
-/// One URL of a secret, with the parts that matter for the rule.
+/// The parts of one URL of a secret that decide where the secret may be typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Site {
     /// The host, in lower case, without a trailing dot.
     host: String,
     /// The explicit port of the URL; `None`: any.
     port: Option<u16>,
-    /// Whether the scheme is `http`.
+    /// True if the scheme is `http`.
     is_plain: bool,
 }
 
@@ -50,10 +50,10 @@ impl Sites {
 
     /// Returns whether the secret may be typed into a page or frame of this origin (`https://login.example.com`).
     ///
-    /// The origin must have the same registrable domain as one of the sites, according to the public suffix list including its
-    /// private part; IP addresses and names of one label must be equal. It must be `https`, unless it is on the loopback
-    /// interface, or the site's own URL is `http` with this host. Through a proxy `http` is never allowed, because the proxy
-    /// could answer in place of the site. An explicit port of the site must be the origin's.
+    /// The origin must have the same registrable domain as one of the sites, according to the public suffix list
+    /// including its private part; IP addresses and names of one label must be equal. It must be `https`, unless it is
+    /// on the loopback interface, or the site's own URL is `http` with this host. Through a proxy `http` is never
+    /// allowed, because the proxy could answer in place of the site. An explicit port of the site must be the origin's.
     #[must_use]
     pub fn allow(&self, origin: &str, route: Route) -> bool {
         let Some(page) = Origin::parse(origin) else { return false };
@@ -75,7 +75,7 @@ impl Sites {
     }
 }
 
-/// Scheme, host and port of a page or frame.
+/// The scheme, host and port of a page or frame.
 struct Origin {
     is_secure: bool,
     host: String,
@@ -118,7 +118,7 @@ impl Site {
     }
 }
 
-/// A host as names are compared.
+/// Returns a host in the form in which names are compared.
 fn bare(host: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }

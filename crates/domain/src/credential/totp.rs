@@ -9,10 +9,10 @@ use totp_rs::{Builder, Secret};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 
 const STEP: i64 = 30;
-/// Characters of a secret's text, blanks included.
+/// The maximum number of characters of the text of a secret, including blanks.
 const MAX_BYTES: usize = 1024;
 
-/// What one-time codes are made of.
+/// The secret of one-time codes.
 #[derive(Clone)]
 pub struct TotpSecret(SecretSlice<u8>);
 
@@ -22,12 +22,12 @@ impl fmt::Debug for TotpSecret {
     }
 }
 
-/// A code, and until when it holds.
+/// A one-time code with its expiry.
 #[derive(Clone)]
 pub struct TotpCode {
-    /// Six digits.
+    /// The code: six digits, or up to eight for a secret of a credential provider.
     pub code: SecretString,
-    /// From then on the next one holds.
+    /// The time from which the next code is valid.
     pub expires_at: OffsetDateTime,
 }
 
@@ -38,10 +38,11 @@ impl fmt::Debug for TotpCode {
 }
 
 impl TotpSecret {
-    /// Reads what sites show: base 32, in either case, with blanks between and without the padding at the end.
+    /// Parses a secret as sites show it: base 32 in either case. Blanks, hyphens and the padding at the end are
+    /// ignored.
     ///
     /// # Errors
-    /// The rule that the text breaks; the text is not repeated.
+    /// Returns the rule that the text breaks; the text is not repeated.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         check_max_length(text, MAX_BYTES)?;
         let plain: SecretString = text
@@ -60,19 +61,19 @@ impl TotpSecret {
         Ok(Self::from_bytes(bytes.as_bytes().to_vec().into()))
     }
 
-    /// The secret whose bytes these are.
+    /// Creates the secret from its bytes.
     #[must_use]
     pub fn from_bytes(bytes: SecretSlice<u8>) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes, to be sealed.
+    /// Returns the bytes, to be sealed.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.0.expose_secret()
     }
 
-    /// The code that holds at that moment.
+    /// Returns the code that is valid at `at`.
     #[must_use]
     pub fn code(&self, at: OffsetDateTime) -> TotpCode {
         let seconds = at.unix_timestamp().max(0);
@@ -93,7 +94,7 @@ mod tests {
         secret.code(at).code.expose_secret().to_owned()
     }
 
-    /// The vectors of RFC 6238, appendix B, for SHA-1; a code of six digits is the end of one of eight.
+    /// The vectors of RFC 6238, appendix B, for SHA-1. A code of six digits is the end of the code of eight digits.
     #[test]
     fn the_codes_are_those_of_the_rfc() {
         let secret = TotpSecret::from_bytes(b"12345678901234567890".to_vec().into());

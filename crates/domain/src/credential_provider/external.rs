@@ -41,7 +41,7 @@ impl CredentialProviders {
         let (totp, totp_code) = match one_time {
             Some(OneTime::Secret(secret)) => match secret.ordinary() {
                 Some(totp) => (Some(totp), None),
-                // A flow computes standard codes only, so that other codes are computed here.
+                // A flow computes standard codes only, so other codes are computed here.
                 None => (None, Some(secret.code(self.deps.clock.now()).code)),
             },
             Some(OneTime::Code(code)) => (None, Some(code)),

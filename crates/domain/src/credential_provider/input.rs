@@ -22,19 +22,19 @@ const DEFAULT_TTL_SECONDS: u32 = 300;
 /// The unchecked fields of a new provider.
 #[derive(Default)]
 pub struct ProviderRequest {
-    /// Required.
+    /// The name; required.
     pub name: Option<String>,
-    /// Required.
+    /// The type; required.
     pub provider_type: Option<String>,
-    /// Required.
+    /// The access token; required.
     pub token: Option<SecretString>,
     /// The URL of a Connect server. Default: that of the configuration.
     pub server_url: Option<String>,
-    /// The name of a KeePass database; required there.
+    /// The name of a KeePass database; required for that type.
     pub vault: Option<String>,
-    /// Default: 300.
+    /// The time for which the list of items is cached, in seconds. Default: 300.
     pub cache_ttl_seconds: Option<i64>,
-    /// The ids of the projects that may use it. Default: none.
+    /// The ids of the projects that may use the provider. Default: none.
     pub project_ids: Option<Vec<String>>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct NewProvider {
     pub(super) projects: Vec<ProjectId>,
 }
 
-/// The unchecked changes of a provider; an absent field stays.
+/// The unchecked changes of a provider; an absent field stays unchanged.
 #[derive(Default)]
 pub struct ProviderUpdateRequest {
     /// The new name.
@@ -58,13 +58,13 @@ pub struct ProviderUpdateRequest {
     pub server_url: Option<String>,
     /// The new database.
     pub vault: Option<String>,
-    /// The new lifetime of cached items.
+    /// The new time for which the list of items is cached, in seconds.
     pub cache_ttl_seconds: Option<i64>,
-    /// Whether the provider is used.
+    /// True to use the provider.
     pub enabled: Option<bool>,
     /// The new position in the order of use.
     pub priority: Option<i64>,
-    /// The ids of the projects that may use it, replacing the present ones.
+    /// The ids of the projects that may use the provider, which replace the present ones.
     pub project_ids: Option<Vec<String>>,
 }
 
@@ -114,7 +114,7 @@ impl ProviderRequest {
 }
 
 impl ProviderUpdateRequest {
-    /// Returns the change, and its token that is not yet sealed.
+    /// Returns the change, and the new token, which is not yet sealed.
     pub(super) fn parse(
         self,
         current: &CredentialProvider,
@@ -130,7 +130,7 @@ impl ProviderUpdateRequest {
                 let url = fields.take_optional("server_url", self.server_url.as_deref(), server_url);
                 let moved = url.filter(|url| Some(url) != known.as_ref());
                 if moved.is_some() && !has_token {
-                    // Otherwise, a caller who may change the URL could have the token sent to a server of their own.
+                    // Otherwise a caller who may change the URL could have the token sent to another server.
                     fields
                         .refuse("token", InvalidValue::new(FieldCode::Required, "is required with another server_url"));
                 }
@@ -158,7 +158,7 @@ fn unused(fields: &mut Fields, name: &str, given: bool) {
     }
 }
 
-/// Parses the ids, without duplicates. Whether the projects exist is checked when they are stored.
+/// Parses the ids, without duplicates. The store checks that the projects exist.
 fn projects(ids: Vec<String>) -> Result<Vec<ProjectId>, InvalidValue> {
     if ids.len() > CredentialProvider::MAX_PROJECTS {
         return Err(InvalidValue::new(
@@ -199,7 +199,7 @@ fn token(token: SecretString) -> Result<SecretString, InvalidValue> {
     Ok(token)
 }
 
-/// Parses the base URL of a server. Which addresses may be reached is decided by the egress when it connects.
+/// Parses the base URL of a server. The egress checks the address when it connects.
 fn server_url(text: &str) -> Result<Url, InvalidValue> {
     check_max_length(text, MAX_URL)?;
     let bad = |text: &str| InvalidValue::new(FieldCode::InvalidFormat, text);

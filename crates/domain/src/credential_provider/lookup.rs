@@ -8,7 +8,7 @@ use crate::ids::CredentialProviderId;
 use crate::sealing::SealError;
 use crate::store_error::StoreError;
 
-/// The login that is searched for.
+/// The login to search for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
     /// The login of a site, by its host name.
@@ -59,13 +59,13 @@ pub struct FoundLogin {
     pub provider: CredentialProviderId,
     /// The item.
     pub item: ProviderItem,
-    /// Its secrets, which are typed and then dropped.
+    /// The secrets of the item, which are typed and then dropped.
     pub secrets: ItemSecrets,
 }
 
 impl CredentialProviders {
-    /// Finds an item in the provider with this name or identifier, else in all enabled providers of the scope by priority, and
-    /// reads its secrets. A provider that fails does not end the search.
+    /// Finds an item in the provider with this name or id; without one, in all enabled providers of the scope by
+    /// priority. Reads the secrets of the item. A provider that fails does not end the search.
     ///
     /// # Errors
     /// See [`FindError`].
@@ -98,7 +98,7 @@ impl CredentialProviders {
         Ok(providers)
     }
 
-    /// Returns the provider of the scope with this name or identifier.
+    /// Returns the provider of the scope with this name or id.
     pub(super) async fn named(
         &self,
         scope: ProviderScope,
@@ -142,7 +142,7 @@ impl CredentialProviders {
     }
 }
 
-/// Returns the host name of an item's URL; many have no scheme.
+/// Returns the host name of an item's URL. Many of these URLs have no scheme.
 pub(super) fn host_of(address: &str) -> Option<String> {
     let address = address.trim();
     let url = match Url::parse(address) {
@@ -168,8 +168,9 @@ fn closest<'a>(items: &'a [ProviderItem], domain: &str) -> Option<&'a ProviderIt
     items.iter().filter_map(rank).min_by(|(left, _), (right, _)| left.cmp(right)).map(|(_, item)| item)
 }
 
-/// Returns the distance of a site from another: the same host, the same host with or without `www.`, a subdomain, a parent
-/// domain. Other hosts, and hosts of another registrable domain according to the public suffix list, do not match.
+/// Returns the distance of a site from another: the same host, the same host with or without `www.`, a subdomain, a
+/// parent domain. Other hosts, and hosts of another registrable domain according to the public suffix list, do not
+/// match.
 fn distance(host: &str, domain: &str) -> Option<u8> {
     let bare = |name: &'_ str| name.strip_prefix("www.").unwrap_or(name).to_owned();
     if host == domain {

@@ -1,7 +1,7 @@
 //! Credential providers: external vaults that hold logins. They belong to an organization, not to a project.
 //!
-//! Casement stores how a vault is reached, and caches which items it has. The secrets of an item are read again each time that
-//! they are to be typed, and are never stored.
+//! Casement stores the location of a vault, and caches the list of its items. The secrets of an item are read again
+//! each time they are typed, and are never stored.
 
 mod external;
 mod input;

@@ -55,7 +55,7 @@ impl ProviderPlace {
 /// A credential provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialProvider {
-    /// The identifier.
+    /// The id.
     pub id: CredentialProviderId,
     /// The organization.
     pub organization: OrganizationId,
@@ -67,11 +67,11 @@ pub struct CredentialProvider {
     pub token: Vec<u8>,
     /// The time for which the list of items is cached, in seconds.
     pub cache_ttl_seconds: u32,
-    /// Whether logins are searched in it.
+    /// True if logins are searched in the provider.
     pub enabled: bool,
-    /// The priority: lower numbers are searched first, older providers first among equals.
+    /// The priority: providers with lower numbers are searched first, older ones first among equals.
     pub priority: u32,
-    /// The projects whose keys may use it. Keys of the whole organization always may.
+    /// The projects whose keys may use the provider. Keys of the whole organization always may.
     pub projects: Vec<ProjectId>,
     /// The time of creation.
     pub created_at: OffsetDateTime,
@@ -83,10 +83,10 @@ impl CredentialProvider {
     /// The highest [`priority`](Self::priority).
     pub const LAST_PRIORITY: u32 = 1000;
 
-    /// The maximum of projects that may use it.
+    /// The maximum number of projects that may use a provider.
     pub const MAX_PROJECTS: usize = 100;
 
-    /// Returns whether logins in this scope may use it.
+    /// Returns whether logins in this scope may use the provider.
     #[must_use]
     pub fn is_lent(&self, scope: ProviderScope) -> bool {
         self.organization == scope.organization && scope.project.is_none_or(|project| self.projects.contains(&project))
@@ -99,7 +99,7 @@ impl CredentialProvider {
     }
 }
 
-/// A change of a provider. Absent fields keep their value.
+/// A change of a provider. `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderChange {
     /// The new name.
@@ -110,18 +110,18 @@ pub struct ProviderChange {
     pub token: Option<Vec<u8>>,
     /// The new time for which the list of items is cached, in seconds.
     pub cache_ttl_seconds: Option<u32>,
-    /// Whether logins are searched in it.
+    /// True if logins are searched in the provider.
     pub enabled: Option<bool>,
     /// The new priority.
     pub priority: Option<u32>,
-    /// The new projects that may use it.
+    /// The new projects that may use the provider.
     pub projects: Option<Vec<ProjectId>>,
 }
 
 /// A vault: a part of a provider that holds items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderVault {
-    /// The provider's own identifier.
+    /// The id at the provider.
     pub id: String,
     /// The name.
     pub name: String,
@@ -130,15 +130,15 @@ pub struct ProviderVault {
 /// A login that a provider holds, without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderItem {
-    /// The provider's own identifier.
+    /// The id at the provider.
     pub id: String,
     /// The title.
     pub title: String,
     /// The vault.
     pub vault: ProviderVault,
-    /// The URLs of its sites, as the provider has them.
+    /// The URLs of the item's sites, as the provider returns them.
     pub urls: Vec<String>,
-    /// The sites on which its secrets may be typed.
+    /// The sites on which the secrets may be typed.
     pub sites: Sites,
     /// The host names of the URLs.
     pub(super) hosts: Vec<String>,
@@ -167,7 +167,7 @@ impl ProviderItem {
         format!("{}/{}", self.vault.name, self.title)
     }
 
-    /// Returns whether the path refers to the item, by names or by the provider's identifiers.
+    /// Returns whether the path refers to the item, by names or by ids at the provider.
     #[must_use]
     pub(super) fn is_at(&self, path: &str) -> bool {
         let both = |left: &str, right: &str| {

@@ -57,7 +57,7 @@ impl OneTimeSecret {
                         _ => return None,
                     }
                 }
-                // Codes of Steam have another format.
+                // Steam codes have another format.
                 "encoder" => return None,
                 _ => {}
             }

@@ -24,7 +24,7 @@ pub enum ProviderStored {
     Yes(u32),
     /// Another provider of the organization has the name; nothing was stored.
     NameTaken,
-    /// The organization has the maximum of providers; nothing was stored.
+    /// The organization has the maximum number of providers; nothing was stored.
     LimitExceeded(LimitExceeded),
     /// The organization has no such project; nothing was stored.
     NoProject(ProjectId),
@@ -60,8 +60,8 @@ pub enum ProviderDeleted {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait CredentialProviderRepository: Send + Sync {
-    /// Stores a new provider with a priority after all others, if the organization has fewer than `most`. The priority of
-    /// `provider` is ignored.
+    /// Stores a new provider with a priority after all others, if the organization has fewer than `most`. The priority
+    /// of `provider` is ignored.
     async fn create(&self, provider: &CredentialProvider, most: u32) -> Result<ProviderStored, StoreError>;
 
     /// Returns the organization's provider.
@@ -74,8 +74,8 @@ pub trait CredentialProviderRepository: Send + Sync {
     /// Returns the organization's provider with this name, regardless of case and accents.
     async fn named(&self, organization: OrganizationId, name: &str) -> Result<Option<CredentialProvider>, StoreError>;
 
-    /// Returns the organization's providers by priority; with a `query` those whose name contains it in any case, or whose
-    /// identifier it is.
+    /// Returns the organization's providers by priority; with a `query` those whose name contains it in any case, or
+    /// whose id it is.
     async fn list<'a>(
         &self,
         organization: OrganizationId,
@@ -95,7 +95,7 @@ pub trait CredentialProviderRepository: Send + Sync {
         at: OffsetDateTime,
     ) -> Result<ProviderUpdated, StoreError>;
 
-    /// Deletes a provider unless an auth connection uses it, by its name or identifier.
+    /// Deletes a provider unless an auth connection uses it, by name or id.
     async fn delete(
         &self,
         organization: OrganizationId,
@@ -128,7 +128,7 @@ pub enum StorePlace {
 /// A provider with its decrypted token, ready for requests.
 #[derive(Clone)]
 pub struct OpenProvider {
-    /// The identifier.
+    /// The id.
     pub id: CredentialProviderId,
     /// The version, which changes with every change of the provider and invalidates its cache.
     pub version: OffsetDateTime,
@@ -195,7 +195,7 @@ pub struct ItemSecrets {
     pub password: Option<SecretString>,
     /// The source of one-time codes.
     pub one_time: Option<OneTime>,
-    /// The other fields by label.
+    /// The other fields, by label.
     pub values: BTreeMap<String, SecretString>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be done with credential providers.
+//! The use cases of credential providers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,61 +25,61 @@ pub type ProviderError = UseCaseError<ProviderFault>;
 
 impl SpecificError for ProviderFault {}
 
-/// What this installation is configured with.
+/// The configuration of this installation.
 #[derive(Clone, Debug, Default)]
 pub struct ProviderSettings {
-    /// The 1Password Connect server of providers that name none.
+    /// The URL of the 1Password Connect server of providers that name none.
     pub server_url: Option<Url>,
     /// The names of the KeePass databases that providers may name.
     pub vaults: BTreeSet<String>,
 }
 
-/// What the use cases of credential providers stand on.
+/// The dependencies of the use cases of credential providers.
 #[derive(Clone)]
 pub struct ProviderDeps {
-    /// Where they are kept.
+    /// The repository of credential providers.
     pub providers: Arc<dyn CredentialProviderRepository>,
-    /// What asks them.
+    /// The port to the providers.
     pub store: Arc<dyn CredentialStore>,
-    /// What seals their tokens.
+    /// Seals the tokens of providers.
     pub sealer: Arc<dyn Sealer>,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Identifiers.
+    /// The source of identifiers.
     pub ids: Arc<dyn IdSource>,
     /// The configuration.
     pub settings: ProviderSettings,
-    /// How many an organization may have.
+    /// The maximum number of providers of an organization.
     pub most: u32,
 }
 
-/// What asking a provider has shown.
+/// The result of testing a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderTest {
-    /// What its token opens, or why it opens nothing.
+    /// The vaults that the token opens, or the error of the provider.
     pub vaults: Result<Vec<ProviderVault>, ProviderFault>,
 }
 
-/// The use cases.
+/// The use cases of credential providers.
 #[derive(Clone)]
 pub struct CredentialProviders {
     pub(super) deps: ProviderDeps,
 }
 
 impl CredentialProviders {
-    /// How many providers an organization may have, unless configured.
+    /// The default maximum number of providers of an organization.
     pub const DEFAULT_MAX: u32 = 100;
 
-    /// The use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(deps: ProviderDeps) -> Self {
         Self { deps }
     }
 
-    /// Keeps a provider, behind all others. It is not asked yet.
+    /// Stores a new provider with a priority after all others. The provider is not contacted.
     ///
     /// # Errors
-    /// See [`ProviderError`]; then nothing is kept.
+    /// See [`ProviderError`]; then nothing is stored.
     pub async fn create(
         &self,
         organization: OrganizationId,
@@ -112,7 +112,7 @@ impl CredentialProviders {
         }
     }
 
-    /// The organization's provider.
+    /// Returns the organization's provider.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -122,10 +122,10 @@ impl CredentialProviders {
         self.deps.providers.find(organization, id).await?.ok_or_else(|| missing().into())
     }
 
-    /// The organization's providers, in the order in which they are asked.
+    /// Returns the organization's providers by priority.
     ///
     /// # Errors
-    /// Our store's failure.
+    /// Returns the error of the store.
     pub async fn list(
         &self,
         organization: OrganizationId,
@@ -162,7 +162,7 @@ impl CredentialProviders {
         }
     }
 
-    /// Deletes a provider that no auth connection names.
+    /// Deletes a provider that no auth connection uses.
     ///
     /// # Errors
     /// See [`ProviderError`].
@@ -182,7 +182,7 @@ impl CredentialProviders {
         }
     }
 
-    /// What logins a provider has, without their secrets.
+    /// Returns the logins of a provider, without their secrets.
     ///
     /// # Errors
     /// See [`ProviderError`].
@@ -195,10 +195,10 @@ impl CredentialProviders {
         Ok(self.deps.store.items(&self.open(&provider)?).await?)
     }
 
-    /// Asks a provider what its token opens.
+    /// Tests a provider: requests the vaults that its token opens.
     ///
     /// # Errors
-    /// See [`ProviderError`]; that the store refuses or fails is no error but what was found.
+    /// See [`ProviderError`]. An error of the provider itself is part of the result.
     pub async fn test(&self, organization: OrganizationId, which: &str) -> Result<ProviderTest, ProviderError> {
         let provider = self.get(organization, which).await?;
         let open = match self.open(&provider) {
@@ -208,10 +208,10 @@ impl CredentialProviders {
         Ok(ProviderTest { vaults: self.deps.store.vaults(&open).await })
     }
 
-    /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.
+    /// Reseals the tokens that are not sealed with the current master key. Tokens that cannot be opened are unchanged.
     ///
     /// # Errors
-    /// See [`ProviderError`]; what is done stays done.
+    /// See [`ProviderError`]; tokens that were resealed before the error stay resealed.
     pub async fn reseal(&self) -> Result<Resealed, ProviderError> {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
@@ -232,7 +232,7 @@ impl CredentialProviders {
         self.deps.sealer.seal(&CredentialProvider::seal_place(id), token.expose_secret().as_bytes())
     }
 
-    /// The provider as its store is asked.
+    /// Returns the provider with its resolved location and its decrypted token.
     pub(super) fn open(&self, provider: &CredentialProvider) -> Result<OpenProvider, ProviderError> {
         let place = match &provider.place {
             ProviderPlace::PasswordManager(url) => {

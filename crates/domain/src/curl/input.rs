@@ -1,4 +1,4 @@
-//! The checks of requests.
+//! The checks of HTTP requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const MAX_HEADERS: usize = 100;
 const MAX_HEADERS_BYTES: usize = 64 << 10;
 const TIMEOUT_MS: i64 = 30_000;
 const MAX_TIMEOUT_MS: u32 = 300_000;
-/// Headers of the connection, which only the browser sets.
+/// The headers of the connection, which only the browser sets.
 const CONNECTION_HEADERS: [&str; 12] = [
     "accept-encoding",
     "connection",
@@ -30,11 +30,11 @@ const CONNECTION_HEADERS: [&str; 12] = [
     "upgrade",
 ];
 
-/// Headers of a raw request that are passed on to the target, besides those that begin with `x-`.
+/// The headers of a raw request that are passed on to the target, besides those that begin with `x-`.
 ///
 /// A raw request is a request to this server as well. A browser or a reverse proxy between the caller and this server
-/// adds headers that hold secrets or addresses of this installation, under unpredictable names. Therefore only these
-/// are passed on.
+/// adds headers that hold secrets or addresses of this installation, under unpredictable names. Therefore only the
+/// headers of this list are passed on.
 const TARGET_HEADERS: [&str; 33] = [
     "accept",
     "accept-charset",
@@ -70,7 +70,7 @@ const TARGET_HEADERS: [&str; 33] = [
     "soapaction",
     "user-agent",
 ];
-/// Prefixes of `x-` headers of this server, and of those that reverse proxies and single sign-on in front of it add.
+/// The prefixes of `x-` headers of this server, and of reverse proxies and single sign-on in front of it.
 const PRIVATE_HEADERS: [&str; 33] = [
     "x-amz-cf-",
     "x-amzn-",

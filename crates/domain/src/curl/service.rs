@@ -1,4 +1,4 @@
-//! What can be asked through a session's browser.
+//! The use cases of HTTP requests through a session's browser.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::{CurlAnswer, CurlMachine, CurlRequest};
 use crate::session::{Activity, Session};
 use crate::session_operation::{OperationError, UpstreamFault, enter};
 
-/// Below it a status announces another one.
+/// The lowest final status. A lower status announces another response.
 const FIRST_FINAL_STATUS: u16 = 200;
 
-/// The use cases of requests.
+/// The use cases of HTTP requests through a session's browser.
 #[derive(Clone)]
 pub struct Curl {
     machine: Arc<dyn CurlMachine>,
@@ -17,7 +17,7 @@ pub struct Curl {
 }
 
 impl Curl {
-    /// Requests through what `machine` runs.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(machine: Arc<dyn CurlMachine>, activity: Activity) -> Self {
         Self { machine, activity }
@@ -30,7 +30,7 @@ impl Curl {
     pub async fn send(&self, session: &Session, request: CurlRequest) -> Result<CurlAnswer, OperationError> {
         let entered = enter(session, &self.activity)?;
         let CurlAnswer { status, headers, body } = self.machine.send(entered.browser, request).await?;
-        // Such a status would not end our own answer to the caller: what follows it would be taken for another one.
+        // The response to the caller cannot have such a status: the caller would expect another response after it.
         if status < FIRST_FINAL_STATUS {
             let message = format!("the target answered with status {status}, which is no final answer");
             return Err(OperationError::Upstream { fault: UpstreamFault::HttpStatus, message });

@@ -1,4 +1,4 @@
-//! The builds of a node: takes queued deployments and stores the results.
+//! The builds of a node: takes queued deployments, and stores the results.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,14 @@ use crate::pool::{FairSlot, FairSlots};
 use crate::sealing::SealError;
 use crate::store_error::{Replaced, StoreError};
 
-/// The maximum of apps of a deployment, and of actions of an app.
+/// The maximum numbers of apps of a deployment and of actions of an app.
 const MAX_APPS: usize = 50;
 const MAX_ACTIONS: usize = 200;
 /// The number of builds that are considered, and of artifacts that are released, at once.
 const BATCH: u32 = 20;
 /// The number of artifacts that are looked up at once.
 const LOOKED_UP_AT_ONCE: usize = 1000;
-/// The time for which an unused artifact is kept, so that another upload of the same source need not be built again.
+/// The time for which an unused artifact stays stored, so that another upload of the same source is not built again.
 const KEEP_ARTIFACTS: Duration = Duration::days(1);
 
 /// The builds of a node.
@@ -54,27 +54,27 @@ pub struct LeasedBuild {
 pub enum BuildEnd {
     /// The result of the builder.
     Done(Result<Built, BuildFailure>),
-    /// The time was up.
+    /// The build reached its deadline.
     TimedOut,
 }
 
 impl Builds {
-    /// The maximum of concurrent builds of a node, because each keeps a core busy. One project has at most two of the slots.
+    /// The maximum number of concurrent builds of a node; each uses a core. One project has at most two of the slots.
     pub const AT_ONCE: usize = 3;
     /// The maximum duration of a build.
     pub const LIMIT: Duration = Duration::minutes(15);
-    /// The life of a lease that is not renewed.
+    /// The lifetime of a lease that is not renewed.
     pub const LEASE: Duration = Duration::seconds(45);
 
-    /// Creates the builds of `node`. `base_url` is the base URL of the API for programs.
+    /// Creates the builds of `node`. `base_url` is the base URL of the API for deployed programs.
     #[must_use]
     pub fn new(deployments: Deployments, node: NodeId, base_url: String) -> Self {
         let began = deployments.deps.clock.now();
         Self { deployments, node, base_url, began, places: FairSlots::new(Self::AT_ONCE) }
     }
 
-    /// Takes the next waiting build, if there is a free slot: a queued deployment, or one that a lost node or an earlier run of
-    /// this node was building. The project with the fewest running builds on this node comes first.
+    /// Takes the next waiting build, if there is a free slot: a queued deployment, or one that a lost node or an
+    /// earlier run of this node was building. The project with the fewest running builds on this node comes first.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -183,7 +183,7 @@ impl Builds {
         deps.deployments.renew(deployment.id, number, deps.clock.now() + Self::LEASE).await
     }
 
-    /// Stores the outcome of a build: the deployment runs or has failed. If its status changed meanwhile, nothing is done.
+    /// Stores the outcome of a build: the deployment runs or has failed. Does nothing if the status changed meanwhile.
     ///
     /// # Errors
     /// Returns the error of the store; the call may be repeated.
@@ -243,13 +243,13 @@ impl Builds {
         Ok(())
     }
 
-    /// Deletes the archives that remain of deployments that were built or have ended.
+    /// Deletes the remaining archives of deployments that were built or have ended.
     ///
     /// # Errors
     /// See [`DeploymentError`]; the call may be repeated.
     pub async fn clear(&self) -> Result<(), DeploymentError> {
         let deps = &self.deployments.deps;
-        // Listed before the lookup, so that archives that are stored meanwhile are kept.
+        // Listed before the lookup, so that archives that are stored meanwhile are not deleted.
         let stored = deps.blobs.list(Deployment::BLOBS).await?;
         let old = deps.clock.now() - Self::LIMIT;
         let ids: Vec<DeploymentId> = stored
@@ -264,8 +264,9 @@ impl Builds {
         Ok(())
     }
 
-    /// Releases and returns the artifacts that no deployment needs any more; the builder may discard them. They include those
-    /// of `stored`, with their times of storing, that no deployment ever referred to, because their builds failed.
+    /// Releases and returns the artifacts that no deployment needs any more; the builder may discard them. They include
+    /// those of `stored`, a list with times of storing, that no deployment ever referred to, because their builds
+    /// failed.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -288,7 +289,7 @@ struct App {
     actions: Vec<LabelName>,
 }
 
-/// Checks the apps that an entrypoint registers; returns why they cannot be registered.
+/// Checks the apps that an entrypoint registers; returns the reason if they cannot be registered.
 fn apps(built: &[BuiltApp]) -> Result<Vec<App>, String> {
     let label = |what: &str, text: &str| {
         LabelName::parse(text).map_err(|bad| format!("{what} {:?}: {bad}", text.chars().take(100).collect::<String>()))

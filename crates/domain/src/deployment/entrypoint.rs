@@ -1,21 +1,21 @@
-//! Where in a package something lies, and what runs it.
+//! Paths within a package, and the runtime of an entrypoint.
 
 use std::fmt;
 
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 
-/// Characters of a path within a package.
+/// The maximum number of characters of a path within a package.
 const MAX_BYTES: usize = 1024;
 
-/// A path within a package: relative, with no way out of it, without empty or `.` parts.
+/// A path within a package: relative, without empty, `.` or `..` parts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PackagePath(String);
 
 impl PackagePath {
-    /// Reads a path; `./` before it and one `/` behind it are taken off.
+    /// Parses a path; removes every `./` at the start and one `/` at the end.
     ///
     /// # Errors
-    /// The rule that the text breaks.
+    /// Returns the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let bad = |code, text: &str| Err(InvalidValue::new(code, text));
         if text.is_empty() {
@@ -48,7 +48,7 @@ impl PackagePath {
         Ok(Self(path))
     }
 
-    /// The path, with `/` between its parts.
+    /// Returns the path, with `/` between its parts.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -61,29 +61,29 @@ impl fmt::Display for PackagePath {
     }
 }
 
-/// What runs a program.
+/// The runtime of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Runtime {
     /// Python 3.9 or later.
     Python,
-    /// Node 20 or later; of TypeScript the types are taken off.
+    /// Node 20 or later; the types of TypeScript are stripped.
     Node,
 }
 
-/// The file of a package that is loaded.
+/// The file of a package that is loaded, with its runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entrypoint {
     path: PackagePath,
     runtime: Runtime,
 }
 
-/// No runtime here takes a file of that name.
+/// The error of a file name that no runtime accepts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is neither a Python file (.py) nor one for Node (.ts, .mts, .js, .mjs, .cjs)")]
 pub struct NoRuntime(pub PackagePath);
 
 impl Entrypoint {
-    /// The entrypoint at that path; its name says what runs it.
+    /// Creates the entrypoint at this path. The end of its name selects the runtime.
     ///
     /// # Errors
     /// [`NoRuntime`].
@@ -96,13 +96,13 @@ impl Entrypoint {
         Ok(Self { path, runtime })
     }
 
-    /// Where it lies.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &PackagePath {
         &self.path
     }
 
-    /// What runs it.
+    /// Returns the runtime.
     #[must_use]
     pub fn runtime(&self) -> Runtime {
         self.runtime

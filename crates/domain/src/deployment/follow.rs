@@ -1,4 +1,4 @@
-//! Follows a deployment or an invocation until it ends: its status, and its log lines.
+//! Follows the status and the log lines of a deployment or an invocation until it ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ enum LastEvent {
 }
 
 impl Follower {
-    /// Creates a follower, with the stored lines from `since` on; `None`: all stored lines.
+    /// Creates a follower that begins with the stored lines from `since` on; `None`: all stored lines.
     #[must_use]
     pub fn new(deps: FollowDeps, subject: Subject, since: Option<OffsetDateTime>) -> Self {
         // Subscribed before the first read, so that no change is missed.
@@ -92,7 +92,7 @@ impl Follower {
         }
     }
 
-    /// Reads the record before the lines: all lines of an ended record were stored before its end.
+    /// Reads the record before the lines, because all lines of an ended record were stored before its end.
     async fn look(&mut self) -> Result<(), StoreError> {
         let Some((records, event, ended)) = self.records().await? else {
             self.over = true;

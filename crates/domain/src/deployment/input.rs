@@ -37,34 +37,34 @@ pub struct DeploymentRules {
 /// The unchecked fields of a new deployment.
 #[derive(Default)]
 pub struct DeploymentRequest {
-    /// Required with a file.
+    /// The path of the entrypoint; required with a file.
     pub entrypoint_rel_path: Option<String>,
-    /// Default: `latest`.
+    /// The version of the apps. Default: `latest`.
     pub version: Option<String>,
-    /// Default: the first of the installation.
+    /// The region. Default: the first one of the installation.
     pub region: Option<String>,
-    /// Default: false.
+    /// True if existing apps with the same version may be replaced. Default: false.
     pub force: Option<bool>,
-    /// Default: none.
+    /// The environment variables. Default: none.
     pub env_vars: Option<BTreeMap<String, SecretString>>,
     /// The repository to use instead of a file.
     pub source: Option<SourceRequest>,
-    /// Whether a file is sent.
+    /// True if a file is sent.
     pub file: bool,
 }
 
 /// The unchecked description of a repository.
 #[derive(Default)]
 pub struct SourceRequest {
-    /// Required: `github`.
+    /// The type; required: `github`.
     pub kind: Option<String>,
-    /// Required.
+    /// The URL; required.
     pub url: Option<String>,
-    /// Required.
+    /// The branch, tag or commit; required.
     pub git_ref: Option<String>,
-    /// Required; relative to `path`.
+    /// The path of the entrypoint relative to `path`; required.
     pub entrypoint: Option<String>,
-    /// Default: the root.
+    /// The folder of the package. Default: the root.
     pub path: Option<String>,
     /// The credentials of a private repository.
     pub auth: Option<AuthRequest>,
@@ -73,9 +73,9 @@ pub struct SourceRequest {
 /// The unchecked credentials of a private repository.
 #[derive(Default)]
 pub struct AuthRequest {
-    /// Required: `github_token`.
+    /// The method; required: `github_token`.
     pub method: Option<String>,
-    /// Required.
+    /// The token; required.
     pub token: Option<SecretString>,
 }
 

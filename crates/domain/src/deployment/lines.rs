@@ -3,9 +3,9 @@
 use super::{Line, StoredLines};
 use crate::storage::{ROW_BYTES, StorageRoom};
 
-/// Returns the lines that are stored after the stored ones, and the new totals. Lines that are stored already are skipped;
-/// long lines are cut; the first line that exceeds a limit is replaced by a message that no more is stored. The stored bytes are
-/// subtracted from `room`.
+/// Returns the lines to store after the stored ones, and the new totals. Lines that are stored already are skipped;
+/// long lines are cut; the first line that exceeds a limit is replaced by a message that no more is stored. The stored
+/// bytes are subtracted from `room`.
 #[must_use]
 pub fn keep(mut stored: StoredLines, lines: &[Line], room: &mut StorageRoom) -> (Vec<Line>, StoredLines) {
     let mut taken = Vec::new();

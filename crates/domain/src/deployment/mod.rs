@@ -1,4 +1,4 @@
-//! Deployments: programs that callers bring, built once and kept ready to run.
+//! Deployments: source code of apps that callers upload, built once and then ready to run.
 
 mod builds;
 mod entrypoint;

@@ -14,15 +14,15 @@ text_enum! {
     /// The status of a deployment.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum DeploymentStatus {
-        /// Its source is stored, and it waits for a build.
+        /// The source is stored, and the deployment waits for a build.
         Queued => "queued",
-        /// It is being built.
+        /// The deployment is being built.
         InProgress => "in_progress",
-        /// Its actions can be invoked.
+        /// The actions can be invoked.
         Running => "running",
-        /// It could not be built, or its processes failed. Final.
+        /// The deployment could not be built, or its processes failed. Final.
         Failed => "failed",
-        /// It was stopped. Final.
+        /// The deployment was stopped. Final.
         Stopped => "stopped",
     }
 }
@@ -51,7 +51,7 @@ pub enum DeploymentSource {
     },
 }
 
-/// The right of a node to build a deployment. Of two nodes that hold a lease the one with the higher number builds.
+/// The right of a node to build a deployment. If two nodes hold a lease, the one with the higher number builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildLease {
     /// The node.
@@ -65,7 +65,7 @@ pub struct BuildLease {
 /// A deployment: the source code of apps at one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
-    /// The identifier.
+    /// The id.
     pub id: DeploymentId,
     /// The project.
     pub project: ProjectId,
@@ -75,25 +75,25 @@ pub struct Deployment {
     pub status_reason: Option<String>,
     /// The region that callers see.
     pub region: String,
-    /// The version of its apps.
+    /// The version of the apps.
     pub version: String,
-    /// Whether it may replace an app that has the version already.
+    /// True if the deployment may replace an app that has the version already.
     pub force: bool,
-    /// The file that is loaded.
+    /// The entrypoint: the file that is loaded.
     pub entrypoint: Entrypoint,
     /// The source.
     pub source: DeploymentSource,
     /// The SHA-256 hash of the source archive in hexadecimal, once it is known.
     pub source_checksum: Option<String>,
-    /// The names of its environment variables, whose values are sealed elsewhere.
+    /// The names of the environment variables, whose values are sealed elsewhere.
     pub env_names: BTreeSet<String>,
-    /// The API key of its programs.
+    /// The API key of the programs.
     pub api_key: ApiKeyId,
-    /// The artifact of its build; see [`Built::artifact`](super::Built::artifact).
+    /// The artifact of the build; see [`Built::artifact`](super::Built::artifact).
     pub artifact: Option<String>,
     /// The latest build lease.
     pub lease: Option<BuildLease>,
-    /// The time of the first start of its build.
+    /// The time of the first start of the build.
     pub begun_at: Option<OffsetDateTime>,
     /// The time of creation.
     pub created_at: OffsetDateTime,
@@ -106,9 +106,9 @@ pub struct Deployment {
 pub enum DeploymentSecret {
     /// The environment variable with this name.
     EnvVar(String),
-    /// The token of its private repository.
+    /// The token of the private repository.
     Token,
-    /// The text of its API key.
+    /// The text of the API key.
     ApiKey,
 }
 
@@ -117,9 +117,9 @@ pub enum DeploymentSecret {
 pub struct SealedDeployment {
     /// The environment variables by name.
     pub env_vars: BTreeMap<String, Vec<u8>>,
-    /// The token of its private repository.
+    /// The token of the private repository.
     pub token: Option<Vec<u8>>,
-    /// The text of its API key.
+    /// The text of the API key.
     pub api_key: Vec<u8>,
 }
 
@@ -134,20 +134,20 @@ impl Deployment {
         }
     }
 
-    /// Returns the blob key of its archive, which is stored until it is built.
+    /// Returns the blob key of the archive, which is stored until the deployment is built.
     #[must_use]
     pub fn blob(id: DeploymentId) -> String {
         format!("{}{id}", Self::BLOBS)
     }
 
-    /// The prefix of all these keys.
+    /// The prefix of the blob keys of all archives.
     pub const BLOBS: &str = "deployments/";
 }
 
 /// An app at one version, registered by a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppVersion {
-    /// The identifier.
+    /// The id.
     pub id: AppVersionId,
     /// The project.
     pub project: ProjectId,
@@ -159,7 +159,7 @@ pub struct AppVersion {
     pub version: String,
     /// The region of the deployment.
     pub region: String,
-    /// Its actions in the order of their registration.
+    /// The actions in the order of their registration.
     pub actions: Vec<LabelName>,
     /// The time of registration.
     pub created_at: OffsetDateTime,

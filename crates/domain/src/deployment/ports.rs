@@ -45,11 +45,11 @@ impl std::fmt::Debug for Environment {
 
 /// An uploaded archive that passed the inspection.
 pub struct InspectedPackage {
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size_bytes: u64,
-    /// Its SHA-256 hash in hexadecimal.
+    /// The SHA-256 hash in hexadecimal.
     pub checksum: String,
-    /// Its content.
+    /// The content.
     pub content: ByteStream,
 }
 
@@ -60,9 +60,9 @@ pub trait PackageArchives: Send + Sync {
     /// Reads an archive to its end and inspects it without unpacking it.
     ///
     /// # Errors
-    /// [`OperationError::Invalid`]: in the field `file` if it is no ZIP archive or an unsafe one (paths or links that leave it,
-    /// devices, encrypted or duplicate entries, too many or too large entries), in the field `entrypoint_rel_path` if that is no
-    /// file of it; [`OperationError::TooLarge`]; the error of `content`.
+    /// [`OperationError::Invalid`] in the field `file` if the content is not a ZIP archive or an unsafe one (paths or
+    /// links that leave it, devices, encrypted or duplicate entries, too many or too large entries), in the field
+    /// `entrypoint_rel_path` if the archive has no such file; [`OperationError::TooLarge`]; the error of `content`.
     async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, OperationError>;
 }
 
@@ -71,16 +71,17 @@ pub trait PackageArchives: Send + Sync {
 pub enum BuildSource {
     /// A stored archive that was inspected.
     Archive {
-        /// Its blob key.
+        /// The blob key.
         blob: String,
-        /// Its SHA-256 hash in hexadecimal.
+        /// The SHA-256 hash in hexadecimal.
         checksum: String,
-        /// The entrypoint, relative to the root, which has the list of dependencies.
+        /// The entrypoint, relative to the root, which contains the list of dependencies.
         entrypoint: Entrypoint,
     },
     /// A Git repository.
     Git {
-        /// `<origin>/<owner>/<repository>`. The operator allows the origin, so it may have a private address; nothing else may.
+        /// `<origin>/<owner>/<repository>`. The operator allows the origin, so only the origin may have a private
+        /// address.
         url: Url,
         /// The branch, tag or commit; it never begins with `-`.
         git_ref: String,
@@ -109,9 +110,9 @@ pub struct Build {
 /// An unchecked app, as an entrypoint registers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuiltApp {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The names of its actions, in order.
+    /// The names of the actions, in order.
     pub actions: Vec<String>,
 }
 
@@ -122,7 +123,7 @@ pub struct Built {
     pub source_checksum: String,
     /// The apps that the entrypoint registers, in order.
     pub apps: Vec<BuiltApp>,
-    /// The name of the runnable artifact on every node; the same for the same source.
+    /// The name of the runnable artifact, the same on every node and for the same source.
     pub artifact: String,
 }
 
@@ -153,23 +154,23 @@ pub struct BuildFailure {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Builder: Send + Sync {
-    /// Fetches, unpacks, installs and loads a package, and logs each step to `lines`. The same source is built once per project.
-    /// Dropping the future ends the build with its processes. The rest of the builds of a killed server is removed when the
-    /// next one starts.
+    /// Fetches, unpacks, installs and loads a package, and logs each step to `lines`. The same source is built once per
+    /// project. Dropping the future ends the build with its processes. The remains of the builds of a killed server are
+    /// removed when the next one starts.
     async fn build(&self, build: Build, lines: Arc<dyn Lines>) -> Result<Built, BuildFailure>;
 
-    /// Returns the artifacts on this node and in the blob store, with their times of storing.
+    /// Returns the artifacts on this node and in the blob store, each with its time of storing.
     async fn stored(&self) -> Vec<(String, OffsetDateTime)>;
 
-    /// Deletes an artifact on this node and in the blob store. No deployment that may run uses it any more. An artifact that a
-    /// build of this node used recently is kept, because its deployment may be about to use it.
+    /// Deletes an artifact that no deployment may run any more, on this node and in the blob store. Does not delete an
+    /// artifact that a build of this node used recently, because a deployment may be about to use it.
     async fn discard(&self, artifact: &str);
 }
 
 /// A log line of a program or of its build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its number among the lines of the build or invocation, from 0 on.
+    /// The number among the lines of the build or invocation, from 0 on.
     pub number: u64,
     /// The time of writing.
     pub at: OffsetDateTime,
@@ -178,11 +179,11 @@ pub struct Line {
 }
 
 impl Line {
-    /// The maximum length of a stored line.
+    /// The maximum length of a stored line, in bytes.
     pub const MAX_BYTES: usize = 16 << 10;
-    /// The maximum of stored bytes of one build or invocation. Later lines are not stored.
+    /// The maximum number of stored bytes of one build or invocation. Later lines are not stored.
     pub const MAX_BYTES_IN_ALL: u64 = 10 << 20;
-    /// The minimum size that a line counts as, because even an empty line takes room in the store.
+    /// The minimum size that a line counts as, in bytes, because even an empty line takes room in the store.
     pub const MIN_BYTES: u64 = 48;
 }
 
@@ -190,10 +191,11 @@ impl Line {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Lines: Send + Sync {
-    /// Returns the number of the next line. It is above 0 if a killed server stored lines before.
+    /// Returns the number of the next line. The number is above 0 if a killed server stored lines before.
     async fn taken(&self) -> u64;
 
-    /// Receives lines in the order of their numbers; numbers that were received before are skipped. Waits while the store is
-    /// behind, as backpressure for the writer. Lines beyond the limit are dropped at once. The implementation handles errors.
+    /// Receives lines in the order of their numbers; numbers that were received before are skipped. Waits while the
+    /// store is behind, as backpressure for the writer. Lines beyond the limit are dropped at once. The implementation
+    /// handles errors.
     async fn push(&self, lines: Vec<Line>);
 }

@@ -17,7 +17,7 @@ use crate::store_error::{Replaced, StoreError};
 pub enum DeploymentStored {
     /// Stored.
     Yes,
-    /// The project has the maximum of deployments; nothing was stored.
+    /// The project has the maximum number of deployments; nothing was stored.
     LimitExceeded(LimitExceeded),
     /// The project was deleted; nothing was stored.
     ProjectGone,
@@ -45,7 +45,7 @@ pub struct DeploymentFilter {
     pub app_name: Option<String>,
     /// The whole version.
     pub app_version: Option<String>,
-    /// A whole identifier, or a part of the name of an app, in any case.
+    /// A whole id, or a part of the name of an app, in any case.
     pub query: Option<String>,
 }
 
@@ -74,7 +74,7 @@ pub struct ListedApp {
 pub struct SealedDeploymentSecret {
     /// The deployment.
     pub deployment: DeploymentId,
-    /// Which secret of the deployment.
+    /// The kind of the secret, with the name of a variable.
     pub secret: DeploymentSecret,
     /// The secret, sealed for [`Deployment::place`].
     pub sealed: Vec<u8>,
@@ -84,7 +84,8 @@ pub struct SealedDeploymentSecret {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait DeploymentRepository: Send + Sync {
-    /// Stores a new deployment with its secrets and its API key, if the project has fewer than `most` that have not ended.
+    /// Stores a new deployment with its secrets and its API key, if the project has fewer than `most` that have not
+    /// ended.
     async fn create(
         &self,
         organization: OrganizationId,
@@ -111,13 +112,14 @@ pub trait DeploymentRepository: Send + Sync {
     /// Returns the sealed secrets of a deployment.
     async fn secrets(&self, id: DeploymentId) -> Result<Option<SealedDeployment>, StoreError>;
 
-    /// Stores `next` only if the row still has the status and the lease of `current`. If `next` has ended, its apps and its API
-    /// key are deleted in the same transaction.
+    /// Stores `next` only if the row still has the status and the lease of `current`. If `next` has ended, its apps and
+    /// its API key are deleted in the same transaction.
     async fn replace(&self, current: &Deployment, next: &Deployment) -> Result<Replaced, StoreError>;
 
-    /// Stores `next`, which runs, as [`replace`](Self::replace) does, and registers its apps. Registrations of one project do not
-    /// run concurrently. If an app has the version already, nothing is registered, unless the deployment is forced and newer; then
-    /// the previous deployment ends as by [`DeploymentEvent::Replaced`](super::DeploymentEvent).
+    /// Stores `next`, which runs, as [`replace`](Self::replace) does, and registers its apps. Registrations of one
+    /// project do not run concurrently. If an app has the version already, nothing is registered, unless the deployment
+    /// is forced and newer; then the previous deployment ends as by
+    /// [`DeploymentEvent::Replaced`](super::DeploymentEvent).
     async fn register(
         &self,
         current: &Deployment,
@@ -125,9 +127,9 @@ pub trait DeploymentRepository: Send + Sync {
         apps: &[AppVersion],
     ) -> Result<Registered, StoreError>;
 
-    /// Returns up to `most` deployments that `node` may build: queued ones, those whose lease is over at `now`, and those that the
-    /// node itself holds with a lease that is over before `own_before`. The oldest of every project comes before the second of
-    /// any, and so on.
+    /// Returns up to `most` deployments that `node` may build: queued ones, those whose lease is over at `now`, and
+    /// those that the node itself holds with a lease that is over before `own_before`. The oldest of every project
+    /// comes before the second of any, and so on.
     async fn due(
         &self,
         node: NodeId,
@@ -136,7 +138,7 @@ pub trait DeploymentRepository: Send + Sync {
         most: u32,
     ) -> Result<Vec<Deployment>, StoreError>;
 
-    /// Extends the lease with this number; returns `false` if it is no longer in force.
+    /// Extends the lease with this number; returns `false` if the lease is no longer in force.
     async fn renew(&self, id: DeploymentId, number: u32, until: OffsetDateTime) -> Result<bool, StoreError>;
 
     /// Returns up to `most` running deployments, the last invoked or registered ones first.
@@ -145,7 +147,8 @@ pub trait DeploymentRepository: Send + Sync {
     /// Returns the apps that a deployment registered.
     async fn apps_of(&self, id: DeploymentId) -> Result<Vec<AppVersion>, StoreError>;
 
-    /// Returns the project's app at this version and the status of its deployment: the running one, else the one that ran last.
+    /// Returns the project's app at this version and the status of its deployment: the running one, else the one that
+    /// ran last.
     async fn find_app(
         &self,
         project: ProjectId,
@@ -164,8 +167,8 @@ pub trait DeploymentRepository: Send + Sync {
     /// Returns those of `ids` whose source is still needed: they are not built and have not ended.
     async fn unbuilt(&self, ids: &[DeploymentId]) -> Result<Vec<DeploymentId>, StoreError>;
 
-    /// Releases and returns up to `most` artifacts whose deployments all ended before `before`, in projects without a build in
-    /// progress. No deployment refers to them from then on.
+    /// Releases and returns up to `most` artifacts whose deployments all ended before `before`, in projects without a
+    /// build in progress. No deployment refers to them from then on.
     async fn release_artifacts(&self, before: OffsetDateTime, most: u32) -> Result<Vec<String>, StoreError>;
 
     /// Returns those of the artifacts that no deployment refers to.
@@ -197,7 +200,7 @@ pub struct StoredLines {
     pub next: u64,
     /// The stored bytes.
     pub bytes: u64,
-    /// Whether the limit is reached, which a last line says, so that no more is stored.
+    /// True if the limit is reached: a last line reports it, and no more lines are stored.
     pub full: bool,
 }
 
@@ -208,7 +211,7 @@ pub struct LineRange {
     pub from: u64,
     /// The earliest time of writing.
     pub since: Option<OffsetDateTime>,
-    /// The maximum of lines.
+    /// The maximum number of lines.
     pub most: u32,
 }
 
@@ -216,7 +219,8 @@ pub struct LineRange {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait LineStore: Send + Sync {
-    /// Stores the lines from number [`StoredLines::next`] on, as [`keep`](super::keep) cuts them, and notifies the waiters.
+    /// Stores the lines from number [`StoredLines::next`] on, as [`keep`](super::keep) cuts them, and notifies the
+    /// waiters.
     async fn append(&self, subject: Subject, lines: &[Line]) -> Result<StoredLines, StoreError>;
 
     /// Returns the totals of the stored lines.
@@ -225,8 +229,8 @@ pub trait LineStore: Send + Sync {
     /// Returns the lines in order.
     async fn page(&self, subject: Subject, span: LineRange) -> Result<Vec<Line>, StoreError>;
 
-    /// Deletes lines of up to `most` builds and invocations whose last line was written before `before`, as many as can be deleted
-    /// in a short time. Returns the number of deleted lines; it is 0 if none are left.
+    /// Deletes lines of up to `most` builds and invocations whose last line was written before `before`, as many as can
+    /// be deleted in a short time. Returns the number of deleted lines, 0 if none are left.
     async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError>;
 }
 

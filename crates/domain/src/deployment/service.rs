@@ -1,4 +1,4 @@
-//! What callers can do with deployments.
+//! The use cases of deployments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,38 +24,38 @@ use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session_operation::ByteStream;
 use crate::store_error::{Replaced, StoreError};
 
-/// The longest archive that may be uploaded, in bytes.
+/// The maximum size of an uploaded archive, in bytes.
 pub const MAX_PACKAGE_BYTES: u64 = 256 << 20;
 
 /// The error of a use case of deployments.
 pub type DeploymentError = UseCaseError<BlobError>;
 
-/// What the use cases of deployments stand on.
+/// The dependencies of the use cases of deployments.
 #[derive(Clone)]
 pub struct DeploymentDeps {
-    /// Where deployments are kept.
+    /// The repository of deployments.
     pub deployments: Arc<dyn DeploymentRepository>,
-    /// Where their invocations are kept.
+    /// The repository of invocations.
     pub invocations: Arc<dyn InvocationRepository>,
-    /// Where what they say is kept.
+    /// The store of log lines.
     pub lines: Arc<dyn LineStore>,
-    /// News of them.
+    /// The notifications of changes.
     pub news: Arc<dyn ChangeNotifier>,
-    /// Where archives lie.
+    /// The blob store of archives.
     pub blobs: Arc<dyn BlobStore>,
-    /// Looks through archives.
+    /// Inspects uploaded archives.
     pub archives: Arc<dyn PackageArchives>,
-    /// Makes their keys.
+    /// Creates the API keys of deployments.
     pub keys: ApiKeys,
-    /// Seals their secrets.
+    /// Seals the secrets of deployments.
     pub sealer: Arc<dyn Sealer>,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Identifiers.
+    /// The source of identifiers.
     pub ids: Arc<dyn IdSource>,
-    /// What this installation takes.
+    /// The rules of this installation.
     pub rules: DeploymentRules,
-    /// How many that have not ended a project may have.
+    /// The maximum number of deployments of a project that have not ended.
     pub most: u32,
 }
 
@@ -70,30 +70,30 @@ impl DeploymentDeps {
     }
 }
 
-/// The use cases.
+/// The use cases of deployments.
 #[derive(Clone)]
 pub struct Deployments {
     pub(super) deps: DeploymentDeps,
 }
 
 impl Deployments {
-    /// How many deployments that have not ended a project may have, unless configured.
+    /// The default maximum number of deployments of a project that have not ended.
     pub const DEFAULT_MAX: u32 = 500;
-    /// Where repositories may lie, unless configured.
+    /// The default origin of repositories.
     pub const DEFAULT_ORIGIN: &str = "https://github.com";
-    /// Where deployments run, unless configured.
+    /// The default region.
     pub const DEFAULT_REGION: &str = "aws.us-east-1a";
 
-    /// The use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(deps: DeploymentDeps) -> Self {
         Self { deps }
     }
 
-    /// Takes a program: its archive, which must have passed to its end, or where to fetch it. It waits to be built.
+    /// Stores a new deployment of an archive, which is read to its end, or of a repository. It then waits for a build.
     ///
     /// # Errors
-    /// See [`DeploymentError`]; then nothing is kept.
+    /// See [`DeploymentError`]; then nothing is stored.
     pub async fn create(
         &self,
         scope: &Scope,
@@ -114,7 +114,7 @@ impl Deployments {
         };
         let stored = self.store(scope, user, id, new, checksum).await;
         if stored.is_err() {
-            // What cannot be deleted now, the sweep finds.
+            // If this fails, `Builds::clear` deletes the archive later.
             let _ = self.deps.blobs.delete(&Deployment::blob(id)).await;
         }
         stored
@@ -184,7 +184,7 @@ impl Deployments {
         })
     }
 
-    /// The project's deployment.
+    /// Returns the project's deployment.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -196,10 +196,10 @@ impl Deployments {
         found.ok_or_else(|| NotFound::new("deployment", which).into())
     }
 
-    /// The project's deployments, newest first.
+    /// Returns the project's deployments, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn list(
         &self,
         scope: &Scope,
@@ -209,15 +209,15 @@ impl Deployments {
         self.deps.deployments.list(scope.project_id(), filter, page).await
     }
 
-    /// The project's apps that can be invoked, newest first.
+    /// Returns the project's apps that can be invoked, newest first.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn apps(&self, scope: &Scope, filter: &AppFilter, page: Page) -> Result<Listed<ListedApp>, StoreError> {
         self.deps.deployments.list_apps(scope.project_id(), filter, page).await
     }
 
-    /// Follows a deployment; with what was written from `since` on, or all that is kept.
+    /// Follows a deployment, with the log lines from `since` on, or all stored ones.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -231,7 +231,7 @@ impl Deployments {
         Ok(Follower::new(self.deps.follow(), Subject::Deployment(id), since))
     }
 
-    /// Stops a deployment; its unfinished invocations fail. Of one that has ended, nothing is done.
+    /// Stops a deployment; its unfinished invocations fail. Does nothing if the deployment has ended.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -241,12 +241,12 @@ impl Deployments {
         Ok(())
     }
 
-    /// Moves a deployment by an event that ends it; `None` if that is not possible any more. What hangs on it ends, too.
+    /// Ends a deployment by an event, with its invocations; `None` if it does not exist, or the event is not possible.
     ///
     /// # Errors
-    /// The store's failure. What was not ended then, [`clear`](super::Builds::clear) ends.
+    /// Returns the error of the store. Background jobs then end the remaining invocations and delete the archive.
     pub async fn end(&self, id: DeploymentId, event: &DeploymentEvent) -> Result<Option<Deployment>, StoreError> {
-        // Ends: a race is lost only to a step forward, and from the last step `on` refuses.
+        // The loop ends: a race is lost only to another transition, and `on` refuses events in a final status.
         loop {
             let Some(current) = self.deps.deployments.get(id).await? else { return Ok(None) };
             let next = match current.on(event, self.deps.clock.now()) {
@@ -260,10 +260,10 @@ impl Deployments {
         }
     }
 
-    /// After a deployment was stored as ended: what hangs on it ends, too.
+    /// Ends the invocations of a deployment that was stored as ended, and deletes its archive.
     pub(super) async fn ended(&self, deployment: &Deployment) -> Result<(), StoreError> {
         if deployment.source == DeploymentSource::File {
-            // What cannot be deleted now, the sweep finds.
+            // If this fails, `Builds::clear` deletes the archive later.
             let _ = self.deps.blobs.delete(&Deployment::blob(deployment.id)).await;
         }
         let unfinished = self.deps.invocations.unfinished_of(deployment.id).await?;
@@ -274,19 +274,19 @@ impl Deployments {
         end_all(&*self.deps.invocations, &*self.deps.clock, unfinished, |_| event.clone()).await
     }
 
-    /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.
+    /// Reseals secrets that are not sealed with the current master key. Secrets that cannot be opened are unchanged.
     ///
     /// # Errors
-    /// See [`DeploymentError`]; what is done stays done.
+    /// See [`DeploymentError`]; secrets that were resealed before the error stay resealed.
     pub async fn reseal(&self) -> Result<Resealed, DeploymentError> {
         reseal(&*self.deps.deployments, &*self.deps.sealer).await
     }
 }
 
-/// As [`Deployments::reseal`], for whoever has no more than these two.
+/// Like [`Deployments::reseal`], for callers that have only the repository and the sealer.
 ///
 /// # Errors
-/// See [`DeploymentError`]; what is done stays done.
+/// See [`DeploymentError`]; secrets that were resealed before the error stay resealed.
 pub async fn reseal(deployments: &dyn DeploymentRepository, sealer: &dyn Sealer) -> Result<Resealed, DeploymentError> {
     let mut resealed = Resealed::default();
     loop {

@@ -11,20 +11,20 @@ pub(crate) const MAX_REASON: usize = 1000;
 /// An event of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeploymentEvent {
-    /// A node takes a deployment that is not built yet, or whose builder is lost.
+    /// A node takes a deployment that is not built yet, or whose building node is lost.
     Take(BuildLease),
-    /// It is built, and its apps are registered.
+    /// The deployment is built, and its apps are registered.
     Built {
         /// The SHA-256 hash of the source archive.
         checksum: String,
         /// The artifact of the build.
         artifact: String,
     },
-    /// It cannot be built, or its apps cannot be registered.
+    /// The deployment cannot be built, or its apps cannot be registered.
     BuildFailed(String),
-    /// Its processes failed.
+    /// The processes of the deployment failed.
     Fell(String),
-    /// A caller stops it.
+    /// A caller stops the deployment.
     Stop,
     /// A later deployment replaced one of its apps.
     Replaced(DeploymentId),
@@ -67,7 +67,7 @@ impl Deployment {
     /// Returns the deployment after `event` at `now`.
     ///
     /// # Errors
-    /// [`DeploymentRefused`] if the event is not possible in its state.
+    /// [`DeploymentRefused`] if the event is not possible in the current state.
     pub fn on(&self, event: &DeploymentEvent, now: OffsetDateTime) -> Result<Self, DeploymentRefused> {
         use DeploymentEvent as E;
         use DeploymentStatus::{Failed, InProgress, Queued, Running, Stopped};

@@ -1,4 +1,4 @@
-//! Extensions and the references to them.
+//! Extensions, and references to them.
 
 use time::OffsetDateTime;
 
@@ -7,38 +7,38 @@ use crate::ids::{ExtensionId, ProjectId};
 use crate::name::SlugName;
 use crate::reference::Reference;
 
-/// The longest archive of an extension, in bytes.
+/// The maximum size of the archive of an extension, in bytes.
 pub const MAX_EXTENSION_BYTES: u64 = 50 << 20;
-/// Most extensions of a session to create, of a pool, or of one call that loads some.
+/// The maximum number of extensions of a new session, of a pool, or of one call that loads extensions.
 pub const MAX_LOADED_AT_ONCE: usize = 20;
 
-/// An extension that is kept.
+/// A stored extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// The identifier.
+    /// The id.
     pub id: ExtensionId,
     /// The project that owns it.
     pub project: ProjectId,
-    /// Unique in the project, without case and accents.
+    /// The name, unique in the project regardless of case and accents.
     pub name: Option<SlugName>,
-    /// How long the archive is.
+    /// The size of the archive, in bytes.
     pub size_bytes: u64,
-    /// SHA-256 of the archive, in hexadecimal.
+    /// The SHA-256 hash of the archive, in hexadecimal.
     pub checksum: String,
-    /// The time of its creation.
+    /// The time of creation.
     pub created_at: OffsetDateTime,
-    /// When a browser was last started with it.
+    /// The last time at which a browser was started with the extension.
     pub last_used_at: Option<OffsetDateTime>,
 }
 
 impl Extension {
-    /// Under which key its bytes lie.
+    /// Returns the blob key of the archive.
     #[must_use]
     pub fn blob(id: ExtensionId) -> String {
         format!("{}{id}", Self::BLOBS)
     }
 
-    /// What all those keys begin with.
+    /// The prefix of the blob keys of all archives.
     pub(super) const BLOBS: &str = "extensions/";
 }
 

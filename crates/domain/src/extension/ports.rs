@@ -19,7 +19,7 @@ pub enum ExtensionStored {
     Yes,
     /// Another extension of the project has the name; nothing was stored.
     NameTaken,
-    /// The project has the maximum of extensions; nothing was stored.
+    /// The project has the maximum number of extensions; nothing was stored.
     LimitExceeded(LimitExceeded),
     /// The project was deleted; nothing was stored.
     ProjectGone,
@@ -29,7 +29,7 @@ pub enum ExtensionStored {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionDeleted {
-    /// Deleted; its bytes are deleted later.
+    /// Deleted; the archive is deleted later.
     Yes,
     /// A pool uses it; nothing was changed.
     InUse,
@@ -40,13 +40,13 @@ pub enum ExtensionDeleted {
 /// The filter of a list of extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtensionFilter {
-    /// The exact name, compared without case and accents.
+    /// The exact name, regardless of case and accents.
     pub name: Option<String>,
-    /// A substring of the name, compared without case.
+    /// A substring of the name, in any case.
     pub query: Option<String>,
 }
 
-/// The stored extensions, without their bytes.
+/// The port to the stored extensions, without their archives.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExtensionRepository: Send + Sync {
@@ -123,8 +123,8 @@ pub trait ExtensionArchives: Send + Sync {
     /// Reads and inspects a whole archive.
     ///
     /// # Errors
-    /// [`OperationError::Invalid`] in the field `field` if it is no archive of an extension, or an unsafe one;
-    /// [`OperationError::TooLarge`]; the error of `content`.
+    /// [`OperationError::Invalid`] in the field `field` if the content is not an archive of an extension, or an unsafe
+    /// one; [`OperationError::TooLarge`]; the error of `content`.
     async fn inspect(&self, field: &str, content: ByteStream) -> Result<InspectedArchive, OperationError>;
 }
 
@@ -138,8 +138,8 @@ pub trait ExtensionMachine: Send + Sync {
     /// Restarts Chromium with its present extensions and the added ones, in this order.
     ///
     /// # Errors
-    /// [`OperationError::Invalid`] if Chromium refuses one of them; it runs without that one then. After other errors the browser
-    /// may have ended.
+    /// [`OperationError::Invalid`] if Chromium refuses an extension; Chromium then runs without it. After other errors
+    /// the browser may have ended.
     async fn load(&self, browser: BrowserId, names: Vec<String>) -> Result<(), OperationError>;
 }
 

@@ -25,62 +25,62 @@ use crate::store_error::StoreError;
 /// The error of a use case of extensions.
 pub type ExtensionError = UseCaseError<BlobError>;
 
-/// What the use cases of extensions stand on.
+/// The dependencies of the use cases of extensions.
 #[derive(Clone)]
 pub struct ExtensionDeps {
-    /// Where they are kept.
+    /// The repository of extensions.
     pub extensions: Arc<dyn ExtensionRepository>,
-    /// And their bytes.
+    /// The blob store of archives.
     pub blobs: Arc<dyn BlobStore>,
-    /// Who looks through them.
+    /// Inspects uploaded archives.
     pub archives: Arc<dyn ExtensionArchives>,
-    /// What loads them into sessions.
+    /// Loads extensions into sessions.
     pub machine: Arc<dyn ExtensionMachine>,
-    /// The public store.
+    /// The public web store.
     pub web_store: Arc<dyn WebStore>,
-    /// What is open into sessions.
+    /// The open connections of sessions.
     pub connections: Arc<dyn Connections>,
-    /// The idle clocks.
+    /// The activity of sessions.
     pub activity: Activity,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// The source of new identifiers.
+    /// The source of identifiers.
     pub ids: Arc<dyn IdSource>,
-    /// How many a project may have.
+    /// The maximum number of extensions of a project.
     pub most: u32,
 }
 
-/// The use cases.
+/// The use cases of extensions.
 #[derive(Clone)]
 pub struct Extensions {
     deps: ExtensionDeps,
 }
 
-/// An extension to keep.
+/// An extension to store.
 pub struct Upload {
-    /// Its name in the project.
+    /// The name in the project.
     pub name: Option<String>,
-    /// Its archive.
+    /// The archive.
     pub content: ByteStream,
 }
 
-/// How long bytes without a row are left alone: their row may be about to be stored.
+/// The minimum age of a blob without a row that is deleted: the row of a newer blob may be about to be stored.
 const ORPHANED: Duration = Duration::hours(1);
 
 impl Extensions {
-    /// How many extensions a project may have, unless configured.
+    /// The default maximum number of extensions of a project.
     pub const DEFAULT_MAX: u32 = 500;
 
-    /// Creates the use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(deps: ExtensionDeps) -> Self {
         Self { deps }
     }
 
-    /// Keeps an extension. Its archive is looked through before any of it is kept.
+    /// Stores a new extension, after its whole archive was inspected.
     ///
     /// # Errors
-    /// See [`ExtensionError`]; then nothing is kept.
+    /// See [`ExtensionError`]; then nothing is stored, unless the store failed.
     pub async fn upload(&self, scope: &Scope, upload: Upload) -> Result<Extension, ExtensionError> {
         scope.writable()?;
         let mut fields = Fields::new();
@@ -102,14 +102,14 @@ impl Extensions {
             created_at: self.deps.clock.now(),
             last_used_at: None,
         };
-        // The bytes first: a row always has its bytes.
+        // The blob is stored first, so that every row has its blob.
         let key = Extension::blob(extension.id);
         self.deps.blobs.put(&key, content).await?;
         let stored = self.deps.extensions.create(&extension, self.deps.most).await;
         if !matches!(stored, Ok(ExtensionStored::Yes) | Err(_)) {
             self.deps.blobs.delete(&key).await?;
         }
-        // After an error nobody knows whether there is a row; what has none is swept.
+        // After an error it is unknown whether the row exists; `clear_orphans` deletes the blob if it does not.
         match (stored?, &extension.name) {
             (ExtensionStored::Yes, _) => Ok(extension),
             (ExtensionStored::NameTaken, Some(name)) => Err(name_taken(name).into()),
@@ -123,7 +123,7 @@ impl Extensions {
         self.deps.extensions.find(project, &IdOrName::parse(which)).await
     }
 
-    /// The project's extension.
+    /// Returns the project's extension.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -132,7 +132,7 @@ impl Extensions {
         found.ok_or_else(|| NotFound::new("extension", which).into())
     }
 
-    /// The project's extensions, newest first.
+    /// Returns the project's extensions, newest first.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -145,18 +145,18 @@ impl Extensions {
         self.deps.extensions.list(scope.project_id(), filter, page).await
     }
 
-    /// The extension and its archive, byte by byte as it was uploaded.
+    /// Returns the extension and its archive, exactly as it was uploaded.
     ///
     /// # Errors
     /// See [`ExtensionError`].
     pub async fn download(&self, scope: &Scope, which: &str) -> Result<(Extension, ByteStream), ExtensionError> {
         let extension = self.get(scope, which).await?;
         let content = self.deps.blobs.get(&Extension::blob(extension.id)).await?;
-        // Deleted between two questions.
+        // The extension was deleted between the two reads.
         Ok((extension, content.ok_or_else(|| NotFound::new("extension", which))?))
     }
 
-    /// Deletes an extension that no pool names. Sessions that have it keep it.
+    /// Deletes an extension that no pool uses. Sessions that have loaded it are not affected.
     ///
     /// # Errors
     /// See [`ExtensionError`].
@@ -172,8 +172,8 @@ impl Extensions {
         }
     }
 
-    /// Loads archives into a session, which starts Chromium anew: what is open into it ends. All are looked through, and in the
-    /// session's machine, before anything ends.
+    /// Loads inspected archives into a session. Chromium restarts, which ends the open connections of the session. All
+    /// archives are in the sandbox before the restart.
     ///
     /// # Errors
     /// See [`ExtensionError`].
@@ -186,15 +186,15 @@ impl Extensions {
         }
         self.deps.connections.restarted(session.id);
         let loaded = self.deps.machine.load(entered.browser, names).await;
-        // Those that came in between ended with the old browser, and are told so.
+        // Connections that opened meanwhile ended with the old Chromium process, and are notified too.
         self.deps.connections.restarted(session.id);
         Ok(loaded?)
     }
 
-    /// Whether archives may be loaded under these names, together; before any archive is read.
+    /// Checks that archives may be loaded together under these names, before any archive is read.
     ///
     /// # Errors
-    /// Every name that breaks a rule.
+    /// Returns every name that breaks a rule.
     pub fn check_names(&self, names: &[String], has_archive: bool) -> Result<(), InvalidInput> {
         if names.is_empty() && has_archive {
             let bad = InvalidValue::new(FieldCode::Required, "needs a name for each archive");
@@ -203,7 +203,7 @@ impl Extensions {
         load_names(names)
     }
 
-    /// Looks through one archive of those to be loaded.
+    /// Inspects one archive that is to be loaded.
     ///
     /// # Errors
     /// See [`ExtensionArchives::inspect`].
@@ -211,7 +211,7 @@ impl Extensions {
         self.deps.archives.inspect(field, content).await
     }
 
-    /// The ZIP of an extension in the public store.
+    /// Returns the ZIP archive of an extension in the public web store.
     ///
     /// # Errors
     /// See [`ExtensionError`].
@@ -223,7 +223,7 @@ impl Extensions {
         Ok(self.deps.web_store.fetch(&item, platform).await?)
     }
 
-    /// Forgets bytes that belong to no extension: a server ended between keeping the ones and storing the other.
+    /// Deletes blobs without a row: a server ended between storing the blob and storing the row of an extension.
     ///
     /// # Errors
     /// See [`ExtensionError`].
@@ -248,7 +248,7 @@ fn name_taken(name: &SlugName) -> NameTaken {
     NameTaken::new("an extension", name.as_str())
 }
 
-/// The name of an extension to keep.
+/// Parses the name of an extension to store.
 fn extension_name(text: &str) -> Result<SlugName, InvalidValue> {
     if text.eq_ignore_ascii_case("from_chrome_store") {
         return Err(InvalidValue::new(FieldCode::NotAllowed, "is the name of an operation"));
@@ -256,7 +256,7 @@ fn extension_name(text: &str) -> Result<SlugName, InvalidValue> {
     SlugName::parse(text)
 }
 
-/// Whether extensions may be loaded under these names, together.
+/// Checks that extensions may be loaded together under these names.
 fn load_names(names: &[String]) -> Result<(), InvalidInput> {
     let mut fields = Fields::new();
     match names.len() {
@@ -277,10 +277,10 @@ fn load_names(names: &[String]) -> Result<(), InvalidInput> {
     fields.finish()
 }
 
-/// The extensions of the project that are meant, in order.
+/// Returns the extensions of the project that are referred to, in order and without duplicates.
 ///
 /// # Errors
-/// `reference_not_found` for each that is not there; the store's failure.
+/// `reference_not_found` for each extension that does not exist; the error of the store.
 pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
     extensions: &dyn ExtensionRepository,
     project: ProjectId,
@@ -291,7 +291,7 @@ pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
     for (n, one) in requested.iter().enumerate() {
         let which = match (&one.id, &one.name) {
             (Some(id), _) => id.parse().ok().map(IdOrName::Id),
-            // No extension bears a name that the store cannot hold.
+            // No extension has a name that is not valid.
             (None, Some(name)) => SlugName::parse(name).ok().map(|_| IdOrName::Name(name.clone())),
             (None, None) => None,
         };
@@ -313,7 +313,7 @@ pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
     Ok(found)
 }
 
-/// The extensions that are kept, for browsers that are started with them.
+/// The stored extensions, as the source for browsers that start with them.
 #[derive(Clone)]
 pub struct ExtensionFiles {
     extensions: Arc<dyn ExtensionRepository>,
@@ -322,7 +322,7 @@ pub struct ExtensionFiles {
 }
 
 impl ExtensionFiles {
-    /// Creates it on these ports.
+    /// Creates the source.
     #[must_use]
     pub fn new(extensions: Arc<dyn ExtensionRepository>, blobs: Arc<dyn BlobStore>, clock: Arc<dyn Clock>) -> Self {
         Self { extensions, blobs, clock }

@@ -1,4 +1,4 @@
-//! The public web store: parses its page addresses and its package format.
+//! The public web store: parses the URLs of its pages and its package format.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ impl StoreItem {
     /// Parses the URL of an extension's page in the store.
     ///
     /// # Errors
-    /// `invalid_format`; `blocked` for other hosts, because this does not fetch arbitrary URLs.
+    /// `invalid_format`; `blocked` for other hosts, because arbitrary URLs must not be fetched.
     pub fn parse(url: &str) -> Result<Self, InvalidValue> {
         let bad = || {
             InvalidValue::new(FieldCode::InvalidFormat, "must be the address of an extension in the Chrome Web Store")
@@ -78,8 +78,8 @@ impl fmt::Display for Platform {
     }
 }
 
-/// Returns the length of the signatures before the ZIP archive of a packed extension, from its first 16 bytes; `None` if the
-/// format is unknown.
+/// Returns the offset of the ZIP archive in a packed extension, from its first 16 bytes; `None` if the format is
+/// unknown.
 #[must_use]
 pub fn crx_payload(head: &[u8; 16]) -> Option<u64> {
     let number = |at: usize| u64::from(u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));

@@ -1,4 +1,4 @@
-//! Paths, permissions, entries, changes.
+//! The paths, permissions, entries and changes of files.
 
 use std::fmt;
 
@@ -9,19 +9,20 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_byte
 use crate::session_operation::OperationError;
 use crate::text_enum::text_enum;
 
-/// The longest path, in bytes.
+/// The maximum length of a path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
 const MAX_PRINCIPAL: usize = 64;
 
-/// A path in a session's machine: absolute, without `.`, `..`, `//` and a `/` at its end.
+/// A path in a session's sandbox: absolute, without `.`, `..`, `//` and a `/` at its end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AbsolutePath(String);
 
 impl AbsolutePath {
-    /// A path as asked for. `.` and `..` are resolved as text: `/a/../b` is `/b` whatever `/a` is, and above `/` is `/`.
+    /// Parses a requested path. `.` and `..` are resolved as text: `/a/../b` is `/b` even if `/a` is a link; `/..` is
+    /// `/`.
     ///
     /// # Errors
-    /// Not absolute, with a NUL, or longer than [`MAX_PATH_BYTES`].
+    /// The path is not absolute, contains a NUL, or is longer than [`MAX_PATH_BYTES`].
     #[expect(clippy::needless_pass_by_value, reason = "as all fields are parsed")]
     pub fn parse(text: String) -> Result<Self, InvalidValue> {
         check_max_bytes(&text, MAX_PATH_BYTES)?;
@@ -44,19 +45,19 @@ impl AbsolutePath {
         Ok(Self(format!("/{}", parts.join("/"))))
     }
 
-    /// As text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The last part; none of the root.
+    /// Returns the last part; `None` for the root.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.rsplit('/').next().filter(|name| !name.is_empty())
     }
 
-    /// What bears `name` in this directory.
+    /// Returns the path of `name` in this directory.
     #[must_use]
     pub fn child(&self, name: &str) -> String {
         if self.0 == "/" { format!("/{name}") } else { format!("{}/{name}", self.0) }
@@ -73,21 +74,21 @@ impl fmt::Display for AbsolutePath {
     }
 }
 
-/// Permissions of a file: read, write and execute, and the sticky bit.
+/// The permissions of a file: read, write and execute, and the sticky bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMode(u32);
 
 impl FileMode {
-    /// Of a new directory.
+    /// The default mode of a new directory.
     pub const DIRECTORY: Self = Self(0o755);
-    /// Of a new file.
+    /// The default mode of a new file.
     pub const FILE: Self = Self(0o644);
 
-    /// Three or four octal digits. The bits that make a program run as its owner are refused: nobody in the machine is more than
-    /// anybody else.
+    /// Parses three or four octal digits. The set-user-ID and set-group-ID bits are refused: no user of the sandbox has
+    /// more rights than another.
     ///
     /// # Errors
-    /// `invalid_format`; `not_allowed` for those bits.
+    /// `invalid_format`; `not_allowed` for these bits.
     #[expect(clippy::needless_pass_by_value, reason = "as all fields are parsed")]
     pub fn parse(text: String) -> Result<Self, InvalidValue> {
         let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
@@ -100,23 +101,23 @@ impl FileMode {
         Ok(Self(mode))
     }
 
-    /// As a number.
+    /// Returns the mode as a number.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
 }
 
-/// What is at a path. Links are not followed.
+/// The file, directory or other entry at a path. Links are not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The last part of the path; `/` for the root.
     pub name: String,
-    /// The type and the permissions as `st_mode` holds them.
+    /// The type and the permissions, as in `st_mode`.
     pub mode: u32,
-    /// Bytes; 0 of a directory.
+    /// The size in bytes; 0 for a directory.
     pub size_bytes: u64,
-    /// When the content changed last.
+    /// The time of the last change of the content.
     pub modified_at: OffsetDateTime,
 }
 
@@ -124,13 +125,13 @@ impl Entry {
     const TYPE: u32 = 0o170_000;
     const DIRECTORY: u32 = 0o040_000;
 
-    /// Whether it is a directory. A link to one is none.
+    /// Returns whether the entry is a directory. A link to a directory is not one.
     #[must_use]
     pub const fn is_dir(&self) -> bool {
         self.mode & Self::TYPE == Self::DIRECTORY
     }
 
-    /// The type and the permissions as `ls` writes them: `drwxr-xr-x`.
+    /// Returns the type and the permissions in the format of `ls`: `drwxr-xr-x`.
     #[must_use]
     pub fn mode_text(&self) -> String {
         let kind = match self.mode & Self::TYPE {
@@ -169,53 +170,53 @@ impl Entry {
 /// A part of an upload of several files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upload {
-    /// A file begins, which will be at this path.
+    /// The beginning of the file that will be at this path.
     File(AbsolutePath),
     /// Bytes of the file.
     Data(Bytes),
 }
 
-/// Which watch: 1 to 40 characters of `0-9a-z`.
+/// The id of a watch: 1 to 40 characters of `0-9a-z`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WatchId(String);
 
 impl WatchId {
     /// # Errors
-    /// [`OperationError::Missing`]: what has no identifier's shape names nothing.
+    /// [`OperationError::Missing`] for a text that cannot be the id of a watch.
     pub fn parse(text: &str) -> Result<Self, OperationError> {
         let good = (1..=40).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
         if good { Ok(Self(text.to_owned())) } else { Err(OperationError::Missing("there is no such watch".to_owned())) }
     }
 
-    /// As text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Something happened in a watched directory.
+/// A change in a watched directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What.
+    /// The kind.
     pub kind: ChangeKind,
-    /// Where.
+    /// The path.
     pub path: String,
-    /// Whether it is a directory.
+    /// True if the changed entry is a directory.
     pub is_dir: bool,
 }
 
 text_enum! {
-    /// What happened.
+    /// The kind of a change.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ChangeKind {
-        /// Something came to be at the path, or was moved there.
+        /// The entry was created at the path, or moved to it.
         Create => "CREATE",
         /// The content changed.
         Write => "WRITE",
-        /// It is gone.
+        /// The entry was deleted.
         Delete => "DELETE",
-        /// It was moved away from the path.
+        /// The entry was moved away from the path.
         Rename => "RENAME",
     }
 }
@@ -233,7 +234,7 @@ pub(super) fn deletable(text: Option<String>) -> Result<AbsolutePath, InvalidInp
     })
 }
 
-/// The name or the number of a user or a group.
+/// Parses the name or the number of a user or a group.
 fn principal(text: String) -> Result<String, InvalidValue> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     match text.len() {
@@ -250,9 +251,9 @@ pub struct NewPermissions {
     pub path: AbsolutePath,
     /// The new mode.
     pub mode: FileMode,
-    /// A name or a number.
+    /// The new owner: a name or a number.
     pub owner: Option<String>,
-    /// A name or a number.
+    /// The new group: a name or a number.
     pub group: Option<String>,
 }
 
@@ -335,11 +336,11 @@ impl NewMove {
 pub struct NewWatch {
     /// The path.
     pub path: AbsolutePath,
-    /// Whether the directories below it are watched too, also those that are created later.
+    /// True if the directories below it are watched too, including those that are created later.
     pub recursive: bool,
 }
 
-/// Parses the paths of an upload, one of each file.
+/// Parses the paths of an upload, one for each file.
 pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, InvalidInput> {
     const MAX_COUNT: usize = 100;
     let mut fields = Fields::new();

@@ -9,9 +9,10 @@ use crate::session_operation::{ByteStream, OperationError};
 
 /// The entries of a directory in batches, sorted by the bytes of their names. The stream ends after the first error.
 pub type Entries = BoxStream<'static, Result<Vec<Entry>, OperationError>>;
-/// The events of a watched directory. The stream ends with the watch: with [`OperationError::State`] unless it was stopped.
+/// The events of a watched directory. The stream ends with the watch: with [`OperationError::State`] unless it was
+/// stopped.
 pub type Changes = BoxStream<'static, Result<Change, OperationError>>;
-/// Uploaded files: each begins with its path.
+/// The parts of uploaded files; each file begins with its path.
 pub type Uploads = BoxStream<'static, Result<Upload, OperationError>>;
 
 /// A downloaded file.
@@ -24,8 +25,9 @@ pub struct FileContent {
 
 /// The port to the files in a sandbox, with the permissions of its user.
 ///
-/// All operations fail with [`OperationError::Missing`] and [`OperationError::Forbidden`] as the kernel reports it. Writing
-/// operations fail with [`OperationError::DiskFull`]. If they fail, also because their input broke off, nothing of them remains.
+/// All operations fail with [`OperationError::Missing`] and [`OperationError::Forbidden`] as the kernel reports it.
+/// Writing operations also fail with [`OperationError::DiskFull`]. A writing operation that fails leaves nothing
+/// behind, even if its input broke off.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait FileMachine: Send + Sync {
@@ -44,7 +46,7 @@ pub trait FileMachine: Send + Sync {
     /// [`OperationError::TooLarge`].
     async fn archive(&self, browser: BrowserId, path: AbsolutePath) -> Result<ByteStream, OperationError>;
 
-    /// Writes a file, in place of a present one.
+    /// Writes a file, and replaces an existing one.
     async fn write(
         &self,
         browser: BrowserId,
@@ -59,10 +61,10 @@ pub trait FileMachine: Send + Sync {
     /// Creates a directory and unpacks a ZIP archive into it, all of it or nothing.
     async fn unpack(&self, browser: BrowserId, path: AbsolutePath, archive: ByteStream) -> Result<(), OperationError>;
 
-    /// Creates a directory with its parents. A present directory is no error.
+    /// Creates a directory with its parents. An existing directory is not an error.
     ///
     /// # Errors
-    /// [`OperationError::Exists`] if the path is no directory.
+    /// [`OperationError::Exists`] if the path exists and is not a directory.
     async fn make_directory(&self, browser: BrowserId, new: NewDirectory) -> Result<(), OperationError>;
 
     /// Deletes a directory with its content.

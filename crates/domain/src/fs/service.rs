@@ -17,39 +17,39 @@ pub struct Files {
     activity: Activity,
 }
 
-/// What stands in a directory.
+/// The content of a directory.
 pub struct Directory {
-    /// Which.
+    /// The path of the directory.
     pub path: AbsolutePath,
-    /// What.
+    /// The entries.
     pub entries: Entries,
-    /// To be held while they are read.
+    /// Keeps the session in use; must be held while the content is read.
     pub guard: ActivityGuard,
 }
 
-/// Bytes of a file or an archive.
+/// The bytes of a file, or of the archive of a directory.
 pub struct Archive {
-    /// Of what.
+    /// The path of the file or directory.
     pub path: AbsolutePath,
-    /// How many bytes, where that is known.
+    /// The number of bytes, if it is known.
     pub length: Option<u64>,
-    /// What.
+    /// The bytes.
     pub bytes: ByteStream,
-    /// To be held while they are read.
+    /// Keeps the session in use; must be held while the content is read.
     pub guard: ActivityGuard,
 }
 
 impl Files {
-    /// Of the machines that `machine` reaches.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(machine: Arc<dyn FileMachine>, activity: Activity) -> Self {
         Self { machine, activity }
     }
 
-    /// What stands in a directory, hidden files too.
+    /// Returns the entries of a directory, including hidden files.
     ///
     /// # Errors
-    /// See [`AbsolutePath::parse`] and [`FileMachine::list`]; the same holds for all that follow.
+    /// See [`AbsolutePath::parse`] and [`FileMachine`], as for all other operations.
     pub async fn list(&self, session: &Session, path: Option<String>) -> Result<Directory, OperationError> {
         let path = path_of(path)?;
         let entered = enter(session, &self.activity)?;
@@ -57,7 +57,7 @@ impl Files {
         Ok(Directory { path, entries, guard: entered.guard })
     }
 
-    /// What is at a path.
+    /// Returns the entry at a path.
     ///
     /// # Errors
     /// See [`list`](Self::list).
@@ -68,7 +68,7 @@ impl Files {
         Ok((path, entry))
     }
 
-    /// The bytes of a file.
+    /// Returns the bytes of a file.
     ///
     /// # Errors
     /// See [`list`](Self::list).
@@ -79,7 +79,7 @@ impl Files {
         Ok(Archive { path, length, bytes, guard: entered.guard })
     }
 
-    /// A directory as a ZIP archive.
+    /// Returns a directory as a ZIP archive.
     ///
     /// # Errors
     /// See [`list`](Self::list).
@@ -106,10 +106,10 @@ impl Files {
         self.machine.write(entered.browser, path, mode, content).await
     }
 
-    /// The paths of an upload, 1 to 100.
+    /// Parses the paths of an upload, 1 to 100.
     ///
     /// # Errors
-    /// All that are refused.
+    /// Returns all refused paths.
     pub fn upload_paths(paths: Vec<String>) -> Result<Vec<AbsolutePath>, OperationError> {
         Ok(uploaded(paths)?)
     }
@@ -123,10 +123,10 @@ impl Files {
         self.machine.upload(entered.browser, files).await
     }
 
-    /// Where an archive is unpacked.
+    /// Parses the directory into which an archive is unpacked.
     ///
     /// # Errors
-    /// What is refused or absent, the archive too.
+    /// Returns the fields that are refused or absent, including the archive.
     pub fn unpack_path(path: Option<String>, has_archive: bool) -> Result<AbsolutePath, OperationError> {
         Ok(unpacked(path, has_archive)?)
     }
@@ -145,7 +145,7 @@ impl Files {
         self.machine.unpack(entered.browser, path, archive).await
     }
 
-    /// Makes a directory.
+    /// Creates a directory with its parents.
     ///
     /// # Errors
     /// See [`list`](Self::list).
@@ -174,7 +174,7 @@ impl Files {
         self.machine.delete_file(entered.browser, path).await
     }
 
-    /// Moves something.
+    /// Moves a file or a directory.
     ///
     /// # Errors
     /// See [`list`](Self::list).
@@ -183,7 +183,7 @@ impl Files {
         self.machine.relocate(entered.browser, new).await
     }
 
-    /// Sets permissions.
+    /// Sets the permissions of a file or a directory.
     ///
     /// # Errors
     /// See [`list`](Self::list).
@@ -192,7 +192,7 @@ impl Files {
         self.machine.set_permissions(entered.browser, new).await
     }
 
-    /// Begins to watch a directory.
+    /// Begins a watch of a directory.
     ///
     /// # Errors
     /// See [`list`](Self::list).
@@ -207,10 +207,10 @@ impl Files {
         self.machine.watch(entered.browser, NewWatch { path, recursive }).await
     }
 
-    /// What happens in a watched directory. The guard is to be held while it is read.
+    /// Returns the changes in a watched directory. The guard must be held while they are read.
     ///
     /// # Errors
-    /// [`OperationError::Missing`] for a watch that is not there, or not any more.
+    /// [`OperationError::Missing`] for a watch that does not exist any more, or never did.
     pub async fn changes(&self, session: &Session, id: &str) -> Result<(Changes, ActivityGuard), OperationError> {
         let id = WatchId::parse(id)?;
         let entered = enter(session, &self.activity)?;

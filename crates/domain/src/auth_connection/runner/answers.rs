@@ -1,4 +1,4 @@
-//! The answer to a page, from what a person submitted or from what is stored: pure functions.
+//! The answer to a page, from submitted or stored values: pure functions.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::secrets::{EnteredValue, KnownSecrets, StoredValue};
 use crate::auth_connection::{Flow, FlowKind, FlowRequirement, Submission};
 use crate::login_page::{Act, Choice, ChoiceKind, Field, FieldKind, MfaKind, PageQuestion};
 
-/// The actions that answer a page, and what holds afterwards.
+/// The actions that answer a page, and their effects on the flow.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) acts: Vec<Act>,
@@ -16,19 +16,19 @@ pub(super) struct Answer {
     pub(super) needs: Vec<FlowRequirement>,
     /// The fields that are filled in.
     pub(super) fields: Vec<Field>,
-    /// Whether a choice is taken.
+    /// True if a choice is selected.
     pub(super) chooses: bool,
-    /// The values to remember, by name.
+    /// The entered values that are stored with the flow, by name.
     pub(super) entered: BTreeMap<String, EnteredValue>,
 }
 
-/// The stored values for a page.
+/// The result of looking up the stored values for a page.
 pub(super) enum StoredValues {
-    /// The answer.
+    /// The values answer the page.
     Answer(Answer),
-    /// Values that are for another site than the page, which has this origin.
+    /// The values are for another site than the page with this origin.
     OtherSite(String),
-    /// Nothing that answers the page.
+    /// No stored values answer the page.
     Nothing,
 }
 
@@ -51,7 +51,7 @@ fn is_code(need: &FlowRequirement) -> bool {
     )
 }
 
-/// Returns the answer from what a person submitted, if the page still asks for it.
+/// Returns the answer from a submission, if the page still asks for its values.
 pub(super) fn of_person(question: &PageQuestion, submission: &Submission) -> Option<Answer> {
     let chosen = match &submission.choice {
         Some(id) => Some(question.choices.iter().find(|choice| choice.key == *id)?),
@@ -64,7 +64,7 @@ pub(super) fn of_person(question: &PageQuestion, submission: &Submission) -> Opt
     }
     let acts = match chosen {
         None => question.answer(&submission.values).ok()?,
-        // The choice sends what was typed before, or drops it.
+        // The choice sends the values that were typed before it, or discards them.
         Some(choice) => {
             let only = PageQuestion { fields: fields.clone(), ..PageQuestion::default() };
             let mut acts = only.answer(&submission.values).ok()?;
@@ -86,9 +86,11 @@ pub(super) fn of_person(question: &PageQuestion, submission: &Submission) -> Opt
     Some(Answer { acts, needs, chooses: chosen.is_some(), entered, fields })
 }
 
-/// Returns the answer from what is stored, if it has all required fields and something that was not sent before in this flow.
+/// Returns the answer from the stored values, if it has all required fields and a value that this flow has not sent
+/// yet.
 ///
-/// Values of another site answer nothing. A code of another site is asked of the person: second factors often belong to another site.
+/// Values of another site are not used. A code of another site is requested from the person, because second factors
+/// often belong to another site.
 pub(super) fn of_store(
     question: &PageQuestion,
     stored: &KnownSecrets,
@@ -122,7 +124,7 @@ pub(super) fn of_store(
     }
 }
 
-/// Returns the choice that follows from what is stored.
+/// Returns the choice that follows from the stored values.
 pub(super) fn choice(
     question: &PageQuestion,
     stored: &KnownSecrets,
@@ -152,7 +154,7 @@ pub(super) fn choice(
     };
     let app = |choice: &&Choice| stored.has_totp() && choice.mfa == Some(MfaKind::Totp);
     let site_as_before = |choice: &&Choice| choice.kind == ChoiceKind::SsoProvider && as_before(choice);
-    // Beside fields, only two choices are taken without a person: the named SSO provider, and the one of the last login.
+    // On a page with fields, only the SSO provider of the credential or of the last login is selected without a person.
     let found = choices().find(provider).or_else(|| choices().find(site_as_before)).or_else(|| {
         if !question.fields.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Pages that cannot be read, acted on or understood, and sites that refuse.
+//! The failures of pages that cannot be read, acted on or understood, and of sites that refuse a login.
 
 use time::Duration;
 use url::Url;
@@ -34,7 +34,7 @@ impl FlowRunner {
         error: LoginPageError,
     ) -> Outcome {
         match error {
-            // The egress proxy ended with the node that ran the login before, and with it the page that was loading.
+            // The egress proxy ended with the node that ran the login before, which aborted the loading page.
             LoginPageError::NavigationFailed { .. }
                 if phase.is_taken_over() && flow.begun_again < Flow::MAX_BEGUN_AGAIN =>
             {
@@ -44,7 +44,7 @@ impl FlowRunner {
             LoginPageError::NavigationFailed { .. } => {
                 return FlowFailure::new(FlowError::NavigationFailed, error.to_string()).into();
             }
-            // The page went elsewhere between being read and being filled in.
+            // The page navigated to another origin after it was read.
             LoginPageError::WrongOrigin { .. } => {
                 return FlowFailure::new(FlowError::DomainNotAllowed, error.to_string()).into();
             }
@@ -66,7 +66,7 @@ impl FlowRunner {
     }
 }
 
-/// Returns the failure of a site that refuses and offers no way on.
+/// Returns the failure of a site that refuses the login and offers no further step.
 pub(super) fn refused(refusal: &Refusal) -> Outcome {
     let code = match refusal.kind {
         RefusalKind::SiteFailed => FlowError::NavigationFailed,
@@ -80,7 +80,7 @@ pub(super) fn refused(refusal: &Refusal) -> Outcome {
     Outcome::Failed { failure, website_error: Some(refusal.website_error.clone()) }
 }
 
-/// Returns the failure of a login that came to a host where it may not go.
+/// Returns the failure of a login that reached a host that is not allowed.
 pub(super) fn not_allowed(host: &str) -> FlowFailure {
     let message = format!("the login went to {host}, which is not among the allowed domains");
     FlowFailure::new(FlowError::DomainNotAllowed, message)

@@ -19,7 +19,7 @@ use crate::ids::SessionId;
 use crate::session::{IdOrName, SessionState};
 use crate::store_error::StoreError;
 
-/// How long saving a profile is retried after the login itself has expired.
+/// The time for which saving the profile is retried after the flow has expired.
 const SAVE_RETRY_TIMEOUT: Duration = Duration::minutes(5);
 
 impl FlowRunner {
@@ -36,12 +36,12 @@ impl FlowRunner {
                 Ok(Next::Step)
             }
             SessionState::Ended(_) if !flow.saving => self.fail(connection, &flow, ended()).await,
-            // Saving the profile takes the permission to save it away.
+            // Saving the profile revokes the permission to save it.
             SessionState::Ended(_) if session.shape.profile.is_some_and(|profile| !profile.save_changes) => {
                 self.succeed(connection, &flow).await
             }
             SessionState::Ended(_) if self.now() < flow.expires_at + SAVE_RETRY_TIMEOUT => {
-                // The housekeeping of the node retries.
+                // A background job of the node retries to save the profile.
                 Ok(Next::Wait(self.now() + Duration::seconds(1)))
             }
             SessionState::Ended(_) => {
@@ -78,7 +78,7 @@ impl FlowRunner {
     async fn succeed(&self, connection: &AuthConnection, flow: &Flow) -> Result<Next, StoreError> {
         let Ok(next) = flow.on(FlowEvent::Completed, self.now()) else { return Ok(Next::Step) };
         let (collected, name) = self.collected_credential(connection, flow).await?.unzip();
-        // If the profile was logged in already, the requirements of the last login stay.
+        // If the profile was logged in already, the requirements of the last login stay in force.
         let needs = (!flow.needs.is_empty() || connection.needs.is_none()).then(|| flow.needs.clone());
         let end = FlowEnd {
             status: Some(ConnectionStatus::Authenticated),
@@ -91,7 +91,7 @@ impl FlowRunner {
         Ok(Next::Step)
     }
 
-    /// Returns what a person entered as the connection's credential, and its name if the connection names none yet.
+    /// Returns the entered values as the connection's credential, with its name if the connection names none yet.
     async fn collected_credential(
         &self,
         connection: &AuthConnection,
@@ -109,7 +109,7 @@ impl FlowRunner {
         match (&connection.settings.credential, &connection.credential) {
             // A provider stores its values itself.
             (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. } | CredentialRef::AutoAny), _) => Ok(None),
-            // The values of another site than the credential's do not belong to it.
+            // Values of another site do not belong to the credential.
             (Some(CredentialRef::Named(_)), Some(credential)) if !entered.is_of(&credential.domain) => Ok(None),
             (Some(CredentialRef::Named(_)), Some(credential)) => {
                 let changed = self.deps.credentials.stored_in(&scope, credential.id, entered.values);
@@ -128,7 +128,8 @@ impl FlowRunner {
         }
     }
 
-    /// Returns a credential of the first name that is free, or a change of the one of that name and site; with its name.
+    /// Returns a new credential with the first free name, or a change of the credential with that name and site; and
+    /// the name.
     async fn new_credential(
         &self,
         scope: &Scope,
@@ -166,8 +167,8 @@ struct SiteValues {
 }
 
 impl SiteValues {
-    /// Returns the values entered at the site of the password; without a password, at the site of the first value. Its host name is the
-    /// connection's own domain, or the host of the page for another site.
+    /// Returns the values entered at the site of the password; without a password, at the site of the first value. The
+    /// host name is the connection's domain if it belongs to the site, else the host of the page.
     fn of(entered: BTreeMap<String, EnteredValue>, domain: &str) -> Option<Self> {
         let home = entered.get("password").or_else(|| entered.values().next())?.origin.clone();
         let host = Url::parse(&home).ok()?.host_str()?.to_owned();
@@ -178,7 +179,7 @@ impl SiteValues {
         Some(Self { domain, values: values.collect() })
     }
 
-    /// Returns whether the host name is of the site.
+    /// Returns whether the host name belongs to the site.
     fn is_of(&self, domain: &str) -> bool {
         Sites::of_domain(&self.domain).is_near(domain)
     }

@@ -1,4 +1,4 @@
-//! A health check: it finds out whether a login still holds.
+//! A health check: it finds out whether the login of a connection still holds.
 
 use super::failure::not_allowed;
 use super::session::ended;
@@ -10,9 +10,9 @@ use crate::ids::BrowserId;
 use crate::login_page::{Known, LoginPageError, Reading, StepKind, Understanding, understand};
 use crate::store_error::StoreError;
 
-/// How often a health check acts on pages.
+/// The maximum number of actions of a health check.
 const MAX_ACTS: u32 = 6;
-/// How many readings in a row may come to nothing.
+/// The maximum number of unproductive readings in a row.
 const MAX_UNPRODUCTIVE: u32 = 4;
 
 impl FlowRunner {
@@ -34,7 +34,7 @@ impl FlowRunner {
         let unknown = |code, message: &str| Ok(Outcome::from(FlowFailure::new(code, message)));
         match understood {
             Understanding::LoggedIn { .. } => self.checked(connection, flow, true).await,
-            // A public page that offers a login counts as one that asks for it.
+            // A public page that offers a login counts as a page that asks for it.
             Understanding::Fields(_) | Understanding::Choices(_) => self.checked(connection, flow, false).await,
             Understanding::Step(step) if step.kind == StepKind::OpenLogin => {
                 self.checked(connection, flow, false).await
@@ -58,7 +58,7 @@ impl FlowRunner {
         }
     }
 
-    /// Reads the page, and does what no person is needed for.
+    /// Reads the page, and takes the step that needs no person, if there is one.
     async fn read_without_login(
         &self,
         connection: &AuthConnection,
@@ -85,7 +85,7 @@ impl FlowRunner {
     /// Ends the health check with its result.
     async fn checked(&self, connection: &AuthConnection, flow: &Flow, holds: bool) -> Result<Outcome, StoreError> {
         let now = self.now();
-        // The present settings decide what follows.
+        // The present settings decide whether a login follows.
         let Some(connection) = self.connections.deps().connections.any(connection.id).await? else {
             return Ok(Outcome::Unchanged(Next::Step));
         };
@@ -94,11 +94,12 @@ impl FlowRunner {
         let outdated = connection.flow.as_deref().is_some_and(newer);
         let reauth =
             !holds && !outdated && connection.settings.auto_reauth && self.connections.reauth(&connection).await?.can;
-        // The next login is stored with the end of the check; otherwise no one would begin it if the node ended between the two.
+        // The next login is stored with the end of the check, so that it is not lost if the node ends between two
+        // writes.
         let next = if reauth { self.draft_reauth(&connection) } else { None };
         let after = match (holds, next.is_some()) {
             (true, _) => ConnectionStatus::Authenticated,
-            // Until the next login has ended.
+            // The status stays until the next login has ended.
             (false, true) => connection.status,
             (false, false) => ConnectionStatus::NeedsAuth,
         };

@@ -15,18 +15,18 @@ use crate::login_page::{
 };
 use crate::store_error::StoreError;
 
-/// The external action of a captcha.
+/// The text of the external action for a captcha.
 pub(super) const CAPTCHA: &str =
     "The site shows a captcha. Solve it in the live view of the browser; the login goes on by itself.";
-/// How often a login acts on pages.
+/// The maximum number of actions of a login.
 pub(super) const MAX_ACTS: u32 = 40;
-/// How many readings or actions in a row may come to nothing.
+/// The maximum number of unproductive readings, or of failed actions, in a row.
 pub(super) const MAX_UNPRODUCTIVE: u32 = 6;
-/// How long a page may take to show something else after it was acted on.
+/// The timeout for a page to change after an action.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a page may take to come to rest.
+/// The timeout for a page to settle.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(8);
-/// How long a page may take to come to rest while the flow waits for a person.
+/// The timeout for a page to settle while the flow waits for a person.
 const WATCH_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl FlowRunner {
@@ -77,7 +77,7 @@ impl FlowRunner {
         self.act_on(connection, flow, phase, (browser, reading, understood)).await
     }
 
-    /// Reads the page, after an action once that has changed it.
+    /// Reads the page; after an action, waits until the page has changed.
     pub(super) async fn read(
         &self,
         browser: BrowserId,
@@ -111,7 +111,7 @@ impl FlowRunner {
                 self.answer(connection, flow, phase, AskingPage { browser, reading, question }).await
             }
             Understanding::Busy | Understanding::NotUnderstood => {
-                // A page at rest that is not understood stays so.
+                // A settled page that is not understood does not change by itself.
                 let at_rest = reading.settled && matches!(understood, Understanding::NotUnderstood);
                 let weight = if at_rest { 2 } else { 1 };
                 phase.apply(PageEvent::NotUnderstood { weight, mark: reading.mark });
@@ -131,7 +131,7 @@ impl FlowRunner {
         }
     }
 
-    /// Does what no person is needed for: a banner, a link to the login.
+    /// Takes a step that needs no person, as closing a banner or following a link to the login.
     async fn take_step(
         &self,
         flow: &Flow,
@@ -189,7 +189,7 @@ impl FlowRunner {
         self.changed(&flow, FlowEvent::Elsewhere { message, choices })
     }
 
-    /// Returns whether the login page of a flow is to be opened: nothing was done to it yet, by any runner.
+    /// Returns whether the login page must be opened, because no runner has acted on it yet.
     fn is_at_beginning(flow: &Flow) -> bool {
         flow.acts == 0 && !flow.progress.any()
     }

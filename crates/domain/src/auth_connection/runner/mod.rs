@@ -1,5 +1,5 @@
-//! Runs flows, one step after the other. Each step is stored before the next begins: a runner may be killed at any line, and another
-//! one continues from what is stored.
+//! Runs flows, one step after the other. Each step is stored before the next begins, so that a runner may be killed at
+//! any point, and another one continues from the stored state.
 
 mod answers;
 mod failure;
@@ -31,16 +31,16 @@ use crate::store_error::StoreError;
 
 pub use phase::{PageEvent, PageEventRefused, PagePhase, Readings};
 
-/// The most health checks that start at a time.
+/// The maximum number of health checks that start at a time.
 const MAX_HEALTH_CHECKS: u32 = 4;
-/// How long ended flows stay in the timeline.
+/// The time for which ended flows stay in the timeline.
 const RETENTION: Duration = Duration::days(30);
 
 /// Stores pictures of pages that were not understood, for the operator.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait FlowPictures: Send + Sync {
-    /// Stores a PNG, and may delete the oldest ones for it. A failure is not reported.
+    /// Stores a PNG, and may delete the oldest pictures to make room. A failure is not reported.
     async fn keep(&self, flow: AuthFlowId, png: Vec<u8>);
 }
 
@@ -71,11 +71,11 @@ pub struct FlowRunner {
 /// The continuation after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The next step, at once.
+    /// The next step follows at once.
     Step,
-    /// The next step, when something about the connection changes or at that time.
+    /// The next step follows when the connection changes, or at this time.
     Wait(OffsetDateTime),
-    /// Nothing: the flow has ended.
+    /// No step follows: the flow has ended.
     Done,
 }
 
@@ -85,12 +85,12 @@ enum Outcome {
     Changed(Box<Flow>),
     /// The flow fails.
     Failed {
-        /// Why.
+        /// The reason.
         failure: FlowFailure,
         /// The error that the site showed, if that is the reason.
         website_error: Option<String>,
     },
-    /// Nothing is stored.
+    /// The flow stays as it is; nothing is stored.
     Unchanged(Next),
 }
 
@@ -117,15 +117,15 @@ impl FlowRunner {
     /// Returns the flows that no node runs.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn to_carry(&self) -> Result<Vec<OrphanedFlow>, StoreError> {
         self.connections.deps().connections.to_carry(self.deps.node).await
     }
 
-    /// Takes a flow over, and returns whether it is this node's to run.
+    /// Takes over a flow; returns whether this node runs it.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn take(&self, id: AuthFlowId) -> Result<bool, StoreError> {
         Ok(self.connections.deps().connections.take(id, self.deps.node).await?.is_some())
     }
@@ -133,11 +133,11 @@ impl FlowRunner {
     /// Starts the health checks that are due.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn start_health_checks(&self) -> Result<(), StoreError> {
         for connection in self.connections.deps().connections.due(self.now(), MAX_HEALTH_CHECKS).await? {
             let Ok(check) = self.connections.draft(&connection, FlowKind::HealthCheck) else { continue };
-            // One that is running already serves as well.
+            // A running check suffices.
             let _ = self.connections.deps().connections.begin(&check).await?;
         }
         Ok(())
@@ -146,15 +146,16 @@ impl FlowRunner {
     /// Deletes flows that the timeline no longer shows.
     ///
     /// # Errors
-    /// The store's failure.
+    /// Returns the error of the store.
     pub async fn forget(&self) -> Result<(), StoreError> {
         self.connections.deps().connections.forget(self.now() - RETENTION).await
     }
 
-    /// Takes the next step of a flow. Must not be dropped midway: see [`Sessions::create`](crate::session::Sessions::create).
+    /// Takes the next step of a flow. The future must not be dropped before its end, as that of
+    /// [`Sessions::create`](crate::session::Sessions::create).
     ///
     /// # Errors
-    /// The store's failure; then the same step is taken again.
+    /// Returns the error of the store; the next call takes the same step again.
     pub async fn step(&self, id: AuthFlowId, phase: &mut PagePhase) -> Result<Next, StoreError> {
         let Some(flow) = self.connections.deps().connections.flow(id).await? else { return Ok(Next::Done) };
         if flow.node != Some(self.deps.node) {
@@ -196,8 +197,8 @@ impl FlowRunner {
         }
     }
 
-    /// Stores the flow after a change of the one that was `read`. If only its hosted page was opened meanwhile, the change is merged: else
-    /// what was done to the site would be forgotten, and done again.
+    /// Stores `next`, a change of the flow that was `read`. If only the hosted page was opened meanwhile, the changes
+    /// are merged; otherwise the action on the site would be lost, and repeated.
     async fn store(&self, read: &Flow, mut next: Flow) -> Result<(), StoreError> {
         let connections = &self.connections.deps().connections;
         while !connections.put(&next).await? {
@@ -216,7 +217,7 @@ impl FlowRunner {
         Ok(())
     }
 
-    /// Stores the flow after `event`, which ends it, and what its end changes of its connection.
+    /// Stores the flow after `event`, which ends it, with the effects on the connection.
     async fn end(&self, connection: &AuthConnection, flow: &Flow, event: FlowEvent) -> Result<Next, StoreError> {
         let Ok(next) = flow.on(event, self.now()) else { return Ok(Next::Step) };
         let mut end = FlowEnd::default();

@@ -1,58 +1,58 @@
-//! How far a runner is with the page of its flow, and how it moves from one phase to the next.
+//! The page phases of a runner, and their transitions.
 
 use time::OffsetDateTime;
 
 use crate::login_page::Mark;
 
-/// How far a runner is with the page of its flow. It is held in memory and never stored: a runner that takes a flow over begins with
-/// [`PagePhase::default`], which costs time only.
+/// The progress of a runner with the page of its flow. It is held in memory and never stored: a runner that takes over
+/// a flow begins with [`PagePhase::default`], which costs time only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PagePhase {
     /// The page is neither opened nor taken over.
     Unopened {
-        /// How many attempts failed in a row.
+        /// The number of attempts that failed in a row.
         failures: u32,
     },
-    /// The page is as the runner before left it.
+    /// The page is in the state in which the previous runner left it.
     TakenOver {
-        /// The counts of its readings.
+        /// The counts of the readings.
         readings: Readings,
-        /// Since when it asks for what was sent without coming to rest.
+        /// The time since which the page asks for sent values without settling.
         loading_since: Option<OffsetDateTime>,
     },
-    /// The page is examined. Nothing that was sent to it is unanswered.
+    /// The page is examined. No sent answer awaits a reaction.
     Examining {
-        /// The counts of its readings.
+        /// The counts of the readings.
         readings: Readings,
-        /// Since when it asks for what was sent without coming to rest.
+        /// The time since which the page asks for sent values without settling.
         loading_since: Option<OffsetDateTime>,
-        /// How many actions in a row failed.
+        /// The number of actions that failed in a row.
         failed_actions: u32,
         /// The error that the page showed before the last answer was sent.
         previous_refusal: Option<String>,
     },
     /// An answer was sent, and the page has asked for nothing since.
     Answered {
-        /// The counts of its readings.
+        /// The counts of the readings.
         readings: Readings,
-        /// When the answer was sent.
+        /// The time at which the answer was sent.
         sent_at: OffsetDateTime,
-        /// How many actions in a row failed.
+        /// The number of actions that failed in a row.
         failed_actions: u32,
         /// The error that the page showed before the answer was sent.
         previous_refusal: Option<String>,
     },
     /// The flow waits for a person.
     Waiting {
-        /// Whether nothing was done to the page since it was taken over.
+        /// True if no action was taken on the page since it was taken over.
         taken_over: bool,
-        /// How many readings came to nothing, before and during the wait.
+        /// The number of unproductive readings, before and during the wait.
         unproductive: u32,
-        /// How often in a row the page was another one and had not come to rest.
+        /// The number of readings in a row that found another page that had not settled.
         unsettled: u32,
-        /// How often a new external action took the place of the one before.
+        /// The number of times that a new external action replaced the previous one.
         external_updates: u32,
-        /// Whether the live view accepts input: the page was freed of passwords.
+        /// True if the live view accepts input, because the password fields of the page were emptied.
         live_view_input: bool,
     },
 }
@@ -60,9 +60,9 @@ pub enum PagePhase {
 /// The counts of the readings of a page, and the last mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// How many readings in a row came to nothing.
+    /// The number of unproductive readings in a row.
     pub unproductive: u32,
-    /// How often a new external action took the place of the one before.
+    /// The number of times that a new external action replaced the previous one.
     pub external_updates: u32,
     /// The mark that the next reading must differ from.
     pub stale_mark: Option<Mark>,
@@ -85,34 +85,35 @@ impl Default for PagePhase {
 pub enum PageEvent {
     /// The login page was opened.
     Opened,
-    /// The page is used as the runner before left it.
+    /// The page is used in the state in which the previous runner left it.
     TakenOver,
-    /// A reading or an action failed in a way that may pass.
+    /// A reading or an action failed, perhaps temporarily.
     Failed,
     /// The page was busy, or not understood.
     NotUnderstood {
-        /// How many readings it counts as.
+        /// The number of readings that the event counts as.
         weight: u32,
         /// The mark of the reading.
         mark: Mark,
     },
-    /// The page was acted on without an answer: a banner, a link to the login.
+    /// An action other than an answer was taken, as on a banner or a link to the login.
     Acted {
         /// The mark of the reading before.
         mark: Mark,
     },
     /// The page could not be acted on.
     ActionFailed,
-    /// The page asks for what was sent, and may still be loading.
+    /// The page asks for sent values, and may still be loading.
     Loading {
         /// The mark of the reading.
         mark: Mark,
-        /// Since when.
+        /// The time since which it does.
         since: OffsetDateTime,
     },
     /// The page asks for something.
     QuestionShown {
-        /// Since when it asks for what was sent without coming to rest; `None`: it asks for something else, or is at rest.
+        /// The time since which the page asks for sent values without settling; `None`: it asks for others, or has
+        /// settled.
         loading_since: Option<OffsetDateTime>,
     },
     /// An answer was sent.
@@ -121,19 +122,19 @@ pub enum PageEvent {
         mark: Mark,
         /// The error that the page showed before.
         refusal: Option<String>,
-        /// When.
+        /// The time of sending.
         at: OffsetDateTime,
     },
     /// The flow has begun to wait for a person.
     WaitBegan,
     /// The page was read during the wait.
     Watched {
-        /// Whether it was another one and had not come to rest.
+        /// True if the page was another one and had not settled.
         unsettled: bool,
     },
     /// The live view was switched between accepting and refusing input.
     LiveViewInput {
-        /// Whether it accepts input.
+        /// True if the live view accepts input.
         accepted: bool,
     },
     /// A new external action was shown to the person.
@@ -147,7 +148,7 @@ pub enum PageEvent {
 }
 
 impl PageEvent {
-    /// The event's name in tables and errors.
+    /// Returns the name of the event in tables and errors.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -171,18 +172,18 @@ impl PageEvent {
     }
 }
 
-/// The event is not possible in this phase; nothing changed.
+/// The error of an event that is not possible in the current phase; nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the page of the login is {phase}, so '{event}' is not possible")]
 pub struct PageEventRefused {
-    /// Which phase.
+    /// The name of the phase.
     pub phase: &'static str,
-    /// Which event.
+    /// The name of the event.
     pub event: &'static str,
 }
 
 impl PagePhase {
-    /// The phase's name in tables and errors.
+    /// Returns the name of the phase in tables and errors.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -331,7 +332,7 @@ impl PagePhase {
         PageEventRefused { phase: self.name(), event: event.name() }
     }
 
-    /// Takes what the next reading must differ from.
+    /// Takes the mark that the next reading must differ from.
     pub(super) fn take_stale_mark(&mut self) -> Option<Mark> {
         match self {
             Self::TakenOver { readings, .. } | Self::Examining { readings, .. } | Self::Answered { readings, .. } => {
@@ -341,7 +342,7 @@ impl PagePhase {
         }
     }
 
-    /// Returns how many readings came to nothing.
+    /// Returns the number of unproductive readings.
     pub(super) const fn unproductive(&self) -> u32 {
         match self {
             Self::Unopened { failures: count } | Self::Waiting { unproductive: count, .. } => *count,
@@ -351,7 +352,7 @@ impl PagePhase {
         }
     }
 
-    /// Returns how many actions in a row failed.
+    /// Returns the number of actions that failed in a row.
     pub(super) const fn failed_actions(&self) -> u32 {
         match self {
             Self::Examining { failed_actions, .. } | Self::Answered { failed_actions, .. } => *failed_actions,
@@ -359,7 +360,7 @@ impl PagePhase {
         }
     }
 
-    /// Returns since when the page asks for what was sent without coming to rest.
+    /// Returns the time since which the page asks for sent values without settling.
     pub(super) const fn loading_since(&self) -> Option<OffsetDateTime> {
         match self {
             Self::TakenOver { loading_since, .. } | Self::Examining { loading_since, .. } => *loading_since,
@@ -378,7 +379,7 @@ impl PagePhase {
         }
     }
 
-    /// Returns whether nothing was done to the page since it was taken over.
+    /// Returns whether no action was taken on the page since it was taken over.
     pub(super) const fn is_taken_over(&self) -> bool {
         matches!(self, Self::TakenOver { .. } | Self::Waiting { taken_over: true, .. })
     }

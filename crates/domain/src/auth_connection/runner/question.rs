@@ -1,4 +1,4 @@
-//! A page that asks for values or a choice: it is answered with what a person submitted or with what is stored, or the person is asked.
+//! Pages that ask for values or a choice. They are answered with submitted or stored values, or presented to a person.
 
 use time::{Duration, OffsetDateTime};
 
@@ -13,9 +13,9 @@ use crate::auth_connection::{
 use crate::ids::BrowserId;
 use crate::login_page::{Field, LoginPageError, PageQuestion, Reading, RefusalKind};
 
-/// How often a site may refuse an answer.
+/// The number of refused answers at which a flow fails.
 const MAX_REFUSALS: u32 = 5;
-/// How long a site may take to react to an answer.
+/// The timeout for a site to react to an answer.
 const ANSWER_TIMEOUT: Duration = Duration::seconds(60);
 
 /// A page that asks for something.
@@ -70,7 +70,8 @@ impl FlowRunner {
         }
     }
 
-    /// Returns since when the page seems to be loading: it has not come to rest, shows no new error, and asks only for what was sent.
+    /// Returns the time since which the page seems to be loading: it has not settled, shows no new error, and asks only
+    /// for values that were sent.
     fn loading_since(&self, flow: &Flow, phase: &PagePhase, page: &AskingPage) -> Option<OffsetDateTime> {
         let AskingPage { reading, question, .. } = page;
         let sent = |field: &Field| flow.needs.contains(&answers::need(field));
@@ -80,7 +81,7 @@ impl FlowRunner {
         loading.then(|| phase.loading_since().unwrap_or_else(|| self.now()))
     }
 
-    /// Returns what a person submitted, if the page still asks for it; else what is stored for it, or the choice that follows from that.
+    /// Returns the answer from the submission, if the page still asks for its values; else from the stored values.
     async fn find_answer(
         &self,
         connection: &AuthConnection,
@@ -103,7 +104,7 @@ impl FlowRunner {
         }
     }
 
-    /// Fills the page in and sends it.
+    /// Fills in the page and sends it.
     async fn send(
         &self,
         flow: Flow,
@@ -112,7 +113,7 @@ impl FlowRunner {
         answer: Answer,
     ) -> Result<Outcome, LoginPageError> {
         if flow.step == FlowStep::Discovering {
-            // Stored first, because filling in takes a while.
+            // The step is stored first, because filling in takes a while.
             return Ok(self.changed(&flow, FlowEvent::Filling));
         }
         if let Err(error) = self.act(page.browser, phase, answer.acts).await {
@@ -144,7 +145,8 @@ impl FlowRunner {
         })))
     }
 
-    /// Lets the answer be tried again, and after too many failures asks the person for another one.
+    /// Returns the error, so that the answer is tried again; after too many failures asks the person for another
+    /// answer.
     async fn not_accepted(
         &self,
         mut flow: Flow,
@@ -160,7 +162,7 @@ impl FlowRunner {
         if flow.refusals >= MAX_REFUSALS {
             return Ok(self.not_understood(page.browser, &flow, &page.reading.url).await);
         }
-        // The person's next answer is tried as often as this one.
+        // The next answer of the person gets the same number of attempts.
         phase.apply(PageEvent::WaitBegan);
         flow.website_error = Some(format!("The page did not take this: {error}."));
         Ok(self.ask(&flow, &page.question))
@@ -177,7 +179,7 @@ impl FlowRunner {
     }
 }
 
-/// Returns why an unattended flow cannot answer the page.
+/// Returns the failure of an unattended flow that cannot answer the page.
 fn unanswerable(flow: &Flow, question: &PageQuestion) -> Outcome {
     if let Some(error) = &flow.website_error {
         let message = format!("the site refused what is stored: {error}");

@@ -1,4 +1,4 @@
-//! The secrets that a login knows: those of a credential or of a provider's item, and those that a person entered in this flow.
+//! The secrets of a login: those of a credential or of a provider's item, and those that a person entered in the flow.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::credential::{CredentialError, Route, Sites, TotpSecret};
 use crate::login_page::{Field, FieldKind, MfaKind, clean};
 use crate::sealing::SealError;
 
-/// The secrets that a login knows, in clear text for the duration of one step.
+/// The secrets of a login, in clear text for the duration of one step.
 pub(super) struct KnownSecrets {
     values: BTreeMap<String, SecretString>,
     totp: Option<TotpSecret>,
@@ -23,12 +23,12 @@ pub(super) struct KnownSecrets {
     pub(super) sso_provider: Option<String>,
     /// The sites at which the values and codes above may be typed.
     pub(super) sites: Sites,
-    /// What a person entered in this flow.
+    /// The values that a person entered in this flow, by name.
     entered: BTreeMap<String, EnteredValue>,
     route: Route,
 }
 
-/// A value that a person entered, and the origin of the page that asked for it.
+/// A value that a person entered, and the origin of the page that requested it.
 #[derive(Clone, Debug)]
 pub(super) struct EnteredValue {
     pub(super) value: SecretString,
@@ -58,7 +58,7 @@ impl KnownSecrets {
         }
     }
 
-    /// Returns the value for the field. What a person entered in this flow is newer than what is stored.
+    /// Returns the value for the field. A value that a person entered in this flow is newer than a stored one.
     pub(super) fn value(&self, field: &Field, now: OffsetDateTime) -> StoredValue {
         let of_app = matches!(field.mfa, None | Some(MfaKind::Totp));
         let stored = match field.kind {
@@ -85,7 +85,7 @@ impl KnownSecrets {
         self.sites.allow(origin, self.route)
     }
 
-    /// Returns whether a value that a person entered in one page may be typed into another one: one of the same site, no less secure.
+    /// Returns whether an entered value may be typed into a page of `origin`: one of the same site, and no less secure.
     fn allows_again(&self, entered: &EnteredValue, origin: &str) -> bool {
         entered.origin == origin || Sites::of_addresses([&*entered.origin]).allow(origin, self.route)
     }
@@ -106,14 +106,14 @@ impl KnownSecrets {
     }
 }
 
-/// Returns the value whose name means `reference`.
+/// Returns the value whose name is `reference` or a synonym.
 fn named<'a, T>(values: &'a BTreeMap<String, T>, reference: &str) -> Option<&'a T> {
     let keys: Vec<String> = values.keys().cloned().collect();
     values.get(value_key(&keys, reference)?)
 }
 
 impl FlowRunner {
-    /// Returns the secrets that are known now. A provider is asked each time; its items are not stored.
+    /// Returns the secrets that are known now. A provider is queried each time, because its items are not stored.
     pub(super) async fn known(&self, connection: &AuthConnection, flow: &Flow) -> Result<KnownSecrets, FlowFailure> {
         // Through a proxy of the project, only an encrypted page is certain to be the site's own.
         let route = if flow.proxy.is_some() { Route::Proxied } else { Route::Direct };
@@ -156,7 +156,7 @@ impl FlowRunner {
         let found = found.map_err(|why| FlowFailure::new(FlowError::ProviderError, why))?;
         let Some(found) = found else {
             if !flow.unattended {
-                // A person can be asked.
+                // A person can enter the values.
                 return Ok(KnownSecrets::new(Route::Direct));
             }
             let message = match provider {
@@ -169,11 +169,11 @@ impl FlowRunner {
         Ok(KnownSecrets { values, totp, totp_code, sites, ..KnownSecrets::new(Route::Direct) })
     }
 
-    /// Returns what a person entered so far in this flow, by name.
+    /// Returns the values that a person has entered in this flow, by name.
     pub(super) fn entered(&self, flow: &Flow) -> Result<BTreeMap<String, EnteredValue>, FlowFailure> {
         let Some(bytes) = &flow.entered else { return Ok(BTreeMap::new()) };
         let text = self.open(&Flow::entered_place(flow.id), bytes)?;
-        // An earlier version stored values without origins; these are not typed again.
+        // Values that are stored without an origin are never typed again.
         let read: BTreeMap<String, [String; 2]> = serde_json::from_str(text.expose_secret()).unwrap_or_default();
         Ok(read
             .into_iter()
@@ -181,7 +181,7 @@ impl FlowRunner {
             .collect())
     }
 
-    /// Returns what a person entered so far with `more`, sealed.
+    /// Returns the entered values of the flow with `more`, sealed.
     pub(super) fn seal_entered(
         &self,
         flow: &Flow,
@@ -201,7 +201,7 @@ impl FlowRunner {
         sealer.seal(&Flow::entered_place(flow.id), text.as_bytes()).map(Some).map_err(|error| sealed(&error))
     }
 
-    /// Returns what was submitted and not yet typed.
+    /// Returns the submission that is not typed yet.
     pub(super) fn submission(&self, flow: &Flow) -> Result<Option<Submission>, FlowFailure> {
         let Some(bytes) = &flow.submission else { return Ok(None) };
         let text = self.open(&Flow::submission_place(flow.id), bytes)?;

@@ -1,4 +1,4 @@
-//! The session of a flow: how it is created and ended.
+//! Creates and ends the session of a flow.
 
 use super::{FlowRunner, Next, Outcome, PageEvent, PagePhase};
 use crate::access::Scope;
@@ -12,7 +12,7 @@ use crate::session::{CreateSessionError, EndSessionError, Session, SessionEvent,
 use crate::store_error::StoreError;
 
 impl FlowRunner {
-    /// Creates the session of a flow, or finds it.
+    /// Creates the session of a flow, or finds the existing one.
     pub(super) async fn begin(&self, connection: &AuthConnection, flow: &Flow) -> Result<Outcome, StoreError> {
         if !flow.open {
             // Stored before the session is created, so that every session is found again and ended.
@@ -28,7 +28,7 @@ impl FlowRunner {
         };
         match made.state {
             SessionState::Active => {}
-            // This node created it before a restart, and is about to end it.
+            // This node created the session before a restart, and is about to end it.
             SessionState::Starting => return Ok(Outcome::Unchanged(Next::Wait(self.now() + Self::WATCH_INTERVAL))),
             SessionState::Ended(_) => return Ok(ended().into()),
         }
@@ -48,10 +48,10 @@ impl FlowRunner {
         let scope = Scope { project, unscoped: true, organization_wide: false };
         let profile = Reference { id: Some(connection.profile.to_string()), name: None };
         let request = SessionRequest {
-            // A person may have to see it.
+            // A person may have to see the browser.
             headless: Some(flow.unattended),
             timeout_seconds: Some((Flow::LIFE + Flow::GRACE).whole_seconds()),
-            // The profile is saved once it is logged in, not before.
+            // The profile is saved only after it is logged in.
             profile: Some(ProfileRequest { which: profile, save_changes: false }),
             proxy: flow.proxy.map(|id| id.to_string()),
             // A person in the live view of the login must not reach the rest of the profile.
@@ -92,25 +92,27 @@ impl FlowRunner {
     pub(super) async fn end_session(&self, flow: &Flow) -> Result<(), StoreError> {
         match self.connections.deps().sessions.end(flow.session, SessionEvent::Delete).await {
             Err(EndSessionError::Store(error)) => Err(error),
-            // There is none, or it has ended. A session that never became active is ended when its node starts.
+            // The session does not exist or has ended. A session that never became active is ended when its node
+            // starts.
             Ok(_) | Err(EndSessionError::NotFound(_) | EndSessionError::Refused(_)) => Ok(()),
         }
     }
 
-    /// Sets whether the live view accepts input of people.
+    /// Sets whether the live view accepts input.
     pub(super) fn set_live_view_input(&self, flow: &Flow, phase: &mut PagePhase, accepted: bool) {
         phase.apply(PageEvent::LiveViewInput { accepted });
         self.connections.deps().sessions.activity().let_people_act(flow.session, accepted);
     }
 
-    /// Empties the page's password fields, and returns whether that is done. A field that cannot be used shows nothing either.
+    /// Empties the page's password fields; returns whether all are empty. A field that is not usable shows nothing
+    /// either.
     pub(super) async fn empty_passwords(&self, browser: BrowserId, reading: &Reading) -> Result<bool, LoginPageError> {
         for input in reading.inputs.iter().filter(|input| input.kind == "password" && input.filled) {
             let origin = reading.frames.get(input.frame).map(|frame| frame.origin.clone()).unwrap_or_default();
             let empty = Act::Fill { into: input.handle.clone(), text: String::new().into(), origin };
             match self.deps.pages.act(browser, vec![empty]).await {
                 Ok(()) | Err(LoginPageError::NotUsable(_)) => {}
-                // The page is read again first.
+                // The page must be read again first.
                 Err(LoginPageError::Stale(_) | LoginPageError::WrongOrigin { .. }) => return Ok(false),
                 Err(other) => return Err(other),
             }

@@ -6,9 +6,9 @@ use crate::auth_connection::{Flow, FlowEvent, FlowRequirement, FlowStep};
 use crate::ids::BrowserId;
 use crate::login_page::{LoginPageError, PageQuestion, Reading, Understanding};
 
-/// How often one external action may take the place of another, because a page may change its words without end.
+/// The maximum number of times that an external action replaces another, because a page may change its text endlessly.
 const MAX_EXTERNAL_UPDATES: u32 = 50;
-/// How often in a row the page may be another one without coming to rest.
+/// The number of readings in a row of another, unsettled page at which the page counts as changed.
 const MAX_UNSETTLED: u32 = 3;
 
 impl FlowRunner {
@@ -20,7 +20,7 @@ impl FlowRunner {
         (reading, understood): (&Reading, Understanding),
     ) -> Result<Outcome, LoginPageError> {
         if !matches!(phase, PagePhase::Waiting { live_view_input: true, .. }) {
-            // A person who sees the page must not be able to reveal what was typed before.
+            // A person who sees the page must not be able to reveal values that were typed before.
             let emptied = self.empty_passwords(browser, reading).await?;
             self.set_live_view_input(flow, phase, emptied);
         }
@@ -32,8 +32,8 @@ impl FlowRunner {
         Ok(self.watched(flow, phase, reading, &understood))
     }
 
-    /// Returns the change of a flow whose page shows another external action, or another number to compare. Such a page polls its server
-    /// and never comes to rest.
+    /// Returns the change of a flow whose page shows another external action, or another number to compare. Such a page
+    /// polls its server and never settles.
     fn updated_external_action(
         &self,
         flow: &Flow,
@@ -54,7 +54,7 @@ impl FlowRunner {
         }
     }
 
-    /// Waits on if the page is the same, else returns the flow to its beginning.
+    /// Continues to wait if the page is the same; else the flow reads the page anew.
     fn watched(&self, flow: &Flow, phase: &mut PagePhase, reading: &Reading, understood: &Understanding) -> Outcome {
         let wait = Outcome::Unchanged(Next::Wait((self.now() + Self::WATCH_INTERVAL).min(flow.expires_at)));
         let waits_elsewhere = flow.step == FlowStep::AwaitingExternalAction;
@@ -81,7 +81,7 @@ impl FlowRunner {
         };
         let unsettled = !same && !reading.settled;
         phase.apply(PageEvent::Watched { unsettled });
-        // A page that is loading is another one for a moment. One that never comes to rest is another one for good.
+        // A loading page differs for a moment only. A page that never settles counts as changed.
         let may_settle = matches!(phase, PagePhase::Waiting { unsettled: 1..MAX_UNSETTLED, .. });
         if same || may_settle {
             return wait;
@@ -89,9 +89,9 @@ impl FlowRunner {
         phase.apply(PageEvent::MovedOn);
         let Ok(mut next) = flow.on(FlowEvent::MovedOn, self.now()) else { return wait };
         next.progress.external |= waits_elsewhere;
-        // Counted, so that a page that changes without end ends the flow.
+        // Counted, so that a page that changes endlessly ends the flow.
         next.acts += 1;
-        // A person who answered in the live view is needed for the next login too. A banner is not answered.
+        // A person who answered in the live view is needed for the next login too. A change by itself is no answer.
         let changed_by_itself = matches!(understood, Understanding::Step(_) | Understanding::Captcha { .. });
         let answered = !waits_elsewhere && !changed_by_itself && !requested.iter().any(|id| shown.contains(id));
         if answered && !next.needs.contains(&FlowRequirement::External) {
