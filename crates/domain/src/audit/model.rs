@@ -22,7 +22,7 @@ impl AuthStrategy {
     /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::ApiKey, Self::SessionToken, Self::None].into_iter().find(|strategy| strategy.as_str() == text)
+        Self::ALL.into_iter().find(|strategy| strategy.as_str() == text)
     }
 }
 
@@ -43,7 +43,7 @@ impl AuditService {
     /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Api, Self::Session, Self::Apps].into_iter().find(|service| service.as_str() == text)
+        Self::ALL.into_iter().find(|service| service.as_str() == text)
     }
 }
 

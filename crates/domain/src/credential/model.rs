@@ -90,6 +90,6 @@ pub struct PlainSecrets {
 
 impl std::fmt::Debug for PlainSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenSecrets").field("values", &self.values.keys()).finish_non_exhaustive()
+        f.debug_struct("PlainSecrets").field("values", &self.values.keys()).finish_non_exhaustive()
     }
 }

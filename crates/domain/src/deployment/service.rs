@@ -113,8 +113,8 @@ impl Deployments {
             None => None,
         };
         let stored = self.store(scope, user, id, new, checksum).await;
-        if stored.is_err() {
-            // If this fails, `Builds::clear` deletes the archive later.
+        // After an error of the store the row may exist; `Builds::clear` deletes the archive if it does not.
+        if !matches!(stored, Ok(_) | Err(DeploymentError::Store(_))) {
             let _ = self.deps.blobs.delete(&Deployment::blob(id)).await;
         }
         stored

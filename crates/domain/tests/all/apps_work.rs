@@ -7,7 +7,7 @@ use casement_domain::api_key::{ApiKeys, MockApiKeyRepository};
 use casement_domain::blob::MockBlobStore;
 use casement_domain::deployment::{
     BuildEnd, BuildFailure, BuildLease, BuildStep, Builds, Built, BuiltApp, Deployment, DeploymentDeps,
-    DeploymentRules, DeploymentSecret, DeploymentStatus, Deployments, FollowDeps, Followed, Follower, Line,
+    DeploymentRequest, DeploymentRules, DeploymentStored, InspectedPackage, DeploymentSecret, DeploymentStatus, Deployments, FollowDeps, Followed, Follower, Line,
     MockChangeNotifier, MockChangeWaiter, MockDeploymentRepository, MockLineStore, MockPackageArchives, Registered,
     SealedDeployment, Subject, WakeReason,
 };
@@ -15,23 +15,30 @@ use casement_domain::invocation::{
     CallLimits, Invocation, InvocationStatus, LeasedInvocation, MockInvocationRepository, RunFailure, RunFault, Runs,
 };
 use casement_domain::sealing::Sealer as _;
-use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, deployment, invocation, node_id};
-use casement_domain::{DeploymentId, InvocationId, ProjectId, Replaced, StoreError};
+use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, deployment, invocation, node_id, scope};
+use casement_domain::session_operation::ByteStream;
+use casement_domain::{DeploymentId, InvocationId, ProjectId, Replaced, StoreError, UserId};
 use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use time::Duration;
 
-use crate::support::store_down;
+use crate::support::{nth, store_down};
 
 #[derive(Default)]
 struct World {
     deployments: MockDeploymentRepository,
     invocations: MockInvocationRepository,
     blobs: MockBlobStore,
+    archives: MockPackageArchives,
 }
 
 impl World {
     fn work(self) -> (Builds, Runs) {
+        let (_, builds, runs) = self.build();
+        (builds, runs)
+    }
+
+    fn build(self) -> (Deployments, Builds, Runs) {
         let (clock, ids) = (Arc::new(FixedClock::default()), Arc::new(CountingIds::default()));
         let (deployments, invocations) = (Arc::new(self.deployments), Arc::new(self.invocations));
         let keys = ApiKeys::new(Arc::new(MockApiKeyRepository::new()), clock.clone(), ids.clone(), ids.clone());
@@ -41,7 +48,7 @@ impl World {
             lines: Arc::new(MockLineStore::new()),
             news: Arc::new(MockChangeNotifier::new()),
             blobs: Arc::new(self.blobs),
-            archives: Arc::new(MockPackageArchives::new()),
+            archives: Arc::new(self.archives),
             keys,
             sealer: Arc::new(PlainSealer),
             clock: clock.clone(),
@@ -49,9 +56,9 @@ impl World {
             rules: DeploymentRules { regions: Vec::new(), origins: Vec::new() },
             most: 1,
         });
-        let builds = Builds::new(use_cases, node_id(), "http://casement.example".to_owned());
+        let builds = Builds::new(use_cases.clone(), node_id(), "http://casement.example".to_owned());
         let runs = Runs::new(invocations, deployments, clock, builds.clone(), CallLimits::DEFAULT, 10);
-        (builds, runs)
+        (use_cases, builds, runs)
     }
 }
 
@@ -121,6 +128,26 @@ async fn a_node_takes_what_waits_with_all_that_its_process_needs() {
         call.runnable.environment.variables().into_keys().collect::<Vec<_>>(),
         ["GREETING", "KERNEL_API_KEY", "KERNEL_BASE_URL"]
     );
+}
+
+#[tokio::test]
+async fn an_archive_is_kept_while_it_is_unknown_whether_its_deployment_is_stored() {
+    let refusals = [(Ok(DeploymentStored::ProjectGone), 1), (Err(store_down()), 0)];
+    for (stored, deleted) in refusals {
+        let mut world = World::default();
+        world.archives.expect_inspect().returning(|_, content| {
+            Ok(InspectedPackage { size_bytes: 0, checksum: "00".to_owned(), content })
+        });
+        world.blobs.expect_put().times(1).returning(|_, _| Ok(()));
+        world.blobs.expect_delete().times(deleted).returning(|_| Ok(()));
+        world.deployments.expect_create().return_once(move |_, _, _, _, _| stored);
+        let (deployments, _, _) = world.build();
+        let request =
+            DeploymentRequest { entrypoint_rel_path: Some("main.py".to_owned()), file: true, ..Default::default() };
+        let archive: ByteStream = Box::pin(EmptyStream);
+        let refused = deployments.create(&scope(), UserId::from_ulid(nth(2)), request, Some(archive)).await;
+        assert!(refused.is_err(), "{refused:?}");
+    }
 }
 
 #[tokio::test]
