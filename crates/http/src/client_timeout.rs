@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actix_web::http::header::HeaderMap;
 
-/// The client's read timeout, in seconds.
+/// The header with the client's read timeout in seconds.
 const READ_TIMEOUT: &str = "x-stainless-read-timeout";
 
 /// Returns the time that an operation may take. The response is sent a little before the client's timeout, because a

@@ -25,7 +25,7 @@ struct Entry {
 #[derive(Clone, Default)]
 pub struct ConnectionRegistry(Arc<Mutex<Inner>>);
 
-/// The registration of an open connection, until this is dropped.
+/// The registration of an open connection. Dropping it ends the registration.
 #[must_use]
 pub struct Registration {
     registry: ConnectionRegistry,

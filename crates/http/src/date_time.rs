@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, InvalidValue> {
     Ok(moment.replace_nanosecond(moment.microsecond() * 1000).unwrap_or(moment))
 }
 
-/// The longest age.
+/// The maximum age.
 const MAX_AGE: Duration = Duration::days(30);
 
 /// Parses a date-time as [`parse`] does, or an age before `now`: one or more numbers, each with a unit `s`, `m`, `h`

@@ -56,7 +56,7 @@ struct Draft {
     is_app: Cell<bool>,
     /// Whether the audit intent is stored.
     has_intent: Cell<bool>,
-    /// What is known before routing; `None` once the record was made.
+    /// The record as far as it is known before routing; `None` once [`Draft::take_entry`] has returned it.
     entry: RefCell<Option<AuditEntry>>,
     prepared: OnceCell<Arc<PreparedRecord>>,
 }
@@ -189,7 +189,7 @@ pub(crate) async fn begin(request: &HttpRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns whether a call may change something: by its method, or because it opens a socket to a session or sends a request from one.
+/// Returns whether a call may change something: by its method, or because it opens a WebSocket to a session or sends a request through a session's browser.
 fn may_change(request: &HttpRequest) -> bool {
     !is_reading(request.method())
         || request.headers().contains_key(header::UPGRADE)

@@ -1,4 +1,4 @@
-//! Write and read the clipboard.
+//! The handlers that write and read the clipboard.
 
 use actix_web::HttpResponse;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub(crate) struct WriteClipboard {
     text: Option<String>,
 }
 
-/// Text of the clipboard.
+/// The text on the clipboard.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Clipboard {
     /// Empty when the clipboard has no text.
