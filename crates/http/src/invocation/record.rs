@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::answer::Moment;
 
-/// A run of an action.
+/// An invocation.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Invocation)]
 pub(crate) struct InvocationBody {
@@ -16,7 +16,7 @@ pub(crate) struct InvocationBody {
     action_name: String,
     /// `queued`, `running`, `succeeded` or `failed`.
     status: &'static str,
-    /// The time of its acceptance.
+    /// The time at which the invocation was accepted.
     #[schema(value_type = String, format = DateTime)]
     started_at: Moment,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -12,10 +12,10 @@ use tokio_tungstenite::{
 
 use crate::relay::{BrowserConnector, CDP_HOST, Channel, ConnectorError, Upstream};
 
-/// The maximum message from the browser, in bytes; the largest possible frame has half of it.
+/// The maximum size of a message from the browser, in bytes; the largest possible frame has half of it.
 const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
-/// The maximum count of values in one message. Each takes many times its text in memory, and a compromised browser may
-/// send anything; the targets of ten thousand tabs have fewer values.
+/// The maximum number of values in one message. Each takes many times the memory of its text, and a compromised browser
+/// may send anything; the targets of ten thousand tabs have fewer values.
 const MAX_VALUES: usize = 100_000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -102,7 +102,7 @@ impl Cdp {
     }
 }
 
-/// Returns whether a text has few enough values to be parsed. Separators inside strings count too; only hostile messages reach the limit.
+/// Returns whether a text has few enough values to be parsed. Separators inside strings count too; only hostile messages exceed the limit.
 fn is_bounded(text: &str) -> bool {
     text.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() <= MAX_VALUES
 }
