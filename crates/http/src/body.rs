@@ -97,13 +97,15 @@ async fn read_with_timeout(payload: &mut Payload, max_bytes: usize, timeout: Dur
 pub(crate) struct BodyEnd(oneshot::Receiver<()>);
 
 impl BodyEnd {
-    /// Waits for the end of the body. Most clients lose a response that is sent earlier: they continue to send, and find the connection closed.
+    /// Waits for the end of the body. Most clients lose a response that is sent earlier: they continue to send, and
+    /// find the connection closed.
     pub(crate) async fn wait(self) {
         drop(tokio::time::timeout(READ_TIMEOUT, self.0).await);
     }
 }
 
-/// Streams a body of at most `max_bytes` bytes into a session. When the stream is dropped, the rest of the body is read and discarded.
+/// Streams a body of at most `max_bytes` bytes into a session. When the stream is dropped, the rest of the body is read
+/// and discarded.
 pub(crate) fn stream(
     request: &HttpRequest,
     mut payload: Payload,

@@ -142,7 +142,8 @@ pub(crate) struct ProviderInput {
     /// `passwordmanager` (or `onepassword`): a 1Password Connect server; `keepass`: a KeePass database. Required.
     #[schema(required, nullable = false)]
     provider_type: Option<String>,
-    /// The Connect server's access token, or the database's password; 1 to 8,192 characters. Stored sealed, and never returned. Required.
+    /// The Connect server's access token, or the database's password; 1 to 8,192 characters. Stored sealed, and never
+    /// returned. Required.
     #[schema(required, nullable = false)]
     token: Option<String>,
     /// `passwordmanager`: the base URL of the Connect server. Default: that of the configuration.
@@ -151,7 +152,8 @@ pub(crate) struct ProviderInput {
     vault: Option<String>,
     /// The lifetime of the cached list of items in seconds, 0 to 86,400. Default: 300.
     cache_ttl_seconds: Option<i64>,
-    /// The projects whose keys may log in with the provider, at most 100. Default: none, so that only the organization's own keys may.
+    /// The projects whose keys may log in with the provider, at most 100. Default: none, so that only the
+    /// organization's own keys may.
     project_ids: Option<Vec<String>>,
 }
 

@@ -223,7 +223,8 @@ impl ApiError {
         self
     }
 
-    /// Makes this the response to a range outside of the content: status 416, with the size of the content in bytes (RFC 9110 §15.5.17).
+    /// Makes this the response to a range outside of the content: status 416, with the size of the content in bytes
+    /// (RFC 9110 §15.5.17).
     #[must_use]
     pub fn for_range(mut self, size: u64) -> Self {
         self.0.status = Some(StatusCode::RANGE_NOT_SATISFIABLE);

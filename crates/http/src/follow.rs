@@ -104,7 +104,8 @@ impl FollowParams {
     }
 }
 
-/// Streams the events of `follower` as a response, with a heartbeat after each silent interval. It ends with the follower.
+/// Streams the events of `follower` as a response, with a heartbeat after each silent interval. It ends with the
+/// follower.
 pub(crate) fn answer(follower: Follower, clock: Arc<dyn Clock>) -> HttpResponse {
     let events = stream::unfold(follower, |mut follower| async move {
         follower.next().await.transpose().map(|event| (event.map_err(ApiError::from), follower))

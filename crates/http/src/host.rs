@@ -111,7 +111,8 @@ fn key(host: &str, port: u16) -> String {
     format!("{}:{port}", host.to_ascii_lowercase())
 }
 
-/// Returns whether the request has a bearer key or a token. Basic credentials do not count, because a browser sends them automatically.
+/// Returns whether the request has a bearer key or a token. Basic credentials do not count, because a browser sends
+/// them automatically.
 fn has_explicit_credential(uri: &Uri, headers: &HeaderMap) -> bool {
     let bearer = headers
         .get(header::AUTHORIZATION)

@@ -1,6 +1,10 @@
 //! Responses that are held whole in memory, such as images: bounds their number and their time in memory.
 //!
-//! The response to a client that reads slowly, or not at all, stays in memory. Such a response needs one of a few slots, which is acquired before the response is created. The slot and the response are released when the response was read, when its client disconnects, after a maximum time, or earlier if the client stops reading. A session may hold only some of the slots, and so may all sessions of a project together, so that a hanging page does not block other sessions.
+//! The response to a client that reads slowly, or not at all, stays in memory. Such a response needs one of a few
+//! slots, which is acquired before the response is created. The slot and the response are released when the response
+//! was read, when its client disconnects, after a maximum time, or earlier if the client stops reading. A session may
+//! hold only some of the slots, and so may all sessions of a project together, so that a hanging page does not block
+//! other sessions.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +42,8 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 static IMAGE_SLOTS: ResponseSlots = ResponseSlots::new(8, 2, 6, Duration::from_secs(30));
 
-/// The slots of responses that are still received from a site. The request was sent already, and `unavailable` would promise that nothing was done; so the wait is longer than the timeouts of clients.
+/// The slots of responses that are still received from a site. The request was sent already, and `unavailable` would
+/// promise that nothing was done; so the wait is longer than the timeouts of clients.
 static SITE_SLOTS: ResponseSlots = ResponseSlots::new(16, 4, 12, Duration::from_secs(3600));
 
 /// A number of slots, with the bounds per owner and the timeouts.

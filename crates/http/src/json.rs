@@ -1,4 +1,5 @@
-//! Strict JSON of requests: no duplicate keys, bounded nesting, a bounded number of values, and no conversion between types.
+//! Strict JSON of requests: no duplicate keys, bounded nesting, a bounded number of values, and no conversion between
+//! types.
 
 use std::{borrow::Cow, cell::Cell, fmt};
 

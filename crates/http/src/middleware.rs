@@ -114,7 +114,8 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Counts a refused credential against the client's address. Over the limit, the response becomes 429. Valid credentials from the same address are still accepted.
+/// Counts a refused credential against the client's address. Over the limit, the response becomes 429. Valid
+/// credentials from the same address are still accepted.
 fn limit_refused_credentials(api: &Api, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
     let challenge = response.headers().get(header::WWW_AUTHENTICATE);
     // A request without a credential does not count.
@@ -128,7 +129,8 @@ fn limit_refused_credentials(api: &Api, response: ServiceResponse<BoxBody>) -> S
     }
 }
 
-/// Moves headers into a map of minimal capacity. The original has room for dozens, which takes kilobytes for as long as the request waits.
+/// Moves headers into a map of minimal capacity. The original has room for dozens, which takes kilobytes for as long as
+/// the request waits.
 fn shrink(headers: &mut HeaderMap) {
     let shrunk = HeaderMap::with_capacity(headers.len_keys());
     for (name, value) in std::mem::replace(headers, shrunk) {

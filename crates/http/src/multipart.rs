@@ -1,7 +1,7 @@
 //! Multipart forms: the text parts come first, then the files, which are streamed.
 //!
-//! The parser reads from its source until it is pending and does not bound the head of a part. So the source here yields
-//! one chunk per poll, and limits the bytes while a head is read.
+//! The parser reads from its source until it is pending and does not bound the head of a part. So the source here
+//! yields one chunk per poll, and limits the bytes while a head is read.
 
 use std::{
     mem,

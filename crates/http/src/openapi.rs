@@ -67,7 +67,8 @@ fn http_method(method: &Method) -> HttpMethod {
     }
 }
 
-/// Returns whether a body of this schema must be sent. No body means the same as `{}`, so a body with only optional fields may be absent.
+/// Returns whether a body of this schema must be sent. No body means the same as `{}`, so a body with only optional
+/// fields may be absent.
 fn is_required(schema: &RefOr<Schema>, schemas: &SchemaMap) -> bool {
     let RefOr::Ref(reference) = schema else { return true };
     let name = reference.ref_location.rsplit('/').next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The operations of the API. Each resource declares its operations with [`Operations`]; the routes, the OpenAPI document, the names in telemetry and the table in `docs/operations.md` are generated from the declarations.
+//! The operations of the API. Each resource declares its operations with [`Operations`]; the routes, the OpenAPI
+//! document, the names in telemetry and the table in `docs/operations.md` are generated from the declarations.
 
 use actix_web::{FromRequest, Handler, HttpRequest, Responder, Route, http::Method};
 use utoipa::{
@@ -152,7 +153,8 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// Begins the operations of a resource. `tag` is their tag in the document, `not_found` the reason of a 404 for paths with parameters.
+    /// Begins the operations of a resource. `tag` is their tag in the document, `not_found` the reason of a 404 for
+    /// paths with parameters.
     pub(crate) fn resource(&mut self, tag: &'static str, not_found: &'static str) {
         self.tag = tag;
         self.not_found = not_found;
@@ -421,7 +423,8 @@ impl Operation {
         }
     }
 
-    /// Returns the refusals that follow from the rest of the declaration. A 401, possible for every operation with a credential, and the refusals by rate limits are not documented.
+    /// Returns the refusals that follow from the rest of the declaration. A 401, possible for every operation with a
+    /// credential, and the refusals by rate limits are not documented.
     fn implied_refusals(&self) -> Vec<Refusal> {
         let mut implied = Vec::new();
         if self.described.request_body.is_some() {

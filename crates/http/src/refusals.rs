@@ -1,4 +1,5 @@
-//! The responses to the errors of the domain: one `From` per error type, so that a new error without one does not compile.
+//! The responses to the errors of the domain: one `From` per error type, so that a new error without one does not
+//! compile.
 
 use std::convert::Infallible;
 

@@ -189,7 +189,8 @@ pub(crate) async fn begin(request: &HttpRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns whether a call may change something: by its method, or because it opens a WebSocket to a session or sends a request through a session's browser.
+/// Returns whether a call may change something: by its method, or because it opens a WebSocket to a session or sends a
+/// request through a session's browser.
 fn may_change(request: &HttpRequest) -> bool {
     !is_reading(request.method())
         || request.headers().contains_key(header::UPGRADE)

@@ -11,7 +11,8 @@ use utoipa::ToSchema;
 
 use crate::from_fields::{from_fields, non_empty, option, secrets};
 
-/// The source of automatic logins: `{name}`, `{provider, path}`, `{provider, auto: true}` or `{auto: true}`; `{}` is none.
+/// The source of automatic logins: `{name}`, `{provider, path}`, `{provider, auto: true}` or `{auto: true}`; `{}` is
+/// none.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = AuthCredentialReference)]
 pub(crate) struct CredentialBody {
@@ -21,7 +22,8 @@ pub(crate) struct CredentialBody {
     provider: Option<String>,
     /// The path of one item of the provider.
     path: Option<String>,
-    /// Whether the provider's item for the domain is used; without a provider, the item of the first provider that has one.
+    /// Whether the provider's item for the domain is used; without a provider, the item of the first provider that has
+    /// one.
     auto: Option<bool>,
 }
 
@@ -43,7 +45,8 @@ pub(crate) struct CreateBody {
     /// The profile that stays logged in; created if there is none of that name. Required.
     #[schema(required, nullable = false)]
     profile_name: Option<String>,
-    /// Further host names that a login may visit; a label may be `*` (any one) or `**` (one or more). At most 50. Default: none.
+    /// Further host names that a login may visit; a label may be `*` (any one) or `**` (one or more). At most 50.
+    /// Default: none.
     allowed_domains: Option<Vec<String>>,
     /// Whether a lost login is renewed automatically. Default: true.
     auto_reauth: Option<bool>,

@@ -106,7 +106,8 @@ impl Following {
         None
     }
 
-    /// Waits until the state must be read again. Returns `Some(false)` if a heartbeat is due first, and `None` if no login started within [`TIMEOUT`] or the notifications end.
+    /// Waits until the state must be read again. Returns `Some(false)` if a heartbeat is due first, and `None` if no
+    /// login started within [`TIMEOUT`] or the notifications end.
     async fn receive(&mut self) -> Option<bool> {
         let silence = tokio::time::sleep(sse::KEEP_ALIVE_INTERVAL);
         // No notification reports that a flow has expired if the node that runs the flow is down.

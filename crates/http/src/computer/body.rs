@@ -54,7 +54,8 @@ pub(crate) struct DragMouse {
     steps_per_segment: Option<i64>,
     /// Whether the mouse moves along curves; `step_delay_ms` and `steps_per_segment` are ignored then. Default: false.
     smooth: Option<bool>,
-    /// The duration of the whole drag in milliseconds, 0 to 30000; only with `smooth`. Default: derived from the distance.
+    /// The duration of the whole drag in milliseconds, 0 to 30000; only with `smooth`. Default: derived from the
+    /// distance.
     duration_ms: Option<i64>,
     /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
@@ -81,7 +82,8 @@ pub(crate) struct PressKey {
     /// 1 to 32 X11 key symbols or chords of them: `Return`, `Ctrl+t`. Required.
     #[schema(required, nullable = false)]
     keys: Option<Vec<String>>,
-    /// The time in milliseconds for which all keys are held together, 0 to 30000; 0: each key is pressed briefly. Default: 0.
+    /// The time in milliseconds for which all keys are held together, 0 to 30000; 0: each key is pressed briefly.
+    /// Default: 0.
     duration: Option<i64>,
     /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
@@ -124,7 +126,8 @@ pub(crate) struct Batch {
 /// One action: its type, and its parameters in the field of the same name.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct BatchAction {
-    /// `click_mouse`, `move_mouse`, `type_text`, `press_key`, `scroll`, `drag_mouse`, `set_cursor` or `sleep`. Required.
+    /// `click_mouse`, `move_mouse`, `type_text`, `press_key`, `scroll`, `drag_mouse`, `set_cursor` or `sleep`.
+    /// Required.
     #[schema(required, nullable = false)]
     r#type: Option<String>,
     click_mouse: Option<ClickMouse>,

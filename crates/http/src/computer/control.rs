@@ -1,6 +1,7 @@
 //! The handlers that use the mouse and the keyboard.
 //!
-//! The calls of one session run one at a time, in the order of their arrival. If a caller disconnects during its call, the call ends, and the keys and buttons that it holds are released.
+//! The calls of one session run one at a time, in the order of their arrival. If a caller disconnects during its call,
+//! the call ends, and the keys and buttons that it holds are released.
 
 use actix_web::HttpResponse;
 use casement_domain::computer::ActionRequest;

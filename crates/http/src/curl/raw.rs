@@ -21,7 +21,8 @@ use crate::{
 /// The maximum size of a forwarded body, in bytes.
 const MAX_BYTES: usize = 10 * 1024 * 1024;
 
-/// Headers of the target's response that are returned under their own names. They describe its body only; no browser and no proxy in front of this server does more with them.
+/// Headers of the target's response that are returned under their own names. They describe its body only; no browser
+/// and no proxy in front of this server does more with them.
 const GIVEN_BACK: [&str; 8] = [
     "accept-ranges",
     "allow",
@@ -33,7 +34,8 @@ const GIVEN_BACK: [&str; 8] = [
     "retry-after",
 ];
 
-/// Headers that are not returned: those of the connection to the target, and the encoding of a body that is already decoded.
+/// Headers that are not returned: those of the connection to the target, and the encoding of a body that is already
+/// decoded.
 const OF_THE_CONNECTION: [&str; 9] = [
     "connection",
     "content-encoding",
@@ -85,7 +87,8 @@ pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
     Ok(response)
 }
 
-/// Refuses requests from web pages: any site can make a person's browser send one, and the browser would treat the target's response as one of this server.
+/// Refuses requests from web pages: any site can make a person's browser send one, and the browser would treat the
+/// target's response as one of this server.
 ///
 /// # Errors
 /// `forbidden` for a request of a web page.
@@ -121,7 +124,8 @@ fn give_back(headers: &mut HeaderMap, theirs: Vec<(String, String)>) {
             headers.append(name, value);
         }
     }
-    // If a browser does receive the response, it saves a file, which has no origin, loads nothing and sends no referrer.
+    // If a browser does receive the response, it saves a file, which has no origin, loads nothing and sends no
+    // referrer.
     for (name, value) in [
         (header::CONTENT_DISPOSITION, "attachment"),
         (header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox; frame-ancestors 'none'"),
@@ -136,7 +140,8 @@ fn give_back(headers: &mut HeaderMap, theirs: Vec<(String, String)>) {
     }
 }
 
-/// Returns whether the body consists of parts with headers of their own. A browser would treat these headers, cookies among them, as headers of this server.
+/// Returns whether the body consists of parts with headers of their own. A browser would treat these headers, cookies
+/// among them, as headers of this server.
 fn has_parts(name: &str, value: &str) -> bool {
     name == "content-type" && value.trim_start().get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/"))
 }

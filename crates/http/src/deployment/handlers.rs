@@ -31,7 +31,8 @@ pub(crate) struct DeploymentForm {
     /// A ZIP archive of the source code, at most 256 MiB. The last part of the form.
     #[schema(value_type = Option<String>, format = Binary)]
     file: Option<Vec<u8>>,
-    /// The path of the file that is loaded: `.py` for Python, `.ts`, `.mts`, `.js`, `.mjs` or `.cjs` for Node. Required with `file`.
+    /// The path of the file that is loaded: `.py` for Python, `.ts`, `.mts`, `.js`, `.mjs` or `.cjs` for Node. Required
+    /// with `file`.
     entrypoint_rel_path: Option<String>,
     /// The repository, instead of `file`: JSON, or parts `source[type]`, `source[url]`, …
     source: Option<GitSource>,
@@ -97,7 +98,8 @@ async fn create(request: &Request<ProjectKey>, mut form: Form) -> Answer {
     Ok(answer::created(&format!("/deployments/{}", body.id()), &body))
 }
 
-/// Returns the content of the file. Its stream ends only after the rest of the form was read, and with an error if that is invalid.
+/// Returns the content of the file. Its stream ends only after the rest of the form was read, and with an error if that
+/// is invalid.
 fn whole(file: ByteStream, mut form: Form) -> ByteStream {
     let rest = stream::once(async move {
         match form.next_file().await {

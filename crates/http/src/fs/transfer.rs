@@ -159,7 +159,8 @@ pub(crate) async fn write_file(mut request: Request<ActiveSession>) -> Answer {
     upload_response(written, Some(body_end)).await
 }
 
-/// Responds to an upload. An error is sent only after the whole body was received, because few clients read a response earlier.
+/// Responds to an upload. An error is sent only after the whole body was received, because few clients read a response
+/// earlier.
 pub(crate) async fn upload_response(result: Result<(), OperationError>, body_end: Option<BodyEnd>) -> Answer {
     if let (Err(_), Some(body_end)) = (&result, body_end) {
         body_end.wait().await;

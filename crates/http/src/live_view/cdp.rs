@@ -73,7 +73,8 @@ impl Cdp {
         Ok(Self { socket, last_id: 0 })
     }
 
-    /// Sends a command to a tab's session or to the browser, and returns its id. After an error the connection is unusable.
+    /// Sends a command to a tab's session or to the browser, and returns its id. After an error the connection is
+    /// unusable.
     pub(super) async fn send(
         &mut self,
         session: Option<&str>,
@@ -102,7 +103,8 @@ impl Cdp {
     }
 }
 
-/// Returns whether a text has few enough values to be parsed. Separators inside strings count too; only hostile messages exceed the limit.
+/// Returns whether a text has few enough values to be parsed. Separators inside strings count too; only hostile
+/// messages exceed the limit.
 fn is_bounded(text: &str) -> bool {
     text.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() <= MAX_VALUES
 }

@@ -14,7 +14,8 @@ use tokio::time::sleep;
 
 use super::{input::PageMessage, viewer_input::ViewerInput};
 
-/// The maximum number of frames in flight to the page. More would be outdated on arrival; fewer would leave a slow connection idle.
+/// The maximum number of frames in flight to the page. More would be outdated on arrival; fewer would leave a slow
+/// connection idle.
 const MAX_IN_FLIGHT: usize = 2;
 /// The pause after a failure, because the display may be restarting.
 const RETRY_BACKOFF: Duration = Duration::from_millis(500);

@@ -1,4 +1,5 @@
-//! The keys that a viewer holds on a display: a key that goes down on the viewer's keyboard stays down on the display until it goes up.
+//! The keys that a viewer holds on a display: a key that goes down on the viewer's keyboard stays down on the display
+//! until it goes up.
 //!
 //! The page names a key by its meaning in the viewer's layout and by its physical position. Down and up are matched by
 //! the position, because the meaning may have changed in between, for example when Shift went up first.
@@ -81,8 +82,8 @@ impl HeldKeys {
         actions
     }
 
-    /// Releases the modifiers that are not in `bits`, because they went up outside of the page. Also returns the keys of
-    /// the modifiers that are in `bits` and not held.
+    /// Releases the modifiers that are not in `bits`, because they went up outside of the page. Also returns the keys
+    /// of the modifiers that are in `bits` and not held.
     pub(super) fn sync_modifiers(&mut self, bits: u8) -> (Vec<Action>, Vec<KeySym>) {
         let actions = self.release_modifiers(ALL & !bits);
         let held = self.modifiers.values().fold(0, |all, bit| all | bit);

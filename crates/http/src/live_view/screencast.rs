@@ -15,7 +15,8 @@ use super::{
 const MAX_SIDE: u32 = 1920;
 const MIN_SIDE: u32 = 64;
 const JPEG_QUALITY: u8 = 70;
-/// The maximum number of frames in flight to the page. More would be outdated on arrival; fewer would leave a slow connection idle.
+/// The maximum number of frames in flight to the page. More would be outdated on arrival; fewer would leave a slow
+/// connection idle.
 const MAX_IN_FLIGHT: usize = 2;
 /// The maximum number of tabs that are probed at once to find the tab in front.
 const MAX_PROBES: usize = 20;
@@ -88,7 +89,8 @@ impl Screencast {
         self.current.as_ref().map(|current| current.tab.as_str())
     }
 
-    /// Requests the titles of the tabs, unless a request is pending: events report navigations, but a page sets its title later.
+    /// Requests the titles of the tabs, unless a request is pending: events report navigations, but a page sets its
+    /// title later.
     pub(super) async fn request_titles(&mut self) -> Result<(), Disconnected> {
         if self.pending.values().any(|pending| matches!(pending, PendingCommand::Titles)) {
             return Ok(());
@@ -278,7 +280,8 @@ impl Screencast {
         self.size = TabSize { width: side("deviceWidth"), height: side("deviceHeight") };
         let jpeg = params["data"].as_str().and_then(|data| STANDARD.decode(data).ok());
         self.in_flight += 1;
-        // The browser creates the next frame when this one is acknowledged, so a slow page gets fewer frames and no outdated ones.
+        // The browser creates the next frame when this one is acknowledged, so a slow page gets fewer frames and no
+        // outdated ones.
         let number = params["sessionId"].as_u64().unwrap_or_default();
         if self.in_flight < MAX_IN_FLIGHT {
             self.acknowledge(number).await?;

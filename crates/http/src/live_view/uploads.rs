@@ -1,11 +1,13 @@
-//! Files that a person drops onto the picture: they are uploaded to one directory of the session and dropped onto the page from there.
+//! Files that a person drops onto the picture: they are uploaded to one directory of the session and dropped onto the
+//! page from there.
 
 use casement_domain::{
     field::{FieldCode, InvalidInput, InvalidValue},
     fs::AbsolutePath,
 };
 
-/// The directory of the uploads. A user of the live view may write files to this directory only, and drop only its files.
+/// The directory of the uploads. A user of the live view may write files to this directory only, and drop only its
+/// files.
 const DIRECTORY: &str = "/home/casement/Uploads/";
 /// The maximum length of a file name, in bytes.
 const MAX_NAME_BYTES: usize = 255;

@@ -44,7 +44,8 @@ fn connection(request: &HttpRequest) -> Option<AuthConnectionId> {
     request.match_info().get("connection_id")?.parse().ok()
 }
 
-/// Returns the connection, the cookie's key and the login for a request with the page's cookie. Sets the project of the audit record.
+/// Returns the connection, the cookie's key and the login for a request with the page's cookie. Sets the project of the
+/// audit record.
 async fn holder(api: &Api, request: &HttpRequest) -> Result<(AuthConnectionId, SecretString, HostedFlow), ApiError> {
     let (id, key) = connection(request).zip(cookie::read(api, request)).ok_or_else(not_found)?;
     let hosted = api.services.auth_connections.hosted(id, &key).await?;

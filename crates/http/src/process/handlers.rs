@@ -227,7 +227,8 @@ pub(crate) enum ProcessEvent {
         /// `stdout` or `stderr`.
         stream: &'static str,
         data_b64: String,
-        /// The number of bytes before these that were dropped because the reader was too slow or too late; absent if none.
+        /// The number of bytes before these that were dropped because the reader was too slow or too late; absent if
+        /// none.
         #[serde(skip_serializing_if = "Option::is_none")]
         dropped_bytes: Option<u64>,
     },

@@ -28,7 +28,8 @@ pub(crate) async fn delete_project_deprecated(
     Err(removed("DELETE", &request, caller))
 }
 
-/// Returns `gone` for a valid key, and otherwise the refusal of the credential; both with the headers of a removed operation.
+/// Returns `gone` for a valid key, and otherwise the refusal of the credential; both with the headers of a removed
+/// operation.
 fn removed(method: &str, request: &HttpRequest, caller: Result<Request<AnyKey>, ApiError>) -> ApiError {
     let message = format!("{method} /projects/{{id}} was removed on 2026-11-24; use {method} /org/projects/{{id}}");
     let response = caller.err().unwrap_or_else(|| ApiError::new(Code::Gone, message));

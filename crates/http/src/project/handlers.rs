@@ -31,7 +31,8 @@ pub(crate) struct ProjectChanges {
 }
 
 impl Request<AnyKey> {
-    /// Finds a project by id or name. A key of one project finds only that project; the response is the same for other projects and for projects that do not exist.
+    /// Finds a project by id or name. A key of one project finds only that project; the response is the same for other
+    /// projects and for projects that do not exist.
     ///
     /// # Errors
     /// `not_found`; `forbidden` for a key of another project.

@@ -76,7 +76,8 @@ impl From<Organization> for OrganizationLimitsBody {
 /// The limit of the organization that can be set.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct OrganizationLimitsChanges {
-    /// The `max_concurrent_sessions` of projects that have no such limit of their own. An absent field leaves it unchanged, null or 0 removes it.
+    /// The `max_concurrent_sessions` of projects that have no such limit of their own. An absent field leaves it
+    /// unchanged, null or 0 removes it.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<i64>)]
     default_project_max_concurrent_sessions: Option<Option<i64>>,

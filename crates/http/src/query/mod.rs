@@ -1,6 +1,7 @@
 //! The query of a request.
 //!
-//! An operation declares its parameters as a struct with `#[derive(Deserialize, IntoParams)]`. [`Query::read`] reads that struct, and the OpenAPI document describes it.
+//! An operation declares its parameters as a struct with `#[derive(Deserialize, IntoParams)]`. [`Query::read`] reads
+//! that struct, and the OpenAPI document describes it.
 
 mod deserializer;
 
@@ -82,7 +83,8 @@ impl Query {
         Ok(Self(pairs.collect::<Result<_, ApiError>>()?))
     }
 
-    /// Reads the parameters that the struct `T` declares: `String`, `i64`, `bool`, an enum of unit variants, [`Verbatim`] and options of these, `Vec<String>` and `BTreeMap<String, String>`. Unknown parameters are ignored.
+    /// Reads the parameters that the struct `T` declares: `String`, `i64`, `bool`, an enum of unit variants,
+    /// [`Verbatim`] and options of these, `Vec<String>` and `BTreeMap<String, String>`. Unknown parameters are ignored.
     ///
     /// # Errors
     /// `bad_request` for a parameter that is given twice; `invalid_input` for a value of another type.

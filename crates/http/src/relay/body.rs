@@ -18,7 +18,8 @@ use tokio_util::io::poll_read_buf;
 
 use super::{ByteCounter, CloseReason, FrameTracker, Limits, Upstream, client_frames::ClientFrames};
 
-/// The number of bytes that are read from the upstream at once. With actix's own buffers, it bounds the memory of a relay.
+/// The number of bytes that are read from the upstream at once. With actix's own buffers, it bounds the memory of a
+/// relay.
 const CHUNK_BYTES: usize = 32 * 1024;
 /// The time for which data of a refused client is still read.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -47,7 +48,9 @@ enum State {
     Over,
 }
 
-/// A relay. One poll drives both directions. actix polls the body when the client's connection accepts more, so a client that does not read stops the reads from the upstream, and an upstream that does not read stops the reads from the client.
+/// A relay. One poll drives both directions. actix polls the body when the client's connection accepts more, so a
+/// client that does not read stops the reads from the upstream, and an upstream that does not read stops the reads from
+/// the client.
 pub(crate) struct RelayBody {
     payload: web::Payload,
     upstream: Upstream,
@@ -112,8 +115,8 @@ impl RelayBody {
         Poll::Ready(sends_frame.then(|| Ok(reason.frame())))
     }
 
-    /// Ends the relay because the client broke a rule. Data of the client is read and discarded for a while: a connection
-    /// that is closed with unread data is reset, and the client might not receive the close frame.
+    /// Ends the relay because the client broke a rule. Data of the client is read and discarded for a while: a
+    /// connection that is closed with unread data is reset, and the client might not receive the close frame.
     fn refuse(&mut self, reason: CloseReason) -> Poll<Option<io::Result<Bytes>>> {
         let finished = self.finish(reason);
         if matches!(finished, Poll::Ready(Some(_))) {

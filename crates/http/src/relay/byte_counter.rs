@@ -7,7 +7,8 @@ use tracing::Span;
 
 use super::{CloseReason, SendBacklog};
 
-/// A client whose connection ends after it has read no data for this time counts as a slow reader. Shorter pauses are common.
+/// A client whose connection ends after it has read no data for this time counts as a slow reader. Shorter pauses are
+/// common.
 const SLOW_READER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Observes the opening and the end of a connection.

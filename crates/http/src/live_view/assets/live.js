@@ -193,8 +193,8 @@ screen.addEventListener('wheel', (event) => {
   drive({ t: 'wheel', ...place(event), dx: event.deltaX * unit, dy: event.deltaY * unit, m: modifiers(event) });
 }, { passive: false });
 
-// The viewer's browser names keys by the viewer's layout, so any layout works. Input that has no key name (a composition,
-// a phone's keyboard) is sent as text.
+// The viewer's browser names keys by the viewer's layout, so any layout works. Input that has no key name (a
+// composition, a phone's keyboard) is sent as text.
 const isPaste = (event) => (event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === 'v';
 const isText = (event) => event.isComposing || event.key === 'Process' || event.key === 'Unidentified' || event.key === 'Dead';
 function key(kind, event) {
