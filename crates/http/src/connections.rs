@@ -52,7 +52,7 @@ impl ConnectionRegistry {
         (entry.end.signal(), Registration { registry: self.clone(), session })
     }
 
-    /// Closes every connection, present and future, because the server stops. Sessions continue.
+    /// Closes every open and later connection, because the server stops. Sessions continue.
     pub fn drain(&self) {
         let mut inner = self.0.lock();
         inner.draining = true;

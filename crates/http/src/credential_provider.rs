@@ -136,7 +136,7 @@ impl From<ProviderTest> for TestBody {
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = CreateCredentialProvider)]
 pub(crate) struct ProviderInput {
-    /// 1 to 255 characters, unique in the organization. Required.
+    /// The name: 1 to 255 characters, unique in the organization. Required.
     #[schema(required, nullable = false)]
     name: Option<String>,
     /// `passwordmanager` (or `onepassword`): a 1Password Connect server; `keepass`: a KeePass database. Required.
@@ -161,7 +161,7 @@ pub(crate) struct ProviderInput {
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = UpdateCredentialProvider)]
 pub(crate) struct ProviderChanges {
-    /// 1 to 255 characters, unique in the organization.
+    /// The new name: 1 to 255 characters, unique in the organization.
     name: Option<String>,
     /// The new token.
     token: Option<String>,

@@ -73,7 +73,7 @@ impl Hosts {
     /// Checks a request. `trusted`: the operator has listed the origin of the page.
     ///
     /// # Errors
-    /// `bad_request` for another host; `forbidden` for a page of another site that sends no credential of its own.
+    /// `bad_request` for another host; `forbidden` for a page of another site that sends no explicit credential.
     pub(crate) fn admit(&self, request: &ServiceRequest, trusted: bool) -> Result<(), ApiError> {
         let head = request.head();
         self.check_host(&head.uri, head.headers())?;

@@ -177,7 +177,7 @@ impl ResponseSlot {
     }
 }
 
-/// Returns when the count of sent bytes has not changed for `stall_timeout`.
+/// Waits until the number of sent bytes has not changed for `stall_timeout`.
 async fn until_stalled(sent_bytes: &AtomicUsize, stall_timeout: Duration) {
     let mut before = None;
     loop {
@@ -198,7 +198,7 @@ struct HeldBody {
     content: Content,
     length: usize,
     sent: usize,
-    /// The count of `sent`, for the task that detects stalled clients.
+    /// The value of `sent`, for the task that detects stalled clients.
     sent_bytes: Arc<AtomicUsize>,
     /// The task that releases the content after its time. A body is not polled while its client reads nothing.
     limit: AbortHandle,

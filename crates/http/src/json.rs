@@ -33,7 +33,7 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     Ok(read_with_ignored(body)?.0)
 }
 
-/// Reads as [`read`] does, and returns the fields that `T` does not know.
+/// Reads as [`read`] does, and also returns the fields that `T` does not have.
 ///
 /// # Errors
 /// As [`read`].

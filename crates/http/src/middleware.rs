@@ -229,7 +229,7 @@ impl RequestFacts {
         }
     }
 
-    /// Logs and counts the response in a task of its own, so that the client does not wait for it.
+    /// Logs and counts the response in a separate task, so that the client does not wait for it.
     fn record(&self, route: &str, status: StatusCode) {
         let (method, path, route) = (self.method.clone(), self.path.clone(), route.to_owned());
         let elapsed = self.started.elapsed();

@@ -70,7 +70,7 @@ pub(crate) struct Connection {
     peer: Option<IpAddr>,
     /// Set while the connection waits for the rest of a head.
     pending_head: Option<PendingHead>,
-    /// Whether no request has arrived yet, or a part of the next one.
+    /// Whether the connection waits for its first head, or a part of the next head may have arrived.
     head_started: bool,
     /// The number of requests at the last check.
     seen_requests: u64,

@@ -83,7 +83,7 @@ fn error_comment(error: &OperationError) -> Bytes {
 /// Formats one event.
 pub(crate) fn frame(event: &impl Serialize) -> Bytes {
     let mut text = b"data: ".to_vec();
-    // Serialization of our own types cannot fail, and yields one line.
+    // Serialization of the event types cannot fail, and yields one line.
     text.extend(serde_json::to_vec(event).unwrap_or_default());
     text.extend(b"\n\n");
     text.into()

@@ -173,7 +173,7 @@ pub struct Services {
 
 /// The shared state that every request reaches.
 pub(crate) struct Api {
-    /// Shared, because thousands of waiting calls may hold it at a time.
+    /// The services. They are shared, because thousands of waiting calls may hold them at a time.
     pub(crate) services: Arc<Services>,
     pub(crate) public_url: Url,
     pub(crate) hosts: Hosts,

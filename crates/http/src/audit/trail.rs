@@ -120,7 +120,7 @@ impl Draft {
 }
 
 impl Identity {
-    /// Notes a valid API key, and its project if that is known.
+    /// Notes a valid API key, and its project if known.
     pub(crate) fn key(request: &HttpRequest, key: ApiKeyId, project: Option<ProjectId>) {
         Self { strategy: AuthStrategy::ApiKey, api_key: Some(key), project }.store(request);
     }
@@ -307,7 +307,7 @@ fn truncate(text: &str, max_bytes: usize) -> String {
     text[..end.unwrap_or(0)].to_owned()
 }
 
-/// Returns the client's address, as far as it is known.
+/// Returns the client's address, if it is known.
 pub(crate) fn caller_ip(peer: Option<SocketAddr>, headers: &HeaderMap, api: &Api) -> Option<IpAddr> {
     peer.map(|peer| api.trusted_proxies.client_ip(peer.ip(), headers))
 }

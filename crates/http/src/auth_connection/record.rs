@@ -41,7 +41,7 @@ pub(crate) struct ConnectionBody {
     /// The SSO provider of the credential. A login presses its button first.
     #[serde(skip_serializing_if = "Option::is_none")]
     sso_provider: Option<String>,
-    /// The time of the last check of the login, whatever its result.
+    /// The time of the last check of the login, successful or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_auth_check_at: Option<Moment>,

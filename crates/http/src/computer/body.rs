@@ -92,7 +92,7 @@ pub(crate) struct PressKey {
 /// Text to type.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct TypeText {
-    /// At most 64 KiB in UTF-8. A line end is typed as the key Return, a tab as the key Tab. Required.
+    /// The text, at most 64 KiB in UTF-8. A line end is typed as the key Return, a tab as the key Tab. Required.
     #[schema(required, nullable = false)]
     text: Option<String>,
     /// Milliseconds after each key, 0 to 5000. Default: 0.

@@ -12,7 +12,7 @@ use crate::{
 /// Text for the clipboard.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct WriteClipboard {
-    /// At most 1 MiB in UTF-8. Required.
+    /// The text, at most 1 MiB in UTF-8. Required.
     #[schema(required, nullable = false)]
     text: Option<String>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct WriteClipboard {
 /// The text on the clipboard.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Clipboard {
-    /// Empty when the clipboard has no text.
+    /// The text; empty if the clipboard has none.
     text: String,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct CurlBody {
     status: u16,
     /// The headers by their names in lower case.
     headers: BTreeMap<String, Vec<String>>,
-    /// At most 10 MiB.
+    /// The body, at most 10 MiB.
     body: String,
     duration_ms: u64,
 }

@@ -38,7 +38,7 @@ pub(crate) struct DeploymentForm {
     source: Option<GitSource>,
     /// A label of 1 to 255 characters; default: `latest`.
     version: Option<String>,
-    /// Default: `aws.us-east-1a`.
+    /// The region. Default: `aws.us-east-1a`.
     region: Option<String>,
     /// Whether the deployment replaces an existing app of the same version.
     force: Option<bool>,

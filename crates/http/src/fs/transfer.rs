@@ -78,7 +78,7 @@ fn array(
         for entry in batch? {
             text.push(if std::mem::take(&mut first) { b'[' } else { b',' });
             let entry_path = path.child(&entry.name);
-            // Serialization of our own types cannot fail.
+            // Serialization of this type cannot fail.
             text.extend(serde_json::to_vec(&FileInfo::new(entry, entry_path)).unwrap_or_default());
         }
         Ok((Bytes::from(text), first))
@@ -124,7 +124,7 @@ fn download(request: Request<ActiveSession>, media_type: &'static str, name: &st
     streamed::answer(response, request, bytes.map(move |piece| holding(&guard, piece)))
 }
 
-/// Returns `value`. A closure that calls this captures the guard and so keeps it alive.
+/// Returns `value`. A closure that calls this captures the guard, which so lives as long as the closure.
 fn holding<G, T>(_guard: &G, value: T) -> T {
     value
 }

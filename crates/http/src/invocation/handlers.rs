@@ -33,7 +33,7 @@ pub(crate) struct CreateInvocation {
     /// The version of the app. Required.
     #[schema(required, nullable = false)]
     version: Option<String>,
-    /// JSON text of at most 1 MiB.
+    /// The payload: JSON text of at most 1 MiB.
     payload: Option<String>,
     /// Whether the response is sent without waiting for the end of the invocation.
     #[serde(rename = "async")]
@@ -48,7 +48,7 @@ pub(crate) struct UpdateInvocation {
     /// `succeeded`, or `failed`, which cancels the invocation. Required.
     #[schema(required, nullable = false)]
     status: Option<String>,
-    /// JSON text of at most 1 MiB.
+    /// The output: JSON text of at most 1 MiB.
     output: Option<String>,
 }
 

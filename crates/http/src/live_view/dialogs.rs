@@ -74,7 +74,7 @@ impl Dialogs {
         }
     }
 
-    /// Answers a dialog in a task of its own.
+    /// Answers a dialog in a separate task.
     pub(super) fn answer(&self, answer: DialogAnswer) {
         if answer.text.len() > MAX_ANSWER_BYTES {
             return;

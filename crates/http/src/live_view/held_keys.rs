@@ -67,7 +67,7 @@ impl HeldKeys {
             return actions;
         }
         let (mut actions, missing) = self.sync_modifiers(key.m);
-        // Shift is held as a modifier of its own, so the unshifted key is used.
+        // Shift is held as a separate modifier, so the unshifted key is used.
         let name = match single {
             Some('+') => "plus".to_owned(),
             Some(character) => character.to_lowercase().collect(),
@@ -132,7 +132,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the actions in short: `+a` goes down, `-a` goes up, `a` is pressed and released.
+    /// Returns the actions in a short form with key symbols in hexadecimal: `+61` goes down, `-61` goes up, `61` is
+    /// pressed and released.
     fn actions_for(held: &mut HeldKeys, messages: &[(&str, &str, &str, &str, u8)]) -> Vec<String> {
         let mut all = Vec::new();
         for (kind, key, code, text, m) in messages {

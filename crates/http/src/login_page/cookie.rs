@@ -18,7 +18,7 @@ pub(super) fn read(api: &Api, request: &HttpRequest) -> Option<SecretString> {
 /// still not sent with POST requests from other sites.
 pub(super) fn set(api: &Api, id: AuthConnectionId, key: &SecretString) -> String {
     let secure = if api.is_https() { "; Secure" } else { "" };
-    // Each connection has a cookie of its own, because the path differs.
+    // The path separates the cookies of different connections.
     format!(
         "{}={}; Path=/login/{id}; HttpOnly; SameSite=Lax; Max-Age={MAX_AGE_SECONDS}{secure}",
         name(api),

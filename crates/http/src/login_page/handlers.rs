@@ -271,7 +271,7 @@ impl FlowStates {
                 self.has_ended = true;
                 self.last_state.take()?.canceled()
             }
-            // The page reconnects by itself.
+            // The page reconnects automatically.
             Err(error) => {
                 tracing::warn!(%error, "cannot read the state of a login for its page");
                 self.has_ended = true;

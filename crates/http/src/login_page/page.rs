@@ -54,7 +54,7 @@ pub(super) fn start_page() -> HttpResponse {
     response
 }
 
-/// Returns the page that says why a link cannot be opened.
+/// Returns the page that shows why a link cannot be opened.
 pub(super) fn error_page(error: LinkError) -> HttpResponse {
     let (status, reason) = match error {
         LinkError::Used => (

@@ -149,7 +149,7 @@ pub(crate) async fn get_process_status(request: Request<ActiveSession>) -> Answe
 /// The input of a program.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct WriteProcessStdin {
-    /// At most 1 MiB, in base64. Required.
+    /// The input, at most 1 MiB, in base64. Required.
     #[schema(required, nullable = false)]
     data_b64: Option<String>,
 }

@@ -16,7 +16,7 @@ use crate::{
 /// A project to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CreateProject {
-    /// 1 to 255 characters without `/`; unique in the organization. Required.
+    /// The name: 1 to 255 characters without `/`; unique in the organization. Required.
     #[schema(required, nullable = false)]
     name: Option<String>,
 }

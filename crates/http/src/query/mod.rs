@@ -29,7 +29,7 @@ pub(crate) struct PageParams {
     pub(crate) offset: Option<i64>,
 }
 
-/// Whether ended or deleted items are found as well.
+/// The choice whether ended or deleted resources are found too.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct DeletedParams {
     /// Whether an ended or deleted resource is found too. Default: false.

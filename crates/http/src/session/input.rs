@@ -26,7 +26,7 @@ pub(crate) struct CreateBrowser {
     pub(crate) gpu: Option<bool>,
     /// Whether the display shows only the page; headful only. Default: false.
     pub(crate) kiosk_mode: Option<bool>,
-    /// 1 to 255 characters, unique among the project's active sessions.
+    /// The name: 1 to 255 characters, unique among the project's active sessions.
     pub(crate) name: Option<String>,
     /// The idle timeout in seconds, 10 to 259200. Default: 60.
     pub(crate) timeout_seconds: Option<i64>,
@@ -44,7 +44,7 @@ pub(crate) struct CreateBrowser {
     pub(crate) chrome_policy: Option<Map<String, Value>>,
     /// An absolute URL to open first. The response does not wait for the navigation.
     pub(crate) start_url: Option<String>,
-    /// At most 50 pairs: keys of 1 to 128, values of up to 256 characters.
+    /// The tags, at most 50: keys of 1 to 128, values of up to 256 characters.
     pub(crate) tags: Option<BTreeMap<String, String>>,
     /// The telemetry to capture. Default: none.
     pub(crate) telemetry: Option<Telemetry>,
@@ -101,10 +101,10 @@ impl From<Profile> for ProfileRequest {
 /// The size of the display in pixels.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ViewportInput {
-    /// 1 to 16384. Required.
+    /// The width, 1 to 16384. Required.
     #[schema(required, nullable = false)]
     width: Option<i64>,
-    /// 1 to 16384. Required.
+    /// The height, 1 to 16384. Required.
     #[schema(required, nullable = false)]
     height: Option<i64>,
     /// The refresh rate in hertz, 1 to 1000. Default: derived from the area.

@@ -67,7 +67,7 @@ pub(super) struct EventParams {
     until: Option<String>,
     /// `asc` (default), or `desc`: newest first.
     order: Option<String>,
-    /// Only these categories.
+    /// The categories to list. Default: all.
     #[param(required = false)]
     category: Vec<String>,
 }
