@@ -1,4 +1,4 @@
-//! The route `…/playwright/execute`: runs a script in the session of a browser.
+//! The route `…/playwright/execute`: runs a script with access to the session's browser.
 
 use actix_web::HttpResponse;
 use casement_domain::script::{NewScript, ScriptEnd};

@@ -51,7 +51,7 @@ struct Current {
 
 pub(super) struct Screencast {
     cdp: Cdp,
-    /// Whether [`super::display`] shows the whole display, so that only the list of tabs is needed here.
+    /// Whether [`super::display`] shows the whole display, so that tabs are followed here without their frames.
     has_display: bool,
     pub(super) tabs: Tabs,
     pub(super) size: TabSize,

@@ -240,7 +240,7 @@ async fn files_are_dropped_onto_the_page_at_the_position() {
     let created = json!({"method": "Target.targetCreated", "params": {"targetInfo": info}});
     browser.send(Message::text(created.to_string())).await.unwrap();
     answered(&mut browser, "Target.attachToTarget", json!({"sessionId": "S"})).await;
-    // The tab is followed to know the tab in front, without frames for the page.
+    // The tab is followed, but no frames of it are sent to the page.
     let cast = answered(&mut browser, "Page.startScreencast", json!({})).await;
     assert_eq!(cast["params"]["maxWidth"], 64);
     // A page can read dropped files, so only uploads are dropped.
