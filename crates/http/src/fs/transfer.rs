@@ -124,7 +124,7 @@ fn download(request: Request<ActiveSession>, media_type: &'static str, name: &st
     streamed::answer(response, request, bytes.map(move |piece| holding(&guard, piece)))
 }
 
-/// Returns `value`. A closure that calls this captures the guard, which so lives as long as the closure.
+/// Returns `value`. A closure that calls this captures the guard and holds it until the closure is dropped.
 fn holding<G, T>(_guard: &G, value: T) -> T {
     value
 }
