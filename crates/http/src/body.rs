@@ -22,12 +22,12 @@ use crate::{
 pub(crate) const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
 /// The message for another content type, which curl's `-d` sends by default.
 pub(crate) const NOT_JSON: &str = "the body must be JSON in UTF-8, sent with the header 'Content-Type: application/json' (curl: --json, or -H beside -d)";
-/// The longest pause between two chunks of a body.
+/// The maximum pause between two chunks of a body.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// The chunks of a streamed body that may wait for their reader.
+/// The maximum number of chunks of a streamed body that wait for their reader.
 const MAX_QUEUED_CHUNKS: usize = 4;
 
-/// Reads a JSON body as `T`. Its unknown fields are noted with the request.
+/// Reads a JSON body as `T`. The names of its unknown fields are stored with the request.
 ///
 /// # Errors
 /// As [`json()`] and [`json::read`].
@@ -37,7 +37,7 @@ pub(crate) async fn object<T: DeserializeOwned>(request: &HttpRequest, payload: 
     Ok(object)
 }
 
-/// Reads the bytes of a JSON body; none for no body.
+/// Reads the bytes of a JSON body; empty if there is no body.
 ///
 /// # Errors
 /// `payload_too_large`, `unsupported_media_type`, and as [`read`].
@@ -45,7 +45,7 @@ pub(crate) async fn json(request: &HttpRequest, payload: &mut Payload) -> Result
     json_within(MAX_JSON_BYTES, request, payload).await
 }
 
-/// Reads as [`json()`] does, at most `max_bytes` bytes.
+/// Reads a JSON body as [`json()`] does, of at most `max_bytes` bytes.
 ///
 /// # Errors
 /// As [`json()`].
@@ -73,7 +73,7 @@ pub(crate) async fn json_within(
 /// Reads the whole body.
 ///
 /// # Errors
-/// `payload_too_large`; `request_timeout` after 60 s without data; `bad_request` if the body broke off.
+/// `payload_too_large`; `request_timeout` after 60 s without data; `bad_request` if the body ends early.
 pub(crate) async fn read(payload: &mut Payload, max_bytes: usize) -> Result<Bytes, ApiError> {
     read_with_timeout(payload, max_bytes, READ_TIMEOUT).await
 }
@@ -97,13 +97,15 @@ async fn read_with_timeout(payload: &mut Payload, max_bytes: usize, timeout: Dur
 pub(crate) struct BodyEnd(oneshot::Receiver<()>);
 
 impl BodyEnd {
-    /// Waits for the end of the body. Most clients lose a response that comes before: they still send, and find the connection closed.
+    /// Waits for the end of the body. Most clients lose a response that is sent earlier: they continue to send, and
+    /// find the connection closed.
     pub(crate) async fn wait(self) {
         drop(tokio::time::timeout(READ_TIMEOUT, self.0).await);
     }
 }
 
-/// Streams a body of at most `max_bytes` bytes into a session. When the stream is dropped, the rest of the body is read and discarded.
+/// Streams a body of at most `max_bytes` bytes into a session. When the stream is dropped, the rest of the body is read
+/// and discarded.
 pub(crate) fn stream(
     request: &HttpRequest,
     mut payload: Payload,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use actix_web::http::header::HeaderMap;
 
-/// The client's read timeout, in seconds.
+/// The header with the client's read timeout in seconds.
 const READ_TIMEOUT: &str = "x-stainless-read-timeout";
 
-/// Returns the time that an operation may take. The response is sent a little before the client's timeout, because a
-/// client that gives up would retry.
+/// Returns the maximum duration of an operation. It ends shortly before the client's timeout, because a client that times
+/// out would retry.
 pub(crate) fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = headers.get(READ_TIMEOUT)?.to_str().ok()?.trim().parse().ok()?;
     let is_plausible = seconds.is_finite() && (0.0..=86_400.0).contains(&seconds);

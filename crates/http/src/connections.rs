@@ -25,7 +25,7 @@ struct Entry {
 #[derive(Clone, Default)]
 pub struct ConnectionRegistry(Arc<Mutex<Inner>>);
 
-/// The registration of an open connection, until this is dropped.
+/// The registration of an open connection. Dropping it ends the registration.
 #[must_use]
 pub struct Registration {
     registry: ConnectionRegistry,
@@ -52,7 +52,7 @@ impl ConnectionRegistry {
         (entry.end.signal(), Registration { registry: self.clone(), session })
     }
 
-    /// Closes every connection, present and future, because the server stops. Sessions continue.
+    /// Closes every open and later connection, because the server stops. Sessions continue.
     pub fn drain(&self) {
         let mut inner = self.0.lock();
         inner.draining = true;

@@ -1,4 +1,4 @@
-//! `/org/credential_providers`. No response contains a token, or a secret of an item.
+//! The routes `/org/credential_providers`. No response contains a token, or a secret of an item.
 
 use actix_web::http::StatusCode;
 use casement_domain::credential_provider::{
@@ -25,17 +25,17 @@ pub(crate) struct ProviderBody {
     /// `passwordmanager` or `keepass`.
     provider_type: &'static str,
     name: String,
-    /// Whether it is searched for logins.
+    /// Whether the provider is searched for logins.
     enabled: bool,
-    /// The position in the order of search: lower is first; among equals, the older one.
+    /// The position in the order of search: lower is first; of two equal ones, the older provider is first.
     priority: u32,
-    /// The projects whose keys may log in with it. The organization's own keys always may.
+    /// The projects whose keys may log in with the provider. The organization's own keys always may.
     project_ids: Vec<String>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
     #[schema(value_type = String, format = DateTime)]
     updated_at: Moment,
-    /// The URL of the Connect server, if it is not that of the configuration.
+    /// The URL of the Connect server, unless it is the URL of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     server_url: Option<String>,
     /// The name of the KeePass database.
@@ -136,30 +136,32 @@ impl From<ProviderTest> for TestBody {
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = CreateCredentialProvider)]
 pub(crate) struct ProviderInput {
-    /// 1 to 255 characters, unique in the organization. Required.
+    /// The name: 1 to 255 characters, unique in the organization. Required.
     #[schema(required, nullable = false)]
     name: Option<String>,
     /// `passwordmanager` (or `onepassword`): a 1Password Connect server; `keepass`: a KeePass database. Required.
     #[schema(required, nullable = false)]
     provider_type: Option<String>,
-    /// The Connect server's access token, or the database's password; 1 to 8,192 characters. Sealed, and never shown again. Required.
+    /// The Connect server's access token, or the database's password; 1 to 8,192 characters. Stored sealed, and never
+    /// returned. Required.
     #[schema(required, nullable = false)]
     token: Option<String>,
     /// `passwordmanager`: the base URL of the Connect server. Default: that of the configuration.
     server_url: Option<String>,
-    /// `keepass`: the name of a database of the configuration. Required there.
+    /// `keepass`: the name of a database of the configuration. Required for that type.
     vault: Option<String>,
     /// The lifetime of the cached list of items in seconds, 0 to 86,400. Default: 300.
     cache_ttl_seconds: Option<i64>,
-    /// The projects whose keys may log in with it, at most 100. Default: none, so that only the organization's own keys may.
+    /// The projects whose keys may log in with the provider, at most 100. Default: none, so that only the
+    /// organization's own keys may.
     project_ids: Option<Vec<String>>,
 }
 
-/// The changes of a provider; an absent field stays.
+/// The changes of a provider; an absent field leaves its value unchanged.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = UpdateCredentialProvider)]
 pub(crate) struct ProviderChanges {
-    /// 1 to 255 characters, unique in the organization.
+    /// The new name: 1 to 255 characters, unique in the organization.
     name: Option<String>,
     /// The new token.
     token: Option<String>,
@@ -167,13 +169,13 @@ pub(crate) struct ProviderChanges {
     server_url: Option<String>,
     /// The new database.
     vault: Option<String>,
-    /// 0 to 86,400.
+    /// The lifetime of the cached list of items in seconds, 0 to 86,400.
     cache_ttl_seconds: Option<i64>,
-    /// Whether it is searched for logins.
+    /// Whether the provider is searched for logins.
     enabled: Option<bool>,
-    /// 0 to 1,000; lower is searched first.
+    /// The position in the order of search, 0 to 1,000; lower is searched first.
     priority: Option<i64>,
-    /// The projects whose keys may log in with it, replacing the present ones; `[]`: none.
+    /// The projects whose keys may log in with the provider, replacing the present ones; `[]`: none.
     project_ids: Option<Vec<String>>,
 }
 
@@ -223,10 +225,10 @@ async fn create_credential_provider(mut request: Request<OrganizationKey>) -> An
     Ok(answer::created(&format!("/org/credential_providers/{}", body.id), &body))
 }
 
-/// Which credential providers are listed.
+/// The filter of a list of credential providers.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct ProviderListParams {
-    /// Part of the name, or a whole id.
+    /// Part of the name, or the whole id.
     query: Option<String>,
 }
 

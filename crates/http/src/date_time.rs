@@ -11,7 +11,7 @@ const DATE: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day
 /// Without an offset; some clients send UTC in this form.
 const NAIVE: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second][optional [.[subsecond]]]");
-/// Longer texts are not date-times.
+/// The maximum size of a date-time, in bytes.
 const MAX_BYTES: usize = 64;
 
 /// Parses a date-time: RFC 3339 with any offset; without an offset it is UTC; a date alone is its midnight. Returns
@@ -24,7 +24,7 @@ pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, InvalidValue> {
     if text.len() > MAX_BYTES {
         return Err(bad());
     }
-    // An unencoded plus arrives as a space. A space between date and time stands for the T.
+    // An unencoded plus arrives as a space. A space between date and time replaces the T.
     let mut text = text.to_owned();
     if text.as_bytes().get(10) == Some(&b' ') {
         text.replace_range(10..11, "T");
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, InvalidValue> {
     Ok(moment.replace_nanosecond(moment.microsecond() * 1000).unwrap_or(moment))
 }
 
-/// The longest age.
+/// The maximum age.
 const MAX_AGE: Duration = Duration::days(30);
 
 /// Parses a date-time as [`parse`] does, or an age before `now`: one or more numbers, each with a unit `s`, `m`, `h`

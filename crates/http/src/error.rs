@@ -1,4 +1,4 @@
-//! The one form of every error that leaves the API, and the closed list of its codes.
+//! The format of all errors of the API, and the closed list of their codes.
 
 use std::{error::Error as StdError, fmt};
 
@@ -18,34 +18,34 @@ use casement_domain::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A message is for people; nobody reads more.
+/// The maximum number of characters of a message, which is written for people.
 const MAX_MESSAGE: usize = 1000;
 
 macro_rules! codes {
     ($($variant:ident => $text:literal, $status:literal, $when:literal;)*) => {
-        /// What a caller can tell apart. Each has one status.
+        /// The codes by which a caller distinguishes errors. Each has one status.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Code {
             $(#[doc = $when] $variant,)*
         }
 
         impl Code {
-            /// All of them, in the order of the table.
+            /// All codes, in the order of the documented table.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// As it stands in the body.
+            /// Returns the code as it is written in the body.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// The status it is answered with.
+            /// Returns the HTTP status of the code.
             #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)* }
             }
 
-            /// When it is answered.
+            /// Returns the documented meaning of the code.
             #[must_use]
             pub const fn when(self) -> &'static str {
                 match self { $(Self::$variant => $when,)* }
@@ -55,69 +55,69 @@ macro_rules! codes {
 }
 
 codes! {
-    BadRequest => "bad_request", 400, "The request cannot be read: its JSON, query, a header, percent-encoding.";
-    InvalidInput => "invalid_input", 400, "Readable, but a field breaks a rule; `details` says which and why.";
-    InvalidCursor => "invalid_cursor", 400, "The token is none of ours, or belongs to other filters.";
-    NotSupported => "not_supported", 400, "Valid, but this installation cannot do it.";
-    Unauthorized => "unauthorized", 401, "No credential, or not a good one.";
-    Forbidden => "forbidden", 403, "The credential is good, but does not reach so far.";
-    ProjectArchived => "project_archived", 403, "Something new in an archived project.";
-    PathForbidden => "path_forbidden", 403, "The sandbox's user may not do that to that path.";
-    NotFound => "not_found", 404, "There is no such resource here; ended sessions too.";
-    RouteNotFound => "route_not_found", 404, "There is no such route.";
-    MethodNotAllowed => "method_not_allowed", 405, "The route knows other methods; `Allow` names them.";
-    RequestTimeout => "request_timeout", 408, "The body stopped coming for 60 s.";
+    BadRequest => "bad_request", 400, "The request cannot be parsed: its JSON, its query, a header or its percent-encoding.";
+    InvalidInput => "invalid_input", 400, "The request can be parsed, but a field breaks a rule; `details` names the fields and the rules.";
+    InvalidCursor => "invalid_cursor", 400, "The token was not issued by this server, or belongs to other filters.";
+    NotSupported => "not_supported", 400, "The request is valid, but this installation does not support it.";
+    Unauthorized => "unauthorized", 401, "The credential is missing or not valid.";
+    Forbidden => "forbidden", 403, "The credential is valid, but does not permit the request.";
+    ProjectArchived => "project_archived", 403, "The project is archived and does not accept the change.";
+    PathForbidden => "path_forbidden", 403, "The sandbox's user may not access the path in this way.";
+    NotFound => "not_found", 404, "The resource does not exist in the scope of the credential, or the session has ended.";
+    RouteNotFound => "route_not_found", 404, "The route does not exist.";
+    MethodNotAllowed => "method_not_allowed", 405, "The route does not support the method; `Allow` lists the methods that it supports.";
+    RequestTimeout => "request_timeout", 408, "No data of the body was received for 60 s.";
     NameConflict => "name_conflict", 409, "The name is taken.";
-    AlreadyExists => "already_exists", 409, "Something is there already.";
-    InvalidState => "invalid_state", 409, "The resource's state does not allow it.";
-    ResourceInUse => "resource_in_use", 409, "Other resources hang on it.";
+    AlreadyExists => "already_exists", 409, "The resource or the file exists already.";
+    InvalidState => "invalid_state", 409, "The state of the resource does not allow the request.";
+    ResourceInUse => "resource_in_use", 409, "Other resources use the resource.";
     Gone => "gone", 410, "The route was removed; the message names its successor.";
-    PayloadTooLarge => "payload_too_large", 413, "The body is over its limit.";
+    PayloadTooLarge => "payload_too_large", 413, "The body exceeds its limit.";
     UnsupportedMediaType => "unsupported_media_type", 415, "The body is not JSON.";
     LimitExceeded => "limit_exceeded", 429, "A limit of the session, the project or the organization is reached.";
-    RateLimited => "rate_limited", 429, "The key calls too often, where the operator has set a rate; or too many credentials of the address were refused.";
-    Internal => "internal", 500, "Our fault; also a browser or the database lost in the middle of an operation, which may have been done.";
-    UpstreamError => "upstream_error", 502, "What was asked answered nonsense.";
-    BrowserUnavailable => "browser_unavailable", 503, "The session's browser cannot be reached; nothing was handed to it.";
-    Unavailable => "unavailable", 503, "Starting, stopping, the database is away, or there is no room for a browser.";
-    Timeout => "timeout", 504, "The operation's own time limit is reached.";
+    RateLimited => "rate_limited", 429, "The key exceeds the rate that the operator has set, or too many credentials from the address were refused.";
+    Internal => "internal", 500, "The server failed, or lost a browser or the database during an operation, which may have been done.";
+    UpstreamError => "upstream_error", 502, "A server that the request depends on failed or sent an invalid response.";
+    BrowserUnavailable => "browser_unavailable", 503, "The session's browser cannot be reached; nothing was done.";
+    Unavailable => "unavailable", 503, "The server is starting or stopping, the database cannot be reached, or there is no room for a browser.";
+    Timeout => "timeout", 504, "The time limit of the operation is reached.";
 }
 
 /// One refused field.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Detail {
-    /// Why: one of a closed list, `out_of_range`.
+    /// The reason, from a closed list, such as `out_of_range`.
     code: &'static str,
-    /// The field's path, a colon, the rule: `viewport.width: must be from 1 to 16384`.
+    /// The path of the field, a colon, and the rule: `viewport.width: must be from 1 to 16384`.
     message: String,
 }
 
-/// What failed below.
+/// The underlying failure.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct InnerError {
-    /// What failed: `browser_crashed`, `browser_hung`, `agent_error`, `display_error`, `proxy_error`, `dns_error`,
-    /// `connect_error`, `tls_error`, `http_status` or `provider_error`.
+    /// The kind of failure: `browser_crashed`, `browser_hung`, `agent_error`, `display_error`, `proxy_error`,
+    /// `dns_error`, `connect_error`, `tls_error`, `http_status` or `provider_error`.
     code: &'static str,
-    /// For people.
+    /// A text for people.
     message: String,
 }
 
-/// The body of every answer with a status of 400 and above.
+/// The body of every response with a status of 400 or more.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorBody {
-    /// What went wrong; a closed list.
+    /// The error code, from a closed list.
     code: &'static str,
-    /// For people, in English; at most 1000 characters.
+    /// A text for people, in English; at most 1000 characters.
     message: String,
-    /// One per refused field, with `invalid_input` only.
+    /// One entry per refused field; with `invalid_input` only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     details: Vec<Detail>,
-    /// What failed below, if something did.
+    /// The underlying failure, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     inner_error: Option<InnerError>,
 }
 
-/// The body that a WebDriver client reads.
+/// The body of an error for a WebDriver client.
 #[derive(Serialize)]
 struct WebDriverBody {
     #[serde(flatten)]
@@ -132,8 +132,7 @@ struct W3cError {
     stacktrace: &'static str,
 }
 
-/// An error on its way to a caller. What the caller reads and what the log says are two texts: the source is logged
-/// and never sent.
+/// An error response. Its message is sent to the caller; its source is logged and never sent.
 #[derive(Debug)]
 pub struct ApiError(Box<Parts>);
 
@@ -144,20 +143,20 @@ struct Parts {
     details: Vec<Detail>,
     inner: Option<InnerError>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// In place of the code's own.
+    /// A status that replaces the code's own.
     status: Option<StatusCode>,
-    /// Whether a WebDriver client reads it.
+    /// Whether the response is for a WebDriver client.
     webdriver: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl ApiError {
-    /// An error that says `message` to the caller.
+    /// Creates an error with a message for the caller.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let mut headers = Vec::new();
         if matches!(code, Code::Unavailable | Code::BrowserUnavailable) {
-            // Both promise that nothing was done, so the client may repeat the call by itself.
+            // Both codes promise that nothing was done, so a client library may retry the call.
             headers.push((header::RETRY_AFTER, HeaderValue::from_static("1")));
         }
         Self(Box::new(Parts {
@@ -172,19 +171,19 @@ impl ApiError {
         }))
     }
 
-    /// Our own fault; the caller learns nothing but that.
+    /// Creates the error for a failure of the server. The caller is sent no details.
     #[must_use]
     pub fn internal(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::new(Code::Internal, "internal error; the log has more under this request id").caused_by(source)
     }
 
-    /// One refused field.
+    /// Creates the error for one refused field.
     #[must_use]
     pub fn field(field: &str, code: FieldCode, message: impl Into<String>) -> Self {
         InvalidInput::one(FieldError { field: field.to_owned(), code, message: message.into() }).into()
     }
 
-    /// No good credential. `sent`: there was one.
+    /// Creates the error for a missing or invalid credential. `sent`: the request had a credential.
     #[must_use]
     pub fn unauthorized(sent: bool) -> Self {
         let challenge =
@@ -193,7 +192,7 @@ impl ApiError {
             .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
     }
 
-    /// No credential where clients are known that send theirs with the first request alone.
+    /// Creates the error for a missing credential on a route where some clients send it with their first request only.
     #[must_use]
     pub fn without_token() -> Self {
         let message = "the request has no credential: the session's token must come with every request, \
@@ -202,14 +201,14 @@ impl ApiError {
             .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"casement\""))
     }
 
-    /// What the log says and the caller does not read.
+    /// Sets the source of the error, which is logged and not sent.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// What failed below.
+    /// Sets the underlying failure.
     #[must_use]
     pub fn with_inner(mut self, fault: impl Into<InnerCode>, message: impl Into<String>) -> Self {
         let InnerCode(code) = fault.into();
@@ -217,14 +216,15 @@ impl ApiError {
         self
     }
 
-    /// A header of the answer.
+    /// Adds a header to the response.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
         self
     }
 
-    /// For who asked for a part that is not there: 416, and how much there is (RFC 9110 §15.5.17).
+    /// Makes this the response to a range outside of the content: status 416, with the size of the content in bytes
+    /// (RFC 9110 §15.5.17).
     #[must_use]
     pub fn for_range(mut self, size: u64) -> Self {
         self.0.status = Some(StatusCode::RANGE_NOT_SATISFIABLE);
@@ -234,14 +234,14 @@ impl ApiError {
         }
     }
 
-    /// For a WebDriver client: the body says the same in the words of its protocol as well.
+    /// Adds the error in the format of the WebDriver protocol to the body.
     #[must_use]
     pub fn for_webdriver(mut self) -> Self {
         self.0.webdriver = true;
         self
     }
 
-    /// The body that says it.
+    /// Returns the body of the response.
     pub(crate) fn to_body(&self) -> ErrorBody {
         ErrorBody {
             code: self.0.code.as_str(),
@@ -251,11 +251,11 @@ impl ApiError {
         }
     }
 
-    /// The error code of the W3C protocol.
+    /// Returns the error code of the W3C WebDriver protocol.
     fn w3c(&self) -> &'static str {
         match self.0.code {
             Code::BadRequest | Code::InvalidInput | Code::PayloadTooLarge => "invalid argument",
-            // The address names a session, and it is not there.
+            // The path names a session that does not exist.
             Code::NotFound => "invalid session id",
             Code::RouteNotFound => "unknown command",
             Code::MethodNotAllowed => "unknown method",
@@ -264,7 +264,7 @@ impl ApiError {
         }
     }
 
-    /// With its refused fields in this order, by what their paths begin with; all others come last.
+    /// Sorts the refused fields by the first segment of their paths, in the order of `fields`; all others come last.
     #[must_use]
     pub(crate) fn in_order_of(mut self, fields: &[&str]) -> Self {
         let place = |detail: &Detail| {
@@ -275,13 +275,13 @@ impl ApiError {
         self
     }
 
-    /// What the caller can tell apart.
+    /// Returns the code.
     #[must_use]
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// The whole chain of causes, for one line of the log.
+    /// Returns the message and the whole chain of causes, in one line for the log.
     #[must_use]
     pub fn chain(&self) -> String {
         let mut text = self.0.message.clone();
@@ -298,7 +298,7 @@ impl ApiError {
     }
 }
 
-/// The word for what failed below; one of a closed list.
+/// The code of an underlying failure, from a closed list.
 #[derive(Clone, Copy, Debug)]
 pub struct InnerCode(&'static str);
 
@@ -332,7 +332,7 @@ impl From<&ProviderFault> for InnerCode {
     }
 }
 
-/// At most [`MAX_MESSAGE`] characters.
+/// Truncates a text to [`MAX_MESSAGE`] characters.
 fn shortened(text: String) -> String {
     match text.char_indices().nth(MAX_MESSAGE - 1) {
         Some((cut, last)) if cut + last.len_utf8() < text.len() => format!("{}…", &text[..cut]),
@@ -362,7 +362,7 @@ impl ResponseError for ApiError {
             return response.json(body);
         }
         let value = W3cError { error: self.w3c(), message: body.message.clone(), stacktrace: "" };
-        // The protocol wants this one of every answer.
+        // The protocol requires this header in every response.
         response.insert_header((header::CACHE_CONTROL, "no-cache"));
         response.json(WebDriverBody { body, value })
     }

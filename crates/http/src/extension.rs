@@ -1,4 +1,4 @@
-//! `/extensions`, and loading them into a session that runs.
+//! The routes `/extensions`, and the route that loads extensions into a running session.
 
 use actix_web::{
     HttpResponse,
@@ -34,15 +34,15 @@ pub(crate) struct ExtensionBody {
     id: String,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
-    /// The size of its archive.
+    /// The size of the archive in bytes.
     size_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// The time at which a browser was last started with it.
+    /// The time at which a browser was last started with the extension.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_used_at: Option<Moment>,
-    /// SHA-256 of its archive, in hexadecimal.
+    /// SHA-256 of the archive, in hexadecimal.
     checksum: String,
 }
 
@@ -63,9 +63,9 @@ impl From<Extension> for ExtensionBody {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
 pub(crate) struct UploadExtension {
-    /// Letters, digits, `.`, `_`, `-`; unique in the project.
+    /// The name: letters, digits, `.`, `_`, `-`; unique in the project.
     name: Option<String>,
-    /// A ZIP, at most 50 MiB, with `manifest.json` at its root or in its one top folder.
+    /// A ZIP archive of at most 50 MiB, with `manifest.json` at its root or in its only top directory.
     #[schema(value_type = String, format = Binary)]
     file: Vec<u8>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct UploadExtension {
 pub(crate) struct LoadExtensions {
     #[schema(rename = "extensions[][name]")]
     names: Vec<String>,
-    /// ZIP archives as of an upload.
+    /// ZIP archives, with the same rules as for an upload.
     #[schema(rename = "extensions[][zip_file]", value_type = Vec<String>)]
     files: Vec<Vec<u8>>,
 }
@@ -98,7 +98,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .summary("Lists extensions, newest first.")
         .query::<ExtensionListParams>()
         .returns_page::<ExtensionBody>();
-    // Before the paths with a parameter in its place, which match it too.
+    // Declared before the paths with a parameter in this position, which would match too.
     api.get("/extensions/from_chrome_store", "extension_from_web_store", extension_from_web_store)
         .summary("Downloads an extension from the Chrome Web Store, as a ZIP archive.")
         .query::<WebStoreParams>()
@@ -132,7 +132,7 @@ async fn upload_extension(mut request: Request<ProjectKey>) -> Answer {
     let mut form = request.form(MAX_EXTENSION_BYTES + FORM, &[FILE]).await?;
     let name = form.text("name")?.map(str::to_owned);
     let content = form.next_file().await?.ok_or_else(|| missing(FILE))?.boxed();
-    // The rest of the form is read with it: only then is it whole.
+    // The archive ends only after the rest of the form was read, and with an error if that is invalid.
     let rest = stream::once(async move {
         match form.next_file().await {
             Ok(None) => None,
@@ -152,7 +152,7 @@ fn missing(field: &str) -> ApiError {
     InvalidInput::of(field, InvalidValue::new(FieldCode::Required, "is required")).into()
 }
 
-/// Which extensions are listed.
+/// The filter of a list of extensions.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct ExtensionListParams {
     /// The whole name.
@@ -175,7 +175,7 @@ async fn download_extension(request: Request<ProjectKey>) -> Answer {
     Ok(bytes(content, &name, Some(extension.size_bytes)))
 }
 
-/// The archive, to be saved under that name, which is a slug.
+/// Returns an archive as a download. `name`, without `.zip`, consists of letters, digits, `.`, `_` and `-`.
 fn bytes(content: ByteStream, name: &str, length: Option<u64>) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     response
@@ -202,7 +202,7 @@ async fn delete_extension(request: Request<ProjectKey>) -> Answer {
 /// An extension in the Chrome Web Store.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct WebStoreParams {
-    /// The extension's page in the store.
+    /// The URL of the extension's page in the store.
     #[param(required, value_type = String)]
     url: Option<String>,
     /// `linux`, `win` or `mac`. Default: `linux`.
@@ -230,7 +230,7 @@ async fn load_extensions(mut request: Request<ActiveSession>) -> Answer {
     if form.next_file().await?.is_some() {
         return Err(unequal().into());
     }
-    // To its end, whether or not the caller waits: a browser that is started anew halfway is nobody's.
+    // Runs to its end even if the caller disconnects, because a restart must not stop midway.
     let (runtime, session) = (request.services().runtime.clone(), request.session().clone());
     let loaded = runtime.spawn(async move { extensions.load(&session, wishes).await });
     loaded.await.map_err(ApiError::internal)??;

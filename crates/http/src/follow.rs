@@ -25,23 +25,23 @@ use crate::{
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum DeploymentEventBody {
-    /// What its build said.
+    /// A line of the build's output.
     Log(LogBody),
-    /// Where it stands now.
+    /// The present state of the deployment.
     DeploymentState {
         #[schema(value_type = String, format = DateTime)]
         timestamp: Moment,
         deployment: Box<DeploymentBody>,
     },
-    /// What it registered.
+    /// An app that the deployment registered.
     AppVersionSummary(AppSummaryBody),
-    /// The stream broke off.
+    /// The stream ends with an error.
     Error {
         #[schema(value_type = String, format = DateTime)]
         timestamp: Moment,
         error: ErrorBody,
     },
-    /// Nothing happened for a while.
+    /// A heartbeat, because there was no other event for a while.
     SseHeartbeat {
         #[schema(value_type = String, format = DateTime)]
         timestamp: Moment,
@@ -56,28 +56,28 @@ pub(crate) enum DeploymentEventBody {
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum InvocationEventBody {
-    /// What its program wrote.
+    /// A line of the program's output.
     Log(LogBody),
-    /// Where it stands now.
+    /// The present state of the invocation.
     InvocationState {
         #[schema(value_type = String, format = DateTime)]
         timestamp: Moment,
         invocation: Box<InvocationBody>,
     },
-    /// The stream broke off.
+    /// The stream ends with an error.
     Error {
         #[schema(value_type = String, format = DateTime)]
         timestamp: Moment,
         error: ErrorBody,
     },
-    /// Nothing happened for a while.
+    /// A heartbeat, because there was no other event for a while.
     SseHeartbeat {
         #[schema(value_type = String, format = DateTime)]
         timestamp: Moment,
     },
 }
 
-/// A line.
+/// A line of output.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct LogBody {
     #[schema(value_type = String, format = DateTime)]
@@ -91,10 +91,10 @@ impl From<Line> for LogBody {
     }
 }
 
-/// From when on output is streamed.
+/// The start of the streamed output.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct FollowParams {
-    /// Lines from this moment on: a date-time, or an age such as `5m`. Default: all stored lines.
+    /// The time of the first line: a date-time, or an age such as `5m`. Default: all stored lines.
     since: Option<String>,
 }
 
@@ -104,7 +104,8 @@ impl FollowParams {
     }
 }
 
-/// Streams the events of `follower` as a response, with a heartbeat after each silent interval. It ends with the follower.
+/// Streams the events of `follower` as a response, with a heartbeat after each silent interval. It ends with the
+/// follower.
 pub(crate) fn answer(follower: Follower, clock: Arc<dyn Clock>) -> HttpResponse {
     let events = stream::unfold(follower, |mut follower| async move {
         follower.next().await.transpose().map(|event| (event.map_err(ApiError::from), follower))

@@ -70,10 +70,10 @@ impl Hosts {
                 .any(|port| self.exact.contains(&key(&host, *port)) || (literal && self.all_addresses == Some(*port)))
     }
 
-    /// Checks a request. `trusted`: the page's origin is one that the operator has listed.
+    /// Checks a request. `trusted`: the operator has listed the origin of the page.
     ///
     /// # Errors
-    /// `bad_request` for another host; `forbidden` for a page of another site that sends no credential of its own.
+    /// `bad_request` for another host; `forbidden` for a page of another site that sends no explicit credential.
     pub(crate) fn admit(&self, request: &ServiceRequest, trusted: bool) -> Result<(), ApiError> {
         let head = request.head();
         self.check_host(&head.uri, head.headers())?;
@@ -111,7 +111,8 @@ fn key(host: &str, port: u16) -> String {
     format!("{}:{port}", host.to_ascii_lowercase())
 }
 
-/// Returns whether the request carries a bearer key or a token. Basic credentials do not count, because a browser sends those by itself.
+/// Returns whether the request has a bearer key or a token. Basic credentials do not count, because a browser sends
+/// them automatically.
 fn has_explicit_credential(uri: &Uri, headers: &HeaderMap) -> bool {
     let bearer = headers
         .get(header::AUTHORIZATION)

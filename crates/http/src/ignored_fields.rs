@@ -8,7 +8,7 @@ use actix_web::{
 };
 
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-casement-ignored-fields");
-/// Bounds of the fields that are named and of the characters of each path.
+/// The maximum number of named fields, and of characters of each path.
 const MAX_NAMED: usize = 20;
 const MAX_PATH_CHARS: usize = 64;
 

@@ -1,9 +1,10 @@
 //! Responses that are held whole in memory, such as images: bounds their number and their time in memory.
 //!
-//! A client that reads slowly, or not at all, keeps its response in memory. Such responses need one of a few slots, which is acquired
-//! before the response is made. Slot and response are released when the response was read, when its client disconnected, after a maximum
-//! time however slowly it is being read, or sooner if nothing of it is read at all. One session may hold few of the slots, and so may the
-//! sessions of one project together, so that a hanging page does not block other sessions.
+//! The response to a client that reads slowly, or not at all, stays in memory. Such a response needs one of a few
+//! slots, which is acquired before the response is created. The slot and the response are released when the response
+//! was read, when its client disconnects, after a maximum time, or earlier if the client stops reading. A session may
+//! hold only some of the slots, and so may all sessions of a project together, so that a hanging page does not block
+//! other sessions.
 
 use std::{
     collections::BTreeMap,
@@ -41,16 +42,16 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 static IMAGE_SLOTS: ResponseSlots = ResponseSlots::new(8, 2, 6, Duration::from_secs(30));
 
-/// For responses that still come from a site. The request was sent by then, so the client's own timeout is the bound: `unavailable`
-/// would promise that nothing was done.
+/// The slots of responses that are still received from a site. The request was sent already, and `unavailable` would
+/// promise that nothing was done; so the wait is longer than the timeouts of clients.
 static SITE_SLOTS: ResponseSlots = ResponseSlots::new(16, 4, 12, Duration::from_secs(3600));
 
 /// A number of slots, with the bounds per owner and the timeouts.
 struct ResponseSlots {
     available: Semaphore,
-    /// The slots that one session may hold.
+    /// The maximum number of slots of one session.
     per_session: usize,
-    /// The slots that the sessions of one project may hold together.
+    /// The maximum number of slots of all sessions of one project.
     per_project: usize,
     shares: Mutex<BTreeMap<Owner, Share>>,
     wait_timeout: Duration,
@@ -64,7 +65,7 @@ enum Owner {
     Project(ProjectId),
 }
 
-/// The slots of one owner. The entry exists while somebody uses it.
+/// The slots of one owner. The entry exists while it has users.
 struct Share {
     semaphore: Arc<Semaphore>,
     users: usize,
@@ -89,7 +90,7 @@ struct Permits {
     _shares: [(OwnedSemaphorePermit, ShareUser); 2],
 }
 
-/// Acquires a slot for a response that a session is about to give or has given.
+/// Acquires a slot for a response of a session, before or after the session has sent it.
 ///
 /// # Errors
 /// `unavailable` if no slot of the session, its project or all has become available within half a minute.
@@ -97,7 +98,7 @@ pub(crate) async fn acquire_slot(session: &Session) -> Result<ResponseSlot, ApiE
     IMAGE_SLOTS.acquire(session.id, session.project).await
 }
 
-/// Acquires a slot for a response that comes from a site to a session. Dropping the slot releases it.
+/// Acquires a slot for a response that a session receives from a site. Dropping the slot releases it.
 ///
 /// # Errors
 /// `unavailable` after an hour, which exceeds the timeouts of clients.
@@ -125,7 +126,7 @@ impl ResponseSlots {
     }
 
     async fn permits(&'static self, session: SessionId, project: ProjectId) -> Option<Permits> {
-        // Shares come first, so that a call that waits for its share holds no slot.
+        // Shares are acquired first, so that a call that waits for its share holds no slot.
         let session_share = self.acquire_share(Owner::Session(session), self.per_session).await?;
         let project_share = self.acquire_share(Owner::Project(project), self.per_project).await?;
         Some(Permits { _slot: self.available.acquire().await.ok()?, _shares: [session_share, project_share] })
@@ -176,7 +177,7 @@ impl ResponseSlot {
     }
 }
 
-/// Returns when the count of sent bytes has not changed for `stall_timeout`.
+/// Waits until the number of sent bytes has not changed for `stall_timeout`.
 async fn until_stalled(sent_bytes: &AtomicUsize, stall_timeout: Duration) {
     let mut before = None;
     loop {
@@ -197,7 +198,7 @@ struct HeldBody {
     content: Content,
     length: usize,
     sent: usize,
-    /// The same count, for the task that detects stalled clients.
+    /// The value of `sent`, for the task that detects stalled clients.
     sent_bytes: Arc<AtomicUsize>,
     /// The task that releases the content after its time. A body is not polled while its client reads nothing.
     limit: AbortHandle,

@@ -1,4 +1,5 @@
-//! Strict JSON of requests: no duplicate keys, bounded nesting, a bounded count of values, and no conversion between types.
+//! Strict JSON of requests: no duplicate keys, bounded nesting, a bounded number of values, and no conversion between
+//! types.
 
 use std::{borrow::Cow, cell::Cell, fmt};
 
@@ -21,7 +22,7 @@ use crate::{
 
 /// The maximum nesting of arrays and objects in a body.
 const MAX_DEPTH: usize = 64;
-/// The maximum count of values of a body, arrays and objects included: each takes many times the memory of its text.
+/// The maximum number of values of a body, including arrays and objects: each takes many times the memory of its text.
 const MAX_VALUES: usize = 50_000;
 
 /// Reads the body as `T`.
@@ -32,7 +33,7 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     Ok(read_with_ignored(body)?.0)
 }
 
-/// Reads as [`read`] does, and returns the fields that `T` does not know.
+/// Reads as [`read`] does, and also returns the fields that `T` does not have.
 ///
 /// # Errors
 /// As [`read`].
@@ -82,7 +83,7 @@ pub(crate) fn in_order<T: DeserializeOwned>(error: ApiError) -> ApiError {
     error.in_order_of(fields)
 }
 
-/// Distinguishes null from absent.
+/// Deserializes a field whose null differs from its absence: `Some(None)` for null. An absent field needs `default`.
 pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
@@ -100,7 +101,7 @@ fn parse(body: &[u8]) -> Result<Value, ApiError> {
 /// Reads any value without duplicate keys, within the bounds.
 struct UniqueKeys<'a> {
     depth: usize,
-    /// The count of values read so far.
+    /// The number of values read so far.
     values: &'a Cell<usize>,
 }
 

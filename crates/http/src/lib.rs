@@ -1,10 +1,10 @@
 //! The HTTP API of Casement: routes, authentication, errors, OpenAPI, relays, pages.
 //!
 //! The entry point is [`serve`] with [`Config`] and [`Services`]. A request passes the outermost middleware
-//! (`middleware`: request id, `Host`, log line), its route (`routes`) and the check of the credential that its handler names (`request`),
-//! without which a handler reaches no data. A handler extracts, calls one use case and maps its result; errors become
-//! [`ApiError`] in `refusals`. Each resource declares its operations once (`operation`); the routes and the OpenAPI document (`openapi`)
-//! are made from the declarations.
+//! (`middleware`: request id, `Host`, log line), its route (`routes`) and the check of the credential that its handler
+//! names (`request`), without which a handler reaches no data. A handler extracts, calls one use case and maps its
+//! result; errors become [`ApiError`] in `refusals`. Each resource declares its operations once (`operation`); the
+//! routes and the OpenAPI document (`openapi`) are made from the declarations.
 
 mod answer;
 mod api_key;

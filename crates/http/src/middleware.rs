@@ -1,4 +1,4 @@
-//! The outermost middleware: applies to every request and response, whatever the route.
+//! The outermost middleware, which applies to every request and response.
 
 use std::{panic::AssertUnwindSafe, sync::atomic::Ordering, time::Instant};
 
@@ -30,16 +30,16 @@ use crate::{
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-/// The maximum request line, and the maximum head with names and values together, in bytes.
+/// The maximum size of the request line, and of the whole head with names and values, in bytes.
 const MAX_REQUEST_LINE_BYTES: usize = 16 * 1024;
 const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// The end of the path of the call of which thousands may wait at a time.
+/// The end of the path of acquire requests, of which thousands may wait at a time.
 const ACQUIRE_SUFFIX: &str = "/acquire";
-/// The end of the challenge that a refused credential gets.
+/// The end of the challenge in the response to a refused credential.
 const INVALID_TOKEN: &[u8] = b"error=\"invalid_token\"";
 /// The route label of requests that no route matches.
 const NO_ROUTE: &str = "none";
-/// Shorter bodies are not worth compressing.
+/// The minimum size of a body that is compressed, in bytes.
 const MIN_GZIP_BYTES: usize = 1024;
 
 /// Properties of a request, read before it is routed.
@@ -114,7 +114,8 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Counts a refused credential against its address. A client over the limit gets 429; a good credential from the same address still works.
+/// Counts a refused credential against the client's address. Over the limit, the response becomes 429. Valid
+/// credentials from the same address are still accepted.
 fn limit_refused_credentials(api: &Api, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
     let challenge = response.headers().get(header::WWW_AUTHENTICATE);
     // A request without a credential does not count.
@@ -128,7 +129,8 @@ fn limit_refused_credentials(api: &Api, response: ServiceResponse<BoxBody>) -> S
     }
 }
 
-/// Moves headers into a map of their own size. The original has room for dozens, which takes kilobytes, and lives as long as the request.
+/// Moves headers into a map of minimal capacity. The original has room for dozens, which takes kilobytes for as long as
+/// the request waits.
 fn shrink(headers: &mut HeaderMap) {
     let shrunk = HeaderMap::with_capacity(headers.len_keys());
     for (name, value) in std::mem::replace(headers, shrunk) {
@@ -178,7 +180,7 @@ impl RequestFacts {
         response
     }
 
-    /// Builds the response when the request is no longer available to complete it with.
+    /// Builds the response to an error after which the request is no longer available.
     fn without_request(&self, error: Error, audited: Audited) -> Error {
         self.log(&error);
         let mut response: HttpResponse = error.error_response();
@@ -203,7 +205,7 @@ impl RequestFacts {
         }
     }
 
-    /// Returns whether retrying the same call is useless, or could repeat its effect.
+    /// Returns whether a retry of the call is useless or could repeat its effect.
     fn is_final(&self, headers: &HeaderMap, status: StatusCode) -> bool {
         match status.as_u16() {
             408..=410 => true,
@@ -227,7 +229,7 @@ impl RequestFacts {
         }
     }
 
-    /// Logs and counts the response in a task of its own, so that the client does not wait for it.
+    /// Logs and counts the response in a separate task, so that the client does not wait for it.
     fn record(&self, route: &str, status: StatusCode) {
         let (method, path, route) = (self.method.clone(), self.path.clone(), route.to_owned());
         let elapsed = self.started.elapsed();
@@ -252,7 +254,7 @@ impl RequestFacts {
     }
 }
 
-/// Returns a method as a metric label. Callers may send any number of unknown methods.
+/// Returns a method as a metric label. The number of labels is bounded, although callers may send any method.
 fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,7 +1,7 @@
-//! Multipart forms: first the text parts, then the files, each streamed.
+//! Multipart forms: the text parts come first, then the files, which are streamed.
 //!
-//! The parser buffers whatever its source returns at once and does not bound the head of a part, so the source here
-//! returns one chunk per poll, and limits the bytes while a head is read.
+//! The parser reads from its source until it is pending and does not bound the head of a part. So the source here
+//! yields one chunk per poll, and limits the bytes while a head is read.
 
 use std::{
     mem,
@@ -29,12 +29,12 @@ use crate::{
 
 /// The maximum number of parts of one form.
 const MAX_PARTS: usize = 1000;
-/// The maximum bytes of all texts of one form together.
+/// The maximum size of all texts of one form together, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 20;
-/// The bytes that may be read from the source for the head of one part. A chunk counts whole.
+/// The maximum number of bytes that are read from the source for the head of one part. The last chunk may exceed it.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 
-/// A form whose texts are read and whose files are streamed.
+/// A form, with its texts in memory and its files as streams.
 pub(crate) struct Form {
     texts: Vec<(String, String)>,
     parts: Parts,
@@ -59,7 +59,7 @@ pub(crate) struct File {
 }
 
 impl Form {
-    /// Reads the texts of a form of at most `max_bytes` bytes, up to the first part that is named in `files`. An empty
+    /// Reads the texts of a form of at most `max_bytes` bytes, up to the first part whose name is in `files`. An empty
     /// body is an empty form.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl Form {
     /// Returns the text of that name.
     ///
     /// # Errors
-    /// `bad_request` if there are two.
+    /// `bad_request` if two parts have that name.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, OperationError> {
         let mut found = self.texts.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
         match (found.next(), found.next()) {
@@ -196,7 +196,7 @@ impl Stream for File {
     }
 }
 
-/// Yields one chunk per poll, and fails when the remaining bytes are used up.
+/// Yields one chunk per poll, and fails when no bytes remain.
 struct BoundedSource {
     content: ByteStream,
     remaining: Arc<AtomicUsize>,
@@ -234,7 +234,7 @@ fn boundary(request: &HttpRequest) -> Result<String, ApiError> {
         return Err(ApiError::new(Code::UnsupportedMediaType, "the body must not be encoded"));
     }
     let boundary = multer::parse_boundary(value.to_str().map_err(|_| refused())?).map_err(|_| refused())?;
-    // RFC 2046, 5.1.1. An empty boundary would match everywhere.
+    // RFC 2046 section 5.1.1 limits the length. An empty boundary would match everywhere.
     if (1..=70).contains(&boundary.len()) { Ok(boundary) } else { Err(refused()) }
 }
 

@@ -67,20 +67,21 @@ fn http_method(method: &Method) -> HttpMethod {
     }
 }
 
-/// Whether a body of this schema must be sent. No body means the same as `{}`, so a body whose fields are all optional may be absent.
+/// Returns whether a body of this schema must be sent. No body means the same as `{}`, so a body with only optional
+/// fields may be absent.
 fn is_required(schema: &RefOr<Schema>, schemas: &SchemaMap) -> bool {
     let RefOr::Ref(reference) = schema else { return true };
     let name = reference.ref_location.rsplit('/').next().unwrap_or_default();
     matches!(schemas.get(name), Some(RefOr::T(Schema::Object(object))) if !object.required.is_empty())
 }
 
-/// The name of each operation, by its method and path.
+/// Returns the name of each operation by its method and path.
 pub(crate) fn operation_names() -> HashMap<(String, String), &'static str> {
     let operations = Operations::declared().all.into_iter();
     operations.map(|operation| ((operation.method.to_string(), operation.path.to_owned()), operation.id)).collect()
 }
 
-/// The OpenAPI document, as indented JSON that ends in a line break.
+/// Returns the OpenAPI document as indented JSON that ends in a line break.
 ///
 /// # Panics
 /// Never: the document is made of strings.
@@ -91,7 +92,7 @@ pub fn openapi() -> String {
     text
 }
 
-/// The page `docs/operations.md`: a table of all operations.
+/// Returns the page `docs/operations.md`: a table of all operations.
 #[must_use]
 pub fn operations_page() -> String {
     let mut page = String::from(

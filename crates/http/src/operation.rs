@@ -1,5 +1,5 @@
-//! The operations of the API. Each resource declares its own with [`Operations`]; the routes, the OpenAPI document, the names in
-//! telemetry and the table in `docs/operations.md` are made from the declarations.
+//! The operations of the API. Each resource declares its operations with [`Operations`]; the routes, the OpenAPI
+//! document, the names in telemetry and the table in `docs/operations.md` are generated from the declarations.
 
 use actix_web::{FromRequest, Handler, HttpRequest, Responder, Route, http::Method};
 use utoipa::{
@@ -49,7 +49,7 @@ pub(crate) enum Requirement {
 }
 
 impl Requirement {
-    /// The name in the table of operations.
+    /// Returns the name of the credential in the table of operations.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -60,7 +60,7 @@ impl Requirement {
         }
     }
 
-    /// What a 403 means for all operations with this credential, where it is documented.
+    /// Returns the reason of a 403 for all operations with this credential; `None` if it is not documented.
     const fn forbidden(self) -> Option<&'static str> {
         match self {
             Self::OrganizationKey => Some("The key is not one of the organization"),
@@ -69,7 +69,7 @@ impl Requirement {
         }
     }
 
-    /// What a 5XX means unless the operation says otherwise.
+    /// Returns the default reason of a 5XX for operations with this credential.
     const fn failed(self) -> &'static str {
         match self {
             Self::Session => "The session does not respond",
@@ -78,7 +78,7 @@ impl Requirement {
     }
 }
 
-/// The arguments of a handler, which name the credential that it requires.
+/// The arguments of a handler. Their types name the credential that the handler requires.
 pub(crate) trait HandlerArguments: FromRequest + 'static {
     /// The credential.
     type Credential: Credential;
@@ -104,13 +104,13 @@ pub(crate) struct Operation {
     pub(crate) id: &'static str,
     pub(crate) requirement: Requirement,
     pub(crate) described: path::Operation,
-    /// What adds the schemas that the description refers to.
+    /// Functions that add the schemas to which the description refers.
     pub(crate) schemas: Vec<fn(&mut Schemas)>,
     /// Whether a body is required although its schema requires no field.
     pub(crate) is_body_required: bool,
     /// Whether the refusals that follow from the declaration are documented.
     has_implied_refusals: bool,
-    /// Whether the response is a stream of events, which has no HEAD.
+    /// Whether the response is a stream of events, for which HEAD is not supported.
     pub(crate) is_stream: bool,
     /// The status of the response that was declared last.
     last_status: &'static str,
@@ -118,7 +118,7 @@ pub(crate) struct Operation {
     route: Box<dyn Fn() -> Route>,
 }
 
-/// What declares the operations of each resource.
+/// The functions that declare the operations of each resource.
 const RESOURCES: [fn(&mut Operations); 22] = [
     session::operations,
     computer::operations,
@@ -144,7 +144,7 @@ const RESOURCES: [fn(&mut Operations); 22] = [
     operational::operations,
 ];
 
-/// All operations, and what is declared with them.
+/// The declared operations.
 #[derive(Default)]
 pub(crate) struct Operations {
     pub(crate) all: Vec<Operation>,
@@ -153,7 +153,8 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// Begins the operations of a resource: their tag in the document, and what a 404 means where a path names one that does not exist.
+    /// Begins the operations of a resource. `tag` is their tag in the document, `not_found` the reason of a 404 for
+    /// paths with parameters.
     pub(crate) fn resource(&mut self, tag: &'static str, not_found: &'static str) {
         self.tag = tag;
         self.not_found = not_found;
@@ -224,13 +225,13 @@ fn reference<T: ToSchema>() -> RefOr<Schema> {
     Ref::from_schema_name(T::name()).into()
 }
 
-/// Adds the schema of `T` and those that it refers to.
+/// Adds the schema of `T` and the schemas to which it refers.
 fn schemas<T: ToSchema>(schemas: &mut Schemas) {
     schemas.push((T::name().into_owned(), T::schema()));
     T::schemas(schemas);
 }
 
-/// What the document says of an operation.
+/// The description of an operation in the document.
 impl Operation {
     pub(crate) fn summary(&mut self, text: &str) -> &mut Self {
         self.described.summary = Some(text.to_owned());
@@ -242,12 +243,12 @@ impl Operation {
         self
     }
 
-    /// Query parameters.
+    /// Declares query parameters.
     pub(crate) fn query<T: IntoParams>(&mut self) -> &mut Self {
         self.parameters::<T>(ParameterIn::Query)
     }
 
-    /// Headers of the request.
+    /// Declares headers of the request.
     pub(crate) fn headers<T: IntoParams>(&mut self) -> &mut Self {
         self.parameters::<T>(ParameterIn::Header)
     }
@@ -258,13 +259,13 @@ impl Operation {
         self
     }
 
-    /// A JSON body.
+    /// Declares a JSON body.
     pub(crate) fn body<T: ToSchema>(&mut self) -> &mut Self {
         self.schemas.push(schemas::<T>);
         self.request_body(JSON, reference::<T>())
     }
 
-    /// A JSON body that this operation requires to have a field which the schema does not require.
+    /// Declares a JSON body in which this operation requires a field that the schema does not require.
     pub(crate) fn body_with<T: ToSchema>(&mut self, field: &str) -> &mut Self {
         self.schemas.push(schemas::<T>);
         let with_field = ObjectBuilder::new().required(field).build();
@@ -272,13 +273,13 @@ impl Operation {
         self.request_body(JSON, Schema::AllOf(schema).into())
     }
 
-    /// A form with files.
+    /// Declares a form with files.
     pub(crate) fn form<T: ToSchema>(&mut self) -> &mut Self {
         self.schemas.push(schemas::<T>);
         self.request_body(FORM, reference::<T>())
     }
 
-    /// A body of bytes.
+    /// Declares a body of bytes.
     pub(crate) fn bytes<T: ToSchema>(&mut self) -> &mut Self {
         self.request_body(BYTES, T::schema())
     }
@@ -289,47 +290,47 @@ impl Operation {
         self
     }
 
-    /// Requires a body although none of its fields is required by itself.
+    /// Requires a body, even if its schema requires no field.
     pub(crate) fn requires_body(&mut self) -> &mut Self {
         self.is_body_required = true;
         self
     }
 
-    /// 200 with a record.
+    /// Declares a 200 with a record.
     pub(crate) fn returns<T: ToSchema>(&mut self) -> &mut Self {
         self.responds::<T>("200", "The record")
     }
 
-    /// 201 with the record that was created.
+    /// Declares a 201 with the created record.
     pub(crate) fn created<T: ToSchema>(&mut self) -> &mut Self {
         self.responds::<T>("201", "Created; `Location` names the record")
     }
 
-    /// A record with this status.
+    /// Declares a response with this status and a record.
     pub(crate) fn responds<T: ToSchema>(&mut self, status: &'static str, description: &str) -> &mut Self {
         self.schemas.push(schemas::<T>);
         self.response(status, description, Some((JSON, Some(reference::<T>()))))
     }
 
-    /// 200 with a list that has no pages.
+    /// Declares a 200 with a list without pages.
     pub(crate) fn returns_list<T: ToSchema>(&mut self) -> &mut Self {
         self.schemas.push(schemas::<T>);
         let list = ArrayBuilder::new().items(reference::<T>()).into();
         self.response("200", "The list", Some((JSON, Some(list))))
     }
 
-    /// 200 with one page of a list, and the parameters and headers that lead through the pages.
+    /// Declares a 200 with one page of a list, and the parameters and headers of pagination.
     pub(crate) fn returns_page<T: ToSchema>(&mut self) -> &mut Self {
         self.query::<PageParams>().returns_list::<T>().page_headers()
     }
 
-    /// The headers that lead to the next page.
+    /// Declares the response headers of pagination.
     pub(crate) fn page_headers(&mut self) -> &mut Self {
         self.header::<bool>("X-Has-More", "Whether there is a next page")
             .header::<u64>("X-Next-Offset", "The offset of the next page; 0 on the last page")
     }
 
-    /// A header of the response that was declared last.
+    /// Declares a header of the response that was declared last.
     pub(crate) fn header<T: ToSchema>(&mut self, name: &str, description: &str) -> &mut Self {
         if let Some(RefOr::T(response)) = self.described.responses.responses.get_mut(self.last_status) {
             let header = HeaderBuilder::new().schema(Some(T::schema())).description(Some(description)).build();
@@ -338,19 +339,19 @@ impl Operation {
         self
     }
 
-    /// 200 with a stream of events.
+    /// Declares a 200 with a stream of events.
     pub(crate) fn streams<T: ToSchema>(&mut self) -> &mut Self {
         self.schemas.push(schemas::<T>);
         self.is_stream = true;
         self.response("200", "A stream of events", Some(("text/event-stream", Some(reference::<T>()))))
     }
 
-    /// 204.
+    /// Declares a 204.
     pub(crate) fn no_content(&mut self, description: &str) -> &mut Self {
         self.response("204", description, None)
     }
 
-    /// Content of another media type, whose schema is in the response itself.
+    /// Declares a response with content of another media type. Its schema is part of the response.
     pub(crate) fn content<T: ToSchema>(
         &mut self,
         status: &'static str,
@@ -360,7 +361,7 @@ impl Operation {
         self.response(status, description, Some((media_type, Some(T::schema()))))
     }
 
-    /// 200 with a file.
+    /// Declares a 200 with a file.
     pub(crate) fn file(&mut self, description: &str) -> &mut Self {
         self.response("200", description, Some((BYTES, None)))
     }
@@ -380,7 +381,7 @@ impl Operation {
         self
     }
 
-    /// 410: the operation has been removed, and headers name its successor.
+    /// Declares that the operation was removed: a 410 whose headers name the successor.
     pub(crate) fn removed(&mut self, reason: &str) -> &mut Self {
         self.described.deprecated = Some(Deprecated::True);
         self.without_implied_refusals()
@@ -390,7 +391,7 @@ impl Operation {
             .header::<String>("Link", "The successor")
     }
 
-    /// Refusals, besides [those that follow](Self::implied_refusals) from the rest of the declaration.
+    /// Declares refusals in addition to the [implied ones](Self::implied_refusals).
     pub(crate) fn refuses<const N: usize>(&mut self, refusals: [Refusal; N]) -> &mut Self {
         for (status, reason) in refusals {
             self.refusal(status, reason);
@@ -398,13 +399,13 @@ impl Operation {
         self
     }
 
-    /// Documents no refusals but those that are declared.
+    /// Leaves out the implied refusals.
     pub(crate) fn without_implied_refusals(&mut self) -> &mut Self {
         self.has_implied_refusals = false;
         self
     }
 
-    /// What a 5XX means, if it is not what it means for all operations with this credential.
+    /// Declares the reason of a 5XX, in place of the default for operations with this credential.
     pub(crate) fn fails(&mut self, reason: &str) -> &mut Self {
         self.refusal("5XX", reason)
     }
@@ -413,7 +414,7 @@ impl Operation {
         self.response(status, reason, Some((JSON, Some(reference::<ErrorBody>()))))
     }
 
-    /// Adds the refusals that follow from the rest of the declaration, unless they are declared.
+    /// Adds the implied refusals whose statuses are not declared.
     fn add_implied_refusals(&mut self) {
         for (status, reason) in self.implied_refusals() {
             if self.has_implied_refusals && !self.described.responses.responses.contains_key(status) {
@@ -422,8 +423,8 @@ impl Operation {
         }
     }
 
-    /// What any operation with such a declaration may be refused for. Not documented are 401, which every operation with a credential
-    /// may respond with, and the refusals of callers who call too often.
+    /// Returns the refusals that follow from the rest of the declaration. A 401, possible for every operation with a
+    /// credential, and the refusals by rate limits are not documented.
     fn implied_refusals(&self) -> Vec<Refusal> {
         let mut implied = Vec::new();
         if self.described.request_body.is_some() {
@@ -452,7 +453,7 @@ fn is_query(parameter: &RefOr<Parameter>) -> bool {
     matches!(parameter, RefOr::T(parameter) if matches!(parameter.parameter_in, ParameterIn::Query))
 }
 
-/// Removes null from the types of a parameter: an optional one is absent, never null.
+/// Removes null from the types of a parameter: an optional parameter is absent, never null.
 fn without_null(mut parameter: Parameter) -> Parameter {
     if let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema
         && let SchemaType::Array(types) = &mut object.schema_type

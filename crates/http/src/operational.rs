@@ -1,4 +1,4 @@
-//! For whoever runs the server.
+//! The operations for the operator of the server: health, readiness, metrics and the OpenAPI document.
 
 use actix_web::{HttpResponse, http::StatusCode};
 use serde::Serialize;
@@ -13,12 +13,12 @@ use crate::{
     state::Readiness,
 };
 
-/// How the server is.
+/// The state of the server.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Status {
-    /// `ok`; of `/readyz` also `degraded`: the server does its work, but leaves out what can be missed.
+    /// `ok`; from `/readyz` also `degraded`: the server works, but without some dispensable function.
     status: &'static str,
-    /// What is left out, and why.
+    /// The function that is missing, and the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'static str>,
 }

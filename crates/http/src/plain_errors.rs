@@ -1,7 +1,7 @@
 //! Error responses for requests that the HTTP parser refuses. A head that is malformed, too long or too slow never
-//! becomes a request: the parser responds below our code, without a body. Here such a response gets the body that all
-//! errors have. If the parser refuses a body while the handler still works, for example because of malformed chunks,
-//! it closes the connection without a response. Here such a request gets one.
+//! becomes a request: the parser itself responds, without a body. This module replaces such a response by one with the
+//! body of all errors. If the parser refuses a body while the handler still runs, for example because of malformed
+//! chunks, it closes the connection without a response. This module sends one.
 
 use std::{
     cell::Cell,
@@ -30,14 +30,14 @@ use crate::{
     request_heads::{Heads, PendingHead},
 };
 
-/// An upper bound of the parser's own responses.
+/// The maximum size of the parser's own responses, in bytes.
 const MAX_BARE_BYTES: usize = 512;
-/// The bytes that a refused client may still send, and the time it has. A connection that is closed with unread data
-/// is reset, which could lose the response.
+/// The maximum number of bytes that are read from a refused client, and the maximum time for that. A connection that is
+/// closed with unread data is reset, which could lose the response.
 const MAX_DRAINED_BYTES: usize = 4 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether a handler works on a request of the connection, and the count of requests.
+/// Whether a handler works on a request of the connection, and the number of requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ActiveRequests(Rc<(Cell<bool>, Cell<u64>)>);
 
@@ -70,13 +70,13 @@ pub(crate) struct Connection {
     peer: Option<IpAddr>,
     /// Set while the connection waits for the rest of a head.
     pending_head: Option<PendingHead>,
-    /// Whether no request has arrived yet, or a part of the next one.
+    /// Whether the connection waits for its first head, or a part of the next head may have arrived.
     head_started: bool,
-    /// The count of requests at the last check.
+    /// The number of requests at the last check.
     seen_requests: u64,
-    /// The client closed its side, or the connection failed.
+    /// Whether the client closed its side, or the connection failed.
     client_disconnected: bool,
-    /// After an upgrade the bytes pass unchanged.
+    /// Whether the connection was upgraded; its bytes are then forwarded unchanged.
     is_upgraded: bool,
 }
 
@@ -86,7 +86,7 @@ struct Refusal {
     unsent: Vec<u8>,
     /// The length of the replaced response.
     replaced_bytes: usize,
-    /// The bytes that were read and discarded since.
+    /// The number of bytes that were read and discarded since.
     drained_bytes: usize,
     deadline: Pin<Box<Sleep>>,
 }
@@ -167,7 +167,7 @@ impl Drop for Connection {
         if !self.owes_response() {
             return;
         }
-        // The owner closes the descriptor, so a duplicate is used.
+        // `stream` closes its descriptor when it is dropped, so a duplicate is used.
         let duplicate = fcntl_dupfd_cloexec(&self.stream, 0).map(std::net::TcpStream::from);
         let (Ok(runtime), Ok(Ok(mut stream))) = (Handle::try_current(), duplicate.map(TcpStream::from_std)) else {
             return;
@@ -181,7 +181,7 @@ impl Drop for Connection {
     }
 }
 
-/// Returns the code and message for a response of the parser itself. Responses of handlers carry a request id.
+/// Returns the code and message for a response of the parser itself; `None` for a handler's, which has a request id.
 fn parse_bare(response: &[u8]) -> Option<(Code, &'static str)> {
     let status = response.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
     if response.len() > MAX_BARE_BYTES || !response.ends_with(b"\r\n\r\n") {
@@ -200,7 +200,7 @@ fn parse_bare(response: &[u8]) -> Option<(Code, &'static str)> {
     }
 }
 
-/// Returns the length of `bytes` without a response of the parser at the end: the parser may append its own to a handler's.
+/// Returns the length of `bytes` without a response of the parser at the end, which it may append to that of a handler.
 fn without_bare_end(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(MAX_BARE_BYTES);
     let begins = bytes[from..].windows(9).rposition(|window| window == b"HTTP/1.1 ").map(|at| from + at);
@@ -211,7 +211,7 @@ fn render(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
     let body = format!(r#"{{"code":"{}","message":"{message}"}}"#, code.as_str());
     let status = actix_web::http::StatusCode::from_u16(code.status());
     let reason = status.ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
-    // The request that a 500 belongs to is unknown; a retry could repeat its effect.
+    // The request of a 500 is unknown, and a retry could repeat its effect.
     let is_final = matches!(code, Code::RequestTimeout | Code::Internal);
     let retry = if is_final { "x-should-retry: false\r\n" } else { "" };
     format!(
@@ -279,7 +279,7 @@ impl AsyncWrite for Connection {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.owes_response() {
-            // The response is sent when the connection is dropped, which follows.
+            // The response is sent when the connection is dropped, which follows the shutdown.
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut this.stream).poll_shutdown(cx)

@@ -11,11 +11,11 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter, clock::Clock as _};
 
 use crate::error::{ApiError, Code};
 
-/// Above this many keys the idle ones are removed, which scans all of them. Addresses, of which anybody may bring any
+/// The number of keys above which idle ones are removed, by a scan of all. Addresses, of which a client may use any
 /// number, share as many buckets and never exceed this.
 const MAX_KEYS: usize = 1 << 16;
 
-/// A bucket of tokens per key.
+/// A rate limit with a bucket of tokens per key.
 pub(crate) struct Rate<K: Hash + Eq + Clone> {
     limiter: Option<DefaultKeyedRateLimiter<K>>,
     /// The message of the refusal.
@@ -49,9 +49,9 @@ impl<K: Hash + Eq + Clone> Rate<K> {
     }
 }
 
-/// A bucket of tokens per address. All addresses of one IPv6 /64 network share a bucket.
+/// A rate limit with a bucket of tokens per address. All addresses of one IPv6 /64 network share a bucket.
 pub(crate) struct AddressRate {
-    /// A fixed number of buckets, whatever the number of addresses. Several addresses may share one; clients cannot choose which.
+    /// A fixed number of buckets for all addresses. Several addresses may share a bucket; clients cannot choose which.
     rate: Rate<u16>,
     hasher: RandomState,
 }

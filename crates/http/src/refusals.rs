@@ -1,4 +1,5 @@
-//! The responses to the errors of the domain: one `From` per error type, so that a new error without one does not compile.
+//! The responses to the errors of the domain: one `From` per error type, so that a new error without one does not
+//! compile.
 
 use std::convert::Infallible;
 
@@ -30,7 +31,7 @@ use crate::{
     webdriver::ClassicError,
 };
 
-/// Implements `From` for errors whose response has this code and their own message.
+/// Implements `From` for errors whose response has the given code and the error's own message.
 macro_rules! respond_with_own_message {
     ($($error:ty => $code:ident,)*) => {$(
         impl From<$error> for ApiError {
@@ -100,7 +101,7 @@ impl From<StoreError> for ApiError {
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
-            // The browser's own id means nothing to a caller.
+            // The message does not name the browser's id, which is internal.
             EngineError::NotRunning(_) => {
                 let message = "the session's browser is not running";
                 Self::new(Code::BrowserUnavailable, message).with_inner(EngineFault::BrowserCrashed, message)
@@ -196,7 +197,7 @@ impl From<DeleteProjectFailure> for ApiError {
 }
 
 impl From<StartFailed> for ApiError {
-    /// A failed start leaves nothing, and there is no session yet that could be out of reach: the call can be repeated.
+    /// A failed start leaves nothing behind and creates no session, so the call can be repeated.
     fn from(StartFailed(error): StartFailed) -> Self {
         let message = "the browser did not start; nothing was done";
         match error {

@@ -17,16 +17,16 @@ use parking_lot::Mutex;
 
 use crate::{audit::TrustedProxies, rate::network};
 
-/// The upper bound per address, whatever the total. Clients that open hundreds of connections at once have not sent
-/// their heads yet when the first of them are checked.
+/// The maximum per address for any total. A client that opens hundreds of connections at once has not sent their heads
+/// yet when the first of them are checked.
 const MAX_PER_ADDRESS: usize = 1000;
 
-/// The connections that wait for the rest of a head. Beyond the bounds, the one that has waited longest is closed.
+/// The connections that wait for the rest of a head. Above a bound, the connection that has waited longest is closed.
 #[derive(Debug)]
 pub(crate) struct Heads {
     max_total: usize,
     max_per_address: usize,
-    /// Exempt from the bound per address, because many clients share them.
+    /// Proxies, which are exempt from the bound per address, because many clients share them.
     trusted: TrustedProxies,
     pending: Mutex<PendingHeads>,
 }
@@ -34,19 +34,19 @@ pub(crate) struct Heads {
 #[derive(Debug, Default)]
 struct PendingHeads {
     next_number: u64,
-    /// In order of arrival.
+    /// The pending heads by number, in order of arrival.
     all: BTreeMap<u64, (Option<IpAddr>, Arc<CloseSignal>)>,
     by_address: HashMap<IpAddr, BTreeSet<u64>>,
 }
 
-/// Tells a connection's task to close it.
+/// Signals the task of a connection to close it.
 #[derive(Debug, Default)]
 struct CloseSignal {
     is_set: AtomicBool,
     waker: AtomicWaker,
 }
 
-/// The registration of a connection that waits for the rest of a head, until this is dropped.
+/// The registration of a connection that waits for the rest of a head. Dropping it ends the registration.
 #[derive(Debug)]
 pub(crate) struct PendingHead {
     heads: Arc<Heads>,

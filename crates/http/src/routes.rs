@@ -1,4 +1,4 @@
-//! Which handler answers which path and method.
+//! Assigns paths and methods to handlers.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use crate::{
     project, replay, session, telemetry, ui, vm,
 };
 
-/// All paths, grouped by their first segments: a request is compared only with the patterns that share them, not with all of the
-/// more than a hundred.
+/// All paths, grouped by their first segments: a request is compared only with the patterns of its group, not with all
+/// of the more than a hundred.
 #[derive(Default)]
 struct Routes(BTreeMap<String, Group>);
 
@@ -76,7 +76,7 @@ struct Path {
     pattern: String,
     routes: Vec<Route>,
     allow: Vec<Method>,
-    /// Whether its clients speak WebDriver.
+    /// Whether the clients of the path use WebDriver.
     webdriver: bool,
 }
 
@@ -95,7 +95,7 @@ impl Path {
         self.route(method, has_head, || Route::new().to(handler.clone()))
     }
 
-    /// Adds a GET without HEAD: of a stream or a WebSocket, or where the protocol has none.
+    /// Adds a GET without HEAD: for a stream, a WebSocket, or a protocol without HEAD.
     fn only_get<F, Args>(self, handler: F) -> Self
     where
         F: actix_web::Handler<Args>,
@@ -107,7 +107,7 @@ impl Path {
 
     fn route(mut self, method: Method, has_head: bool, route: impl Fn() -> Route) -> Self {
         if has_head {
-            // The server omits the body by itself.
+            // The server omits the body of the response to HEAD.
             self.routes.push(route().method(Method::HEAD));
             self.allow.push(Method::HEAD);
         }
@@ -145,7 +145,8 @@ impl Path {
     }
 }
 
-/// The paths of an operation: one inside a session also has a direct one, which takes the session's token.
+/// Returns the paths of an operation. An operation in a session also has a direct path, which accepts the session's
+/// token.
 fn patterns(operation: &Operation) -> Vec<String> {
     let direct = match operation.requirement {
         Requirement::Session => operation.path.strip_prefix("/browsers/{id}"),
@@ -155,7 +156,7 @@ fn patterns(operation: &Operation) -> Vec<String> {
     std::iter::once(operation.path.to_owned()).chain(direct).collect()
 }
 
-/// The paths of all operations, in the order of their declarations.
+/// Returns the paths of all operations, in the order of their declarations.
 fn operation_paths() -> Vec<Path> {
     let mut paths: Vec<Path> = Vec::new();
     for operation in Operations::declared().all {
@@ -182,14 +183,15 @@ pub(crate) fn all(config: &mut ServiceConfig) {
     for path in operation_paths() {
         path.done(routes);
     }
-    // The target responds to every method, OPTIONS too.
+    // The target responds to every method, including OPTIONS.
     routes.whole("/vm/{session_id}/curl/raw", curl::raw);
     direct(routes);
     web_interface(routes);
     gathered.done(config);
 }
 
-/// Adds the pages for people and what the pages request: a few operations of the API with a cookie instead of a key.
+/// Adds the pages for people and the requests of these pages: some operations of the API with a cookie instead of a
+/// key.
 fn web_interface(routes: &mut Routes) {
     path("/").on(Method::GET, ui::home).done(routes);
     path("/ui").on(Method::GET, ui::page).done(routes);

@@ -1,4 +1,4 @@
-//! `…/playwright/execute`: a script, run beside the browser.
+//! The route `…/playwright/execute`: runs a script with access to the session's browser.
 
 use actix_web::HttpResponse;
 use casement_domain::script::{NewScript, ScriptEnd};
@@ -18,11 +18,11 @@ use crate::{
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = ExecuteScript)]
 pub(crate) struct Execute {
-    /// TypeScript or JavaScript, 1 byte to 1 MiB: the body of an asynchronous function with `page`, `context` and `browser`. May `await`
-    /// and `return`.
+    /// TypeScript or JavaScript, 1 byte to 1 MiB: the body of an asynchronous function with `page`, `context` and
+    /// `browser`, which may `await` and `return`. Required.
     #[schema(required, nullable = false)]
     code: Option<String>,
-    /// The timeout, 1 to 600 seconds. Default: 60.
+    /// The timeout in seconds, 1 to 600. Default: 60.
     timeout_sec: Option<i64>,
 }
 
@@ -30,18 +30,18 @@ pub(crate) struct Execute {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ScriptEnd)]
 pub(crate) struct EndBody {
-    /// Whether it completed with a JSON value.
+    /// Whether the script completed with a JSON value or `undefined`.
     success: bool,
     /// The returned value; absent for `undefined`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     result: Option<Box<RawValue>>,
-    /// Message and stack, with the lines and columns of the code.
+    /// The message and the stack of an error, with the lines and columns of the code.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// The beginning of its standard output, at most 1 MiB.
+    /// The beginning of the script's standard output, at most 1 MiB.
     stdout: String,
-    /// The beginning of its standard error, at most 1 MiB.
+    /// The beginning of the script's standard error, at most 1 MiB.
     stderr: String,
 }
 

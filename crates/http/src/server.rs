@@ -48,9 +48,9 @@ const DRAIN_TIMEOUT_SECONDS: u64 = 30;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that a connection has to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time that a connection may stay idle between two requests; longer than the connection pools of common clients keep theirs.
+/// The maximum idle time of a connection between two requests; longer than in the connection pools of common clients.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
-/// The bounds of the connections that a worker serves at a time.
+/// The bounds of the number of connections that a worker serves at a time.
 const MIN_CONNECTIONS: u64 = 512;
 const MAX_CONNECTIONS: u64 = 25_600;
 
@@ -142,8 +142,8 @@ fn refused_credentials_quota(per_second: NonZeroU32) -> Quota {
     Quota::per_second(per_second).allow_burst(NonZeroU32::new(burst).unwrap_or(per_second))
 }
 
-/// Returns the connections that each worker serves: four fifths of the process's file limit, because the rest of the
-/// server needs descriptors too. Clients beyond that wait in the listener's backlog.
+/// Returns the maximum number of connections of each worker: its share of four fifths of the process's file limit,
+/// because the rest of the server needs descriptors too. Further clients wait in the listener's backlog.
 fn connections_per_worker(open_files: Option<u64>, workers: usize) -> usize {
     let share = open_files.map_or(MAX_CONNECTIONS, |files| files / 10 * 8 / (workers.max(1) as u64));
     usize::try_from(share.clamp(MIN_CONNECTIONS, MAX_CONNECTIONS)).unwrap_or(usize::MAX)
@@ -156,11 +156,11 @@ impl Server {
         self.local
     }
 
-    /// Stops accepting work, lets running requests finish for at most 30 s, closes every WebSocket with the reason `drain`, and returns
-    /// when no connection is open. Waiters are woken by the program that calls this; sessions continue.
+    /// Stops accepting work, lets running requests finish for at most 30 s, closes every WebSocket with the reason
+    /// `drain`, and returns when no connection is open. The caller must wake the waiters. Sessions continue.
     ///
     /// # Errors
-    /// The server failed before.
+    /// The server has failed before.
     pub async fn drain(self) -> io::Result<()> {
         self.draining.store(true, Ordering::Relaxed);
         self.connections.drain();

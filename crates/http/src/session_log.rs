@@ -1,4 +1,4 @@
-//! `…/logs`: logs of a session.
+//! The routes `…/logs`: logs of a session.
 
 use casement_domain::session_log::{FollowLog, LogLine};
 use futures_util::StreamExt as _;
@@ -17,10 +17,10 @@ use crate::{
 pub(crate) struct LogEvent {
     /// `log`.
     event: &'static str,
-    /// When the line was read.
+    /// The time at which the line was read.
     #[schema(value_type = String, format = DateTime)]
     timestamp: Moment,
-    /// The line, at most 16 KiB of it.
+    /// The line, truncated to 16 KiB.
     message: String,
 }
 
@@ -43,17 +43,17 @@ pub(crate) fn operations(api: &mut Operations) {
         ]);
 }
 
-/// Which log is streamed.
+/// The log to stream.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct LogParams {
-    /// `path` or `supervisor`.
+    /// `path` or `supervisor`. Required.
     #[param(required, value_type = String)]
     source: Option<String>,
     /// With `path`: the absolute path of a regular file.
     path: Option<String>,
     /// With `supervisor`: `chromium`, `display` or `agent`.
     supervisor_process: Option<String>,
-    /// Whether to continue with lines that are added. Default: true.
+    /// Whether the stream continues with lines that are added later. Default: true.
     follow: Option<bool>,
 }
 

@@ -13,8 +13,8 @@ use crate::request::{Request, SessionCredential};
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 pub(crate) const KEEP_ALIVE_COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-/// Streams the events as the body of a response. The stream ends with the events, with the first error, which a comment states, or with
-/// the session.
+/// Streams the events as the body of a response. The stream ends with the events, with the session, or with the first
+/// error, which is sent as a comment.
 pub(crate) fn answer<C: SessionCredential, T: Serialize + 'static>(
     request: Request<C>,
     events: impl Stream<Item = Result<T, OperationError>> + 'static,
@@ -75,7 +75,7 @@ fn head() -> HttpResponseBuilder {
     response
 }
 
-/// Formats the error as a comment. Clients ignore comments; a person who debugs can read why the stream ended.
+/// Formats an error as a comment. Clients ignore comments; a person can read there why the stream ended.
 fn error_comment(error: &OperationError) -> Bytes {
     format!(": {}\n\n", error.to_string().replace(['\r', '\n'], " ")).into()
 }
@@ -83,7 +83,7 @@ fn error_comment(error: &OperationError) -> Bytes {
 /// Formats one event.
 pub(crate) fn frame(event: &impl Serialize) -> Bytes {
     let mut text = b"data: ".to_vec();
-    // Serialization of our own types cannot fail, and yields one line.
+    // Serialization of the event types cannot fail, and yields one line.
     text.extend(serde_json::to_vec(event).unwrap_or_default());
     text.extend(b"\n\n");
     text.into()

@@ -53,21 +53,21 @@ pub struct Config {
     pub extra_hosts: Vec<String>,
     /// Networks of reverse proxies whose forwarding headers are trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// Source addresses of connections from inside sandboxes. They are never trusted as proxies, whatever their network.
+    /// Source addresses of connections from inside sandboxes. They are never trusted as proxies.
     pub sandbox_addresses: Vec<IpAddr>,
     /// Origins whose pages may call the API (CORS).
     pub cors_origins: Vec<Origin>,
-    /// The calls that one API key may make per second, which is also the burst size. `None`: no limit.
+    /// The maximum number of calls per second with one API key, which is also the burst size. `None`: no limit.
     pub rate_limit: Option<NonZeroU32>,
-    /// The refused credentials that one address may send per second. The burst is twenty times as many.
+    /// The maximum number of refused credentials per second from one address. The burst is twenty times as many.
     pub refused_limit: NonZeroU32,
-    /// Threads that serve connections. 2 to 4 suffice, because most of the work happens elsewhere.
+    /// The number of threads that serve connections. 2 to 4 suffice, because most of the work happens elsewhere.
     pub workers: usize,
 }
 
 /// Creates connectors to the browsers of sessions.
 pub trait SessionConnector: Send + Sync {
-    /// Returns the connector to that browser. Whether the browser still runs is known when it is dialled.
+    /// Returns the connector to a browser. Only [`BrowserConnector::dial`] finds out whether the browser still runs.
     fn connector(&self, browser: BrowserId) -> Arc<dyn BrowserConnector>;
 }
 
@@ -77,7 +77,7 @@ pub trait Health: Send + Sync {
     /// Checks the readiness of the server.
     ///
     /// # Errors
-    /// What is not ready, as text for people.
+    /// The part that is not ready, as a text for people.
     async fn ready(&self) -> Result<Readiness, String>;
 }
 
@@ -86,7 +86,7 @@ pub trait Health: Send + Sync {
 pub enum Readiness {
     /// Every part works.
     Whole,
-    /// An optional part does not work. The text names it, for people.
+    /// An optional part does not work, which the text names for people.
     Degraded(&'static str),
 }
 
@@ -166,14 +166,14 @@ pub struct Services {
     pub monotonic: Arc<dyn MonotonicClock>,
     /// The source of request ids.
     pub ids: Arc<dyn IdSource>,
-    /// Runs work that must finish although its client has disconnected. It is not a thread of this server, because those
-    /// end with the server.
+    /// The runtime of work that must finish even if its client has disconnected. It is not a thread of this server,
+    /// because those end with the server.
     pub runtime: tokio::runtime::Handle,
 }
 
 /// The shared state that every request reaches.
 pub(crate) struct Api {
-    /// Shared, because thousands of waiting calls may hold it at a time.
+    /// The services. They are shared, because thousands of waiting calls may hold them at a time.
     pub(crate) services: Arc<Services>,
     pub(crate) public_url: Url,
     pub(crate) hosts: Hosts,

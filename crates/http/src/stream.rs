@@ -9,8 +9,8 @@ use crate::{
     request::{Request, SessionCredential},
 };
 
-/// Streams `content` as the body of a response. Backpressure applies: content is read only as fast as the client reads. A failure or the
-/// end of the session aborts the connection, so that a client never takes a part for the whole.
+/// Streams `content` as the body of a response, only as fast as the client reads. A failure or the end of the session
+/// aborts the connection, so that a client cannot mistake a part for the whole content.
 pub(crate) fn answer<C: SessionCredential>(
     mut response: HttpResponseBuilder,
     request: Request<C>,

@@ -1,7 +1,7 @@
-//! Session tokens. They are part of URLs: a client that has the URL may use the session until it ends.
+//! Session tokens. They are part of URLs: a client that has a URL may use the session until the session ends.
 //!
-//! The format is JSON Web Token with HS256 and a fixed header. One algorithm is accepted, so the code is here: a
-//! library would first have to be configured to refuse the others.
+//! The format is JSON Web Token with HS256 and a fixed header. Only one algorithm is accepted, so no library is used:
+//! it would first have to be configured to refuse the others.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use casement_domain::SessionId;
@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 
 /// The only header that is written and accepted: `{"alg":"HS256","typ":"JWT"}`.
 const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
-/// Longer texts are refused.
+/// The maximum size of a token, in bytes.
 const MAX_BYTES: usize = 1024;
 
 /// The access that a token grants.
@@ -21,9 +21,9 @@ const MAX_BYTES: usize = 1024;
 pub enum Permission {
     /// Full access to the session.
     Drive,
-    /// Its live view with input, and nothing else.
+    /// The live view of the session with input, and no other access.
     Interact,
-    /// Its live view, without input.
+    /// The live view of the session without input.
     View,
 }
 
@@ -46,14 +46,15 @@ pub struct SessionTokens {
 }
 
 impl SessionTokens {
-    /// Creates the codec. `key` must be the same after a restart, or the URLs of running sessions become invalid.
+    /// Creates the codec. `key` must stay the same over restarts; otherwise the URLs of running sessions become
+    /// invalid.
     #[must_use]
     pub fn new(key: &[u8; 32]) -> Self {
         let mac = Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of every length"));
         Self { mac }
     }
 
-    /// Creates the token of a session. The same arguments give the same token.
+    /// Creates the token of a session. Equal arguments result in equal tokens.
     #[must_use]
     pub fn mint(&self, session: SessionId, permission: Permission, issued_at: OffsetDateTime) -> String {
         let claims = Claims { sub: session.to_string(), scp: permission, iat: issued_at.unix_timestamp() };
@@ -63,7 +64,7 @@ impl SessionTokens {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
     }
 
-    /// Returns the session of a token and its permission. Whether the session is still active is not checked.
+    /// Returns the session and the permission of a token. Does not check whether the session is still active.
     ///
     /// # Errors
     /// [`BadToken`] if the format or the signature is wrong.

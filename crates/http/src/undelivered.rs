@@ -1,4 +1,4 @@
-//! Sessions whose response has not reached the caller yet.
+//! Sessions whose response was not delivered to the caller yet.
 
 use actix_web::HttpResponse;
 use actix_web::body::MessageBody as _;
@@ -11,7 +11,7 @@ use crate::{
     state::Services,
 };
 
-/// A session whose response is not delivered yet. Dropped before delivery, it is returned to its pool.
+/// A session whose response was not delivered yet. If this is dropped before delivery, the session is returned.
 pub(crate) struct UndeliveredSession {
     session: Session,
     on_drop: Option<(Leases, Handle)>,
@@ -26,7 +26,8 @@ impl UndeliveredSession {
         &self.session
     }
 
-    /// Sends the response. The session is returned as well if the connection ends before the client's machine has the response.
+    /// Sends the response. The session is also returned if the connection ends before the client's machine has the
+    /// response.
     pub(crate) fn deliver(self, receipt: DeliveryReceipt, response: HttpResponse) -> HttpResponse {
         self.deliver_then(receipt, response, || {})
     }

@@ -1,4 +1,4 @@
-//! `/vm/{session_id}` and `/live/{session_id}`: connections to a session and its live view.
+//! The routes `/vm/{session_id}` and `/live/{session_id}`: connections to a session and its live view.
 
 use std::any::Any;
 
@@ -26,13 +26,13 @@ use crate::{
     webdriver::{BidiRelay, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, WebDriverSessionId, forward},
 };
 
-/// What an open connection owns until it ends.
+/// The guards that an open connection owns until it ends.
 struct Open {
     _activity: ActivityGuard,
     _registered: Registration,
 }
 
-/// What a connection to a session needs.
+/// The dependencies of a connection to a session.
 struct ConnectionContext {
     connector: std::sync::Arc<dyn BrowserConnector>,
     webdriver_url: Url,
@@ -46,7 +46,7 @@ struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    /// Begins the use of the session. A connection with a `kind` records its own telemetry events.
+    /// Begins activity in the session. A connection with a `kind` records its own telemetry events.
     fn new<C: SessionCredential>(request: Request<C>, kind: Option<Kind>) -> Result<Self, ApiError> {
         let session = request.session();
         let browser = session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
@@ -81,7 +81,7 @@ impl ConnectionContext {
     }
 }
 
-/// `GET /vm/{session_id}/cdp`
+/// `GET /vm/{session_id}/cdp`: relays a DevTools connection.
 pub(crate) async fn cdp(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
     let way = ConnectionContext::new(request, Some(Kind::Cdp))?;
@@ -89,7 +89,7 @@ pub(crate) async fn cdp(request: Request<ActiveSession>) -> Answer {
     way.relay(Channel::Cdp, path, &client).await
 }
 
-/// `GET /vm/{session_id}/webdriver`
+/// `GET /vm/{session_id}/webdriver`: relays a WebDriver BiDi connection.
 pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
     let way = ConnectionContext::new(request, Some(Kind::WebDriver))?;
@@ -104,7 +104,7 @@ pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
     Ok(relay.open(&client, way.payload, upstream).await?)
 }
 
-/// `GET /vm/{session_id}/webdriver/session/{webdriver_id}`: the BiDi socket of a classic session.
+/// `GET /vm/{session_id}/webdriver/session/{webdriver_id}`: relays the BiDi connection of a classic session.
 pub(crate) async fn bidi_of_session(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
     let id = WebDriverSessionId::parse(request.http().match_info().get("webdriver_id").unwrap_or_default())
@@ -112,7 +112,7 @@ pub(crate) async fn bidi_of_session(request: Request<ActiveSession>) -> Answer {
     ConnectionContext::new(request, Some(Kind::WebDriver))?.relay(Channel::WebDriver, id.upstream_path(), &client).await
 }
 
-/// `/vm/{session_id}/wd/{tail}`
+/// `/vm/{session_id}/wd/{tail}`: forwards a classic WebDriver command.
 pub(crate) async fn classic(request: Result<Request<WebDriverClient>, ApiError>) -> Answer {
     command(request).await.map_err(ApiError::for_webdriver)
 }
@@ -121,7 +121,7 @@ async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer 
     let mut request = request?;
     let body = body::read(&mut request.take_payload()?, MAX_BODY_BYTES).await?;
     let path = request.http().uri().path();
-    // The path as it was sent: what is encoded stays encoded.
+    // The path is not decoded, because it is forwarded.
     let tail = path.splitn(5, '/').nth(4).unwrap_or_default();
     let command = ClassicRequest::check(request.http().method(), tail, body)?;
     let kind = command.kind().clone();
@@ -132,7 +132,7 @@ async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer 
     let (sessions, services) = (&api.classic_sessions, &api.services);
     if let Some(id) = &created {
         let connection = Connection::new(services, session, Kind::WebDriver);
-        // The signal of the browser that made it: another browser may have replaced that one by now.
+        // The signal of the browser that created the session, which may have been replaced by another browser since.
         let open = (way.end.clone(), services.connections.register(session).1);
         sessions.created(session, id.clone(), connection, open, &services.runtime);
     }
@@ -147,19 +147,20 @@ async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer 
     Ok(response)
 }
 
-/// `GET /live/{session_id}`
+/// `GET /live/{session_id}`: returns the page of the live view.
 pub(crate) async fn live_page(_: Request<LiveViewer>) -> HttpResponse {
     live_view::page()
 }
 
-/// `GET /live/assets/{name}`: scripts and styles, which are the same for all.
+/// `GET /live/assets/{name}`: returns a script or a style, which is the same for all sessions.
 pub(crate) async fn live_asset(name: web::Path<String>) -> Answer {
     live_view::asset(&name)
         .or_else(|| replay::asset(&name))
         .ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such route"))
 }
 
-/// `PUT /live/{session_id}/uploads/{name}`: stores a file that a person drops onto the live view. An existing file of that name is replaced.
+/// `PUT /live/{session_id}/uploads/{name}`: stores a file that a person drops onto the live view, and replaces an
+/// existing file of that name.
 pub(crate) async fn live_upload(mut request: Request<LiveOperator>) -> Answer {
     let path = live_view::upload_path(&request.path("name")?)?;
     let session = request.session();
@@ -171,7 +172,7 @@ pub(crate) async fn live_upload(mut request: Request<LiveOperator>) -> Answer {
     upload_response(request.services().files.upload(request.session(), file).await, Some(rest)).await
 }
 
-/// `GET /live/{session_id}/socket`
+/// `GET /live/{session_id}/socket`: opens the WebSocket of a viewer.
 pub(crate) async fn live_socket(request: Request<LiveViewer>) -> Answer {
     let display = (!request.session().shape.headless).then(|| WholeDisplay {
         frames: request.services().displays.clone(),

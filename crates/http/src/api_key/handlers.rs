@@ -1,4 +1,4 @@
-//! Create, list, get, rename, rotate, delete.
+//! The handlers of API keys: create, list, get, rename, rotate, delete.
 
 use actix_web::http::StatusCode;
 use casement_domain::{
@@ -15,32 +15,32 @@ use crate::{
     request::{OrganizationKey, Request},
 };
 
-/// A key to make.
+/// A key to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CreateApiKey {
-    /// What it is for, 1 to 255 characters. Required.
+    /// A label for people, 1 to 255 characters. Required.
     #[schema(required, nullable = false)]
     name: Option<String>,
-    /// When it expires, 1 to 3650. Default: never.
+    /// The lifetime in days, 1 to 3650. Default: the key never expires.
     days_to_expire: Option<i64>,
-    /// Which project alone it opens. Default: all.
+    /// The only project that the key opens. Default: all projects of the organization.
     project_id: Option<String>,
 }
 
-/// What to change of a key.
+/// The new name of a key.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct RenameApiKey {
-    /// What it is for. Required.
+    /// A label for people, 1 to 255 characters. Required.
     #[schema(required, nullable = false)]
     name: Option<String>,
 }
 
-/// How a key is replaced.
+/// The lifetimes of the new and the old key of a rotation.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct RotateApiKey {
-    /// When the new one expires, 1 to 3650. Default: it lives as long as the old one did.
+    /// The lifetime of the new key in days, 1 to 3650. Default: the lifetime of the old key.
     days_to_expire: Option<i64>,
-    /// When the old one expires, 0 to 3650. Default: 7.
+    /// The number of days until the old key expires, 0 to 3650. Default: 7.
     expire_in_days: Option<i64>,
 }
 
@@ -52,13 +52,13 @@ pub(crate) async fn create_api_key(mut request: Request<OrganizationKey>) -> Ans
     Ok(answer::created(&location, &CreatedApiKeyBody::from(made)))
 }
 
-/// Which keys are listed, and in which order.
+/// The filter and the order of a list of keys.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct KeyListParams {
     /// `active` (default, including expired keys), `deleted` or `all`.
     #[param(value_type = Option<String>)]
     status: Option<KeyStatus>,
-    /// Means `status=all`.
+    /// Whether deleted keys are listed too, as with `status=all`. Ignored with `status`.
     include_deleted: Option<bool>,
     /// `created_at` (default), `name` or `expires_at`.
     #[param(value_type = Option<String>)]

@@ -10,7 +10,7 @@ use crate::answer::Moment;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MakerBody {
     id: String,
-    /// May be empty.
+    /// The e-mail address; may be empty.
     email: String,
     name: Option<String>,
 }
@@ -26,13 +26,13 @@ pub(crate) struct ApiKeyBody {
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
     created_by: MakerBody,
-    /// The time from which it is refused; null: never.
+    /// The time from which the key is refused; null: never.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Moment>,
-    /// The time of its deletion; null: it is not deleted.
+    /// The time of the deletion; null: the key is not deleted.
     #[schema(value_type = Option<String>, format = DateTime)]
     deleted_at: Option<Moment>,
-    /// The only project that it opens; null: all projects of the organization.
+    /// The only project that the key opens; null: all projects of the organization.
     project_id: Option<String>,
     project_name: Option<String>,
 }

@@ -22,7 +22,7 @@ const COMPRESS_BUFFER_BYTES: usize = 64 << 10;
 pub(super) enum Format {
     /// One record per line.
     Lines,
-    /// The same, compressed as one gzip member.
+    /// One record per line, compressed as one gzip member.
     Packed,
 }
 
@@ -93,7 +93,7 @@ async fn send(mut chunk: AuditChunk, sender: mpsc::Sender<Result<Vec<AuditRecord
     }
 }
 
-/// Streams the file. The next records are read while earlier ones are written; neither starts before the stream is polled.
+/// Streams the file. The next records are read while earlier ones are written. Neither starts before the first poll.
 pub(super) fn file(
     chunk: AuditChunk,
     format: Format,

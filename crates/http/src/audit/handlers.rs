@@ -1,4 +1,4 @@
-//! List and export.
+//! The handlers of audit records: list and export.
 
 use actix_web::{
     HttpResponse,
@@ -24,7 +24,7 @@ use crate::{
     request::{OrganizationKey, Request},
 };
 
-/// As it stands in the name of a file.
+/// The format of date-times in file names.
 const COMPACT: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
 const HAS_MORE: HeaderName = HeaderName::from_static("x-has-more");
 const NEXT_PAGE_TOKEN: HeaderName = HeaderName::from_static("x-next-page-token");
@@ -32,24 +32,24 @@ const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
 const RANGE_END: HeaderName = HeaderName::from_static("x-range-end");
 const RECORD_COUNT: HeaderName = HeaderName::from_static("x-record-count");
 
-/// Which audit records are wanted.
+/// The filter of audit records.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct AuditParams {
-    /// The inclusive begin.
+    /// The inclusive start.
     #[param(required, value_type = String)]
     start: Option<String>,
-    /// The exclusive end: in a list at most 30 days after `start`; an export ends now if this is in the future.
+    /// The exclusive end. In a list: at most 30 days after `start`. An export ends now if `end` is in the future.
     #[param(required, value_type = String)]
     end: Option<String>,
     auth_strategy: Option<String>,
     service: Option<String>,
     method: Option<String>,
-    /// At most 10.
+    /// Methods whose records are left out, at most 10.
     #[param(required = false)]
     exclude_method: Vec<String>,
     /// Part of the path, the user, the e-mail address or the IP address, or the status.
     search: Option<String>,
-    /// Or records of one of these users, at most 100.
+    /// Users whose records are found in addition to those that match `search`, at most 100.
     #[param(required = false)]
     search_user_id: Vec<String>,
 }
@@ -70,24 +70,24 @@ impl AuditParams {
     }
 }
 
-/// Which page of audit records is listed.
+/// The page of a list of audit records.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct AuditPageParams {
-    /// 1 to 100. Default: 100.
+    /// The maximum number of records, 1 to 100. Default: 100.
     #[param(value_type = Option<u32>)]
     limit: Option<i64>,
-    /// `X-Next-Page-Token` of the page before.
+    /// The `X-Next-Page-Token` of the previous page.
     #[param(value_type = Option<String>)]
     page_token: Option<Verbatim>,
 }
 
-/// Which chunk of audit records is exported, and how.
+/// The chunk of an export, and the format of the file.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct ExportParams {
-    /// 1 to 50000. Default: 50000.
+    /// The maximum number of records, 1 to 50000. Default: 50000.
     #[param(value_type = Option<u32>)]
     limit: Option<i64>,
-    /// `X-Next-Cursor` of the chunk before.
+    /// The `X-Next-Cursor` of the previous chunk.
     #[param(value_type = Option<String>)]
     cursor: Option<Verbatim>,
     /// `jsonl` or `jsonl.gz` (default). `encoding` means the same.

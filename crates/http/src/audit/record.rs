@@ -11,14 +11,14 @@ use crate::answer::Moment;
 /// An authenticated call, or a call whose key was refused.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AuditRecordBody {
-    /// The id, which also orders the records of one moment.
+    /// The id, which also orders records with the same timestamp.
     #[schema(value_type = String)]
     #[serde(serialize_with = "text")]
     id: AuditRecordId,
     /// The time of the response; the request arrived `duration_ms` before.
     #[schema(value_type = String, format = DateTime)]
     timestamp: Moment,
-    /// `api_key`, `session_token` (also the cookie of a login's page), or `none` for a key that was refused.
+    /// `api_key`, `session_token` (also for the cookie of a hosted login page), or `none` for a key that was refused.
     auth_strategy: &'static str,
     /// The user who created the key; empty if none.
     #[schema(value_type = String)]
@@ -59,7 +59,7 @@ pub(crate) struct AuditRecordBody {
     project_id: Option<ProjectId>,
 }
 
-/// Serialized without an intermediate string, because an export has hundreds of thousands of them.
+/// Serializes an id without an intermediate string, because an export has hundreds of thousands of ids.
 fn text<S: Serializer>(id: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }

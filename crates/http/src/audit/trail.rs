@@ -56,7 +56,7 @@ struct Draft {
     is_app: Cell<bool>,
     /// Whether the audit intent is stored.
     has_intent: Cell<bool>,
-    /// What is known before routing; `None` once the record was made.
+    /// The record as far as it is known before routing; `None` once [`Draft::take_entry`] has returned it.
     entry: RefCell<Option<AuditEntry>>,
     prepared: OnceCell<Arc<PreparedRecord>>,
 }
@@ -120,7 +120,7 @@ impl Draft {
 }
 
 impl Identity {
-    /// Notes a valid API key, and its project if that is known.
+    /// Notes a valid API key, and its project if known.
     pub(crate) fn key(request: &HttpRequest, key: ApiKeyId, project: Option<ProjectId>) {
         Self { strategy: AuthStrategy::ApiKey, api_key: Some(key), project }.store(request);
     }
@@ -189,7 +189,8 @@ pub(crate) async fn begin(request: &HttpRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns whether a call may change something: by its method, or because it opens a socket to a session or sends a request from one.
+/// Returns whether a call may change something: by its method, or because it opens a WebSocket to a session or sends a
+/// request through a session's browser.
 fn may_change(request: &HttpRequest) -> bool {
     !is_reading(request.method())
         || request.headers().contains_key(header::UPGRADE)
@@ -306,7 +307,7 @@ fn truncate(text: &str, max_bytes: usize) -> String {
     text[..end.unwrap_or(0)].to_owned()
 }
 
-/// Returns the client's address, as far as it is known.
+/// Returns the client's address, if it is known.
 pub(crate) fn caller_ip(peer: Option<SocketAddr>, headers: &HeaderMap, api: &Api) -> Option<IpAddr> {
     peer.map(|peer| api.trusted_proxies.client_ip(peer.ip(), headers))
 }

@@ -1,4 +1,4 @@
-//! One handler for each operation but the stream.
+//! The handlers of auth connections, except the stream.
 
 use actix_web::http::StatusCode;
 use casement_domain::auth_connection::{ConnectionFilter, FlowKind, StartedLogin};
@@ -24,14 +24,14 @@ pub(crate) async fn create_auth_connection(mut request: Request<ProjectKey>) -> 
     Ok(answer::created(&format!("/auth/connections/{}", body.id()), &body))
 }
 
-/// Which auth connections are listed.
+/// The filter of a list of auth connections.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct ConnectionListParams {
     /// The whole domain.
     domain: Option<String>,
     /// The whole name of the profile.
     profile_name: Option<String>,
-    /// Part of the domain or of the profile's name, or a whole id.
+    /// Part of the domain or of the profile's name, or the whole id.
     query: Option<String>,
 }
 
@@ -87,11 +87,11 @@ pub(crate) async fn login_auth_connection(mut request: Request<ProjectKey>) -> A
     Ok(answer::record(StatusCode::OK, &record))
 }
 
-/// Said of a submission that was taken.
+/// The response to an accepted submission.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthSubmitted)]
 pub(crate) struct Accepted {
-    /// Always true: whether it was right shows in the record.
+    /// Always true. The record of the auth connection shows whether the values were correct.
     accepted: bool,
 }
 
@@ -110,7 +110,7 @@ pub(crate) async fn submit_auth_connection(mut request: Request<ProjectKey>) -> 
     Ok(answer::record(StatusCode::ACCEPTED, &Accepted::new()))
 }
 
-/// Which entries of a timeline are listed.
+/// The filter of a timeline.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct TimelineParams {
     /// `login`, `reauth` or `health_check`.

@@ -1,4 +1,4 @@
-//! Bodies of requests.
+//! The request bodies of auth connections.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,19 @@ use utoipa::ToSchema;
 
 use crate::from_fields::{from_fields, non_empty, option, secrets};
 
-/// The source of automatic logins: `{name}`, `{provider, path}`, `{provider, auto: true}` or `{auto: true}`; `{}` is none.
+/// The source of automatic logins: `{name}`, `{provider, path}`, `{provider, auto: true}` or `{auto: true}`; `{}` is
+/// none.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = AuthCredentialReference)]
 pub(crate) struct CredentialBody {
-    /// A credential of the project.
+    /// The name of a credential of the project.
     name: Option<String>,
-    /// A credential provider.
+    /// The name of a credential provider.
     provider: Option<String>,
-    /// One item of it.
+    /// The path of one item of the provider.
     path: Option<String>,
-    /// The item of the provider for the domain; without a provider, that of the first provider that has one.
+    /// Whether the provider's item for the domain is used; without a provider, the item of the first provider that has
+    /// one.
     auto: Option<bool>,
 }
 
@@ -43,7 +45,8 @@ pub(crate) struct CreateBody {
     /// The profile that stays logged in; created if there is none of that name. Required.
     #[schema(required, nullable = false)]
     profile_name: Option<String>,
-    /// Further host names that a login may visit; a label may be `*` (any one) or `**` (one or more). At most 50. Default: none.
+    /// Further host names that a login may visit; a label may be `*` (any one) or `**` (one or more). At most 50.
+    /// Default: none.
     allowed_domains: Option<Vec<String>>,
     /// Whether a lost login is renewed automatically. Default: true.
     auto_reauth: Option<bool>,
@@ -63,11 +66,11 @@ pub(crate) struct CreateBody {
     proxy: Option<ProxyBody>,
 }
 
-/// The changes of an auth connection; an absent field stays.
+/// The changes of an auth connection; an absent field leaves its value unchanged.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = UpdateAuthConnection)]
 pub(crate) struct UpdateBody {
-    /// Replaces all of them.
+    /// Replaces the whole list.
     allowed_domains: Option<Vec<String>>,
     auto_reauth: Option<bool>,
     health_checks: Option<bool>,
@@ -75,11 +78,11 @@ pub(crate) struct UpdateBody {
     health_check_interval: Option<i64>,
     record_session: Option<bool>,
     save_credentials: Option<bool>,
-    /// `{}` clears.
+    /// `{}` removes the credential.
     credential: Option<CredentialBody>,
-    /// `""` clears.
+    /// `""` removes the URL.
     login_url: Option<String>,
-    /// `{}` clears.
+    /// `{}` removes the proxy.
     proxy: Option<ProxyBody>,
 }
 
@@ -87,19 +90,19 @@ pub(crate) struct UpdateBody {
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = LoginAuthConnection)]
 pub(crate) struct LoginBody {
-    /// Default: the connection's.
+    /// Default: the proxy of the auth connection.
     pub(super) proxy: Option<ProxyBody>,
-    /// Default: the connection's.
+    /// Whether the login is recorded. Default: as set for the auth connection.
     pub(super) record_session: Option<bool>,
 }
 
-/// The input that a login waits for. Values may be combined with one selection.
+/// The input that a login waits for: values, a selection, or values and one selection.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = SubmitAuthConnection)]
 pub(crate) struct SubmitBody {
-    /// By the `id` of the field.
+    /// Values by the `id` of the field.
     field_values: Option<BTreeMap<String, String>>,
-    /// By the name of the field; not with `field_values`.
+    /// Values by the name of the field; not with `field_values`.
     fields: Option<BTreeMap<String, String>>,
     /// The `id` of a choice.
     selected_choice_id: Option<String>,

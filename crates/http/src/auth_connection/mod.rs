@@ -1,4 +1,4 @@
-//! `/auth/connections`. What is submitted to a login is never sent out again.
+//! The routes `/auth/connections`. No response contains a value that was submitted to a login.
 
 mod handlers;
 mod input;

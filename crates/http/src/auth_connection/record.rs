@@ -1,4 +1,4 @@
-//! The record of a connection, and the parts of it that streams and pages show too.
+//! The record of an auth connection, and the parts of it that the stream and the login page use too.
 
 use casement_domain::auth_connection::{
     AuthConnection, CredentialRef, Flow, FlowKind, FlowStatus, FlowStep, Reauth, RequestedChoice, RequestedField,
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::{answer::Moment, error::ApiError, session::Urls, state::Api};
 
-/// A connection that keeps a profile logged in to a site.
+/// An auth connection, which keeps a profile logged in to a site.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthConnection)]
 pub(crate) struct ConnectionBody {
@@ -22,15 +22,15 @@ pub(crate) struct ConnectionBody {
     status: &'static str,
     record_session: bool,
     save_credentials: bool,
-    /// The hosts that were listed.
+    /// The further hosts that a login may visit.
     allowed_domains: Vec<String>,
     auto_reauth: bool,
     health_checks: bool,
-    /// In seconds.
+    /// The interval of the health checks in seconds.
     health_check_interval: u32,
-    /// Whether it can log in automatically.
+    /// Whether the connection can log in automatically.
     can_reauth: bool,
-    /// The reason why it can, or cannot.
+    /// The reason why the connection can or cannot log in automatically.
     can_reauth_reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     credential: Option<CredentialReference>,
@@ -38,10 +38,10 @@ pub(crate) struct ConnectionBody {
     proxy_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     login_url: Option<String>,
-    /// The SSO provider of the credential, whose button is pressed first.
+    /// The SSO provider of the credential. A login presses its button first.
     #[serde(skip_serializing_if = "Option::is_none")]
     sso_provider: Option<String>,
-    /// The time of the last check of the login, whatever its result.
+    /// The time of the last check of the login, successful or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_auth_check_at: Option<Moment>,
@@ -81,7 +81,7 @@ struct CredentialReference {
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = AuthFlowState)]
 pub(crate) struct FlowFacts {
-    /// The URL of the page on which a person continues it.
+    /// The URL of the page on which a person continues the login.
     #[serde(skip_serializing_if = "Option::is_none")]
     hosted_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,7 +209,7 @@ pub(super) struct LoginRecord {
     pub(super) handoff_code: String,
 }
 
-/// An event of a connection.
+/// An event of an auth connection.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthTimelineEvent)]
 pub(super) struct TimelineBody {
@@ -329,7 +329,7 @@ impl FlowFacts {
         Ok(facts)
     }
 
-    /// Returns the progress without URLs, for a reader who has the page already.
+    /// Returns the progress without URLs, for readers that have the page open.
     pub(crate) fn without_addresses(flow: &Flow) -> Self {
         let awaiting = flow.status == FlowStatus::InProgress && flow.is_awaiting();
         let fields = |any: bool| (awaiting && any).then_some(&flow.fields);

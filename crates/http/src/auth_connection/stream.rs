@@ -1,4 +1,4 @@
-//! The stream of what a connection's login is at.
+//! The stream of the state of an auth connection's login.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::{
     state::Api,
 };
 
-/// For how long a stream waits for a first login.
+/// The maximum time that a stream waits for the first login.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// What a login is at.
+/// The state of a login.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthConnectionEvent)]
 pub(crate) struct StateEvent {
@@ -52,8 +52,8 @@ struct Failure {
 }
 
 pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answer {
-    // Before it is looked at, so that nothing falls in between.
     let found = request.services().auth_connections.get(request.scope(), &request.path("id")?).await?;
+    // Subscribes before the state is read, so that no change is missed.
     let news = request.services().auth_connections.follow(found.id);
     let state = Following {
         api: request.shared_api(),
@@ -72,11 +72,11 @@ struct Following {
     api: actix_web::web::Data<Api>,
     connection: AuthConnectionId,
     news: Pin<Box<dyn Stream<Item = ()> + Send>>,
-    /// Whether to look before anything is heard.
+    /// Whether to read the state without waiting for a notification.
     look: bool,
-    /// What was said last.
+    /// The id, revision and status of the flow that was sent last.
     seen: Option<(AuthFlowId, i64, FlowStatus)>,
-    /// The flow as it was said last.
+    /// The flow that was sent last.
     last: Option<Flow>,
     until: Instant,
     over: bool,
@@ -87,7 +87,7 @@ fn frames(state: Following) -> impl Stream<Item = Bytes> {
 }
 
 impl Following {
-    /// The next frame; `None` at the end.
+    /// Returns the next frame; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.over {
             if !std::mem::take(&mut self.look) && !self.receive().await? {
@@ -106,10 +106,11 @@ impl Following {
         None
     }
 
-    /// Waits until there is something to look at; `Some(false)` if nothing was heard for a while, `None` if it waited long enough.
+    /// Waits until the state must be read again. Returns `Some(false)` if a heartbeat is due first, and `None` if no
+    /// login started within [`TIMEOUT`] or the notifications end.
     async fn receive(&mut self) -> Option<bool> {
         let silence = tokio::time::sleep(sse::KEEP_ALIVE_INTERVAL);
-        // The end of a flow's time is told by nobody, if whoever carries it is away.
+        // No notification reports that a flow has expired if the node that runs the flow is down.
         let expiry = self.last.as_ref().map(|flow| flow.expires_at - self.now().0);
         let expiry = expiry.map_or(TIMEOUT, |left| Duration::try_from(left).unwrap_or(Duration::from_secs(1)));
         tokio::select! {
@@ -124,14 +125,14 @@ impl Following {
         Moment(self.api.services.clock.now())
     }
 
-    /// What is to be said now, if anything is new.
+    /// Returns the frame of the present state, unless that state was sent before.
     async fn given(&mut self) -> Result<Option<Bytes>, ApiError> {
         let flow = match self.api.services.auth_connections.look(self.connection).await? {
             Some(connection) => match connection.flow {
                 Some(flow) => *flow,
                 None => return Ok(None),
             },
-            // Deleted. A flow that had not ended is over with it.
+            // The connection was deleted, which canceled its running flow.
             None => {
                 self.over = true;
                 return Ok(self.last.take().map(|last| self.canceled(last)));

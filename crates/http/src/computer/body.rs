@@ -17,7 +17,7 @@ pub(crate) struct ClickMouse {
     button: Option<String>,
     /// `click`, `down` or `up`. A pressed button stays down until `up`. Default: `click`.
     click_type: Option<String>,
-    /// 1 to 10. Default: 1.
+    /// The number of clicks, 1 to 10. Default: 1.
     num_clicks: Option<i64>,
     /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
@@ -30,9 +30,9 @@ pub(crate) struct MoveMouse {
     x: Option<i64>,
     #[schema(required, nullable = false)]
     y: Option<i64>,
-    /// Whether the mouse moves along a curve like that of a hand. Default: false.
+    /// Whether the mouse moves along a curve, as a hand would move it. Default: false.
     smooth: Option<bool>,
-    /// 0 to 30000, only with `smooth`. Default: from the distance.
+    /// The duration of the move in milliseconds, 0 to 30000; only with `smooth`. Default: derived from the distance.
     duration_ms: Option<i64>,
     /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
@@ -50,11 +50,12 @@ pub(crate) struct DragMouse {
     delay: Option<i64>,
     /// Milliseconds after each step, 0 to 10000. Default: 50.
     step_delay_ms: Option<i64>,
-    /// From point to point, 1 to 1000. Default: 10.
+    /// The number of steps between two points, 1 to 1000. Default: 10.
     steps_per_segment: Option<i64>,
-    /// Whether the mouse moves along curves; the steps above are ignored then. Default: false.
+    /// Whether the mouse moves along curves; `step_delay_ms` and `steps_per_segment` are ignored then. Default: false.
     smooth: Option<bool>,
-    /// Of the whole drag, 0 to 30000, only with `smooth`. Default: from the distance.
+    /// The duration of the whole drag in milliseconds, 0 to 30000; only with `smooth`. Default: derived from the
+    /// distance.
     duration_ms: Option<i64>,
     /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
@@ -81,7 +82,8 @@ pub(crate) struct PressKey {
     /// 1 to 32 X11 key symbols or chords of them: `Return`, `Ctrl+t`. Required.
     #[schema(required, nullable = false)]
     keys: Option<Vec<String>>,
-    /// The time in milliseconds for which all keys are held together, 0 to 30000; 0: each is pressed briefly. Default: 0.
+    /// The time in milliseconds for which all keys are held together, 0 to 30000; 0: each key is pressed briefly.
+    /// Default: 0.
     duration: Option<i64>,
     /// Keys that are held during the action, at most 8.
     hold_keys: Option<Vec<String>>,
@@ -90,17 +92,17 @@ pub(crate) struct PressKey {
 /// Text to type.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct TypeText {
-    /// At most 64 KiB in UTF-8. A line end is the key Return, a tab the key Tab. Required.
+    /// The text, at most 64 KiB in UTF-8. A line end is typed as the key Return, a tab as the key Tab. Required.
     #[schema(required, nullable = false)]
     text: Option<String>,
     /// Milliseconds after each key, 0 to 5000. Default: 0.
     delay: Option<i64>,
 }
 
-/// The mouse cursor.
+/// The visibility of the mouse cursor.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct SetCursor {
-    /// Required.
+    /// Whether the cursor is hidden. Required.
     #[schema(required, nullable = false)]
     hidden: Option<bool>,
 }
@@ -108,7 +110,7 @@ pub(crate) struct SetCursor {
 /// A pause.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct Sleep {
-    /// 0 to 30000. Required.
+    /// The duration in milliseconds, 0 to 30000. Required.
     #[schema(required, nullable = false)]
     duration_ms: Option<i64>,
 }
@@ -116,15 +118,16 @@ struct Sleep {
 /// Actions to perform in order.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Batch {
-    /// 1 to 100. Required.
+    /// 1 to 100 actions. Required.
     #[schema(required, nullable = false)]
     actions: Option<Vec<BatchAction>>,
 }
 
-/// One action: its type, and the member of that name.
+/// One action: its type, and its parameters in the field of the same name.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct BatchAction {
-    /// `click_mouse`, `move_mouse`, `type_text`, `press_key`, `scroll`, `drag_mouse`, `set_cursor` or `sleep`. Required.
+    /// `click_mouse`, `move_mouse`, `type_text`, `press_key`, `scroll`, `drag_mouse`, `set_cursor` or `sleep`.
+    /// Required.
     #[schema(required, nullable = false)]
     r#type: Option<String>,
     click_mouse: Option<ClickMouse>,

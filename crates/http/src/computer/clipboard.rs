@@ -1,4 +1,4 @@
-//! Write and read the clipboard.
+//! The handlers that write and read the clipboard.
 
 use actix_web::HttpResponse;
 use serde::{Deserialize, Serialize};
@@ -12,15 +12,15 @@ use crate::{
 /// Text for the clipboard.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct WriteClipboard {
-    /// At most 1 MiB in UTF-8. Required.
+    /// The text, at most 1 MiB in UTF-8. Required.
     #[schema(required, nullable = false)]
     text: Option<String>,
 }
 
-/// Text of the clipboard.
+/// The text on the clipboard.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Clipboard {
-    /// Empty when the clipboard has no text.
+    /// The text; empty if the clipboard has none.
     text: String,
 }
 

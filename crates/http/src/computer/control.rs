@@ -1,7 +1,7 @@
-//! Use the mouse and the keyboard.
+//! The handlers that use the mouse and the keyboard.
 //!
-//! Calls of one session are done one after the other, in the order they came. A caller that goes in the middle of one ends it, and
-//! what it held is let go.
+//! The calls of one session run one at a time, in the order of their arrival. If a caller disconnects during its call,
+//! the call ends, and the keys and buttons that it holds are released.
 
 use actix_web::HttpResponse;
 use casement_domain::computer::ActionRequest;
@@ -16,17 +16,17 @@ use crate::{
     request::{ActiveSession, Request},
 };
 
-/// Where the mouse is, in pixels of the display from its upper left corner.
+/// The position of the mouse, in pixels of the display from its upper left corner.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MousePosition {
     x: u32,
     y: u32,
 }
 
-/// Done.
+/// The cursor was hidden or shown.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CursorSet {
-    /// True.
+    /// Always true.
     ok: bool,
 }
 

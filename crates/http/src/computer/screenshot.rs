@@ -1,4 +1,4 @@
-//! `…/computer/screenshot`: a picture of what a session shows.
+//! `…/computer/screenshot`: a screenshot of a session's display.
 
 use casement_domain::browser::Region;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use crate::{
     request::{ActiveSession, Request},
 };
 
-/// What to show.
+/// A screenshot to take.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Screenshot {
     /// A part of the display; absent: all of it.
@@ -30,7 +30,7 @@ struct RegionInput {
     height: Option<i64>,
 }
 
-/// A PNG.
+/// A PNG image.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
 #[expect(dead_code, reason = "it stands in the description only; the picture is sent as it is")]

@@ -1,4 +1,4 @@
-//! The request and its answer as JSON.
+//! `POST …/curl`: sends a request described in JSON and returns the target's response as JSON.
 
 use std::{
     collections::BTreeMap,
@@ -26,15 +26,15 @@ use crate::{
     request::{ActiveSession, Request},
 };
 
-/// The longest body that is answered.
+/// The maximum size of the target's body, in bytes.
 const MAX_BYTES: usize = 10 * 1024 * 1024;
-/// A longer body than this needs one of a few places while it comes, and while it is read by the request.
+/// A larger body, in bytes, needs one of a few slots while it is received, and a larger response one while it is sent.
 const SMALL: usize = 1024 * 1024;
 
 /// The request to send.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CurlBrowser {
-    /// `http` or `https`.
+    /// The URL of the target, with `http` or `https`. Required.
     #[schema(required, nullable = false)]
     url: Option<String>,
     /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH`, `DELETE` or `OPTIONS`. Default: `GET`.
@@ -44,18 +44,18 @@ pub(crate) struct CurlBrowser {
     body: Option<String>,
     /// The encoding of the body of the response: `utf8`, or `base64` for binary content. Default: `utf8`.
     response_encoding: Option<String>,
-    /// 1 to 300000. Default: 30000.
+    /// The timeout in milliseconds, 1 to 300000. Default: 30000.
     timeout_ms: Option<i64>,
 }
 
-/// The response. A redirect is not followed and has no body.
+/// The response of the target. A redirect is not followed and has no body.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CurledAnswer)]
 pub(crate) struct CurlBody {
     status: u16,
     /// The headers by their names in lower case.
     headers: BTreeMap<String, Vec<String>>,
-    /// At most 10 MiB.
+    /// The body, at most 10 MiB.
     body: String,
     duration_ms: u64,
 }
@@ -95,7 +95,7 @@ pub(crate) async fn curl(mut request: Request<ActiveSession>) -> Answer {
     let answer = serde_json::to_vec(&answer).map_err(ApiError::internal)?;
     Ok(match answer.len() {
         0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
-        // The request was made: that there is no place is not to be taken for nothing done.
+        // The request was sent, so a missing slot must not be reported as if nothing was done.
         _ => image_response::acquire_slot(request.session())
             .await
             .map_err(|_| late(limit))?
@@ -113,7 +113,7 @@ async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiE
     let mut place = None;
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| match error {
-            // The browser is well, so it was the target that broke off.
+            // The browser still works, so the target has ended the response early.
             OperationError::Engine(EngineError::Lost { fault: EngineFault::AgentError, .. }) => {
                 let message = "the answer broke off".to_owned();
                 ApiError::from(OperationError::Upstream { fault: UpstreamFault::Connect, message }).caused_by(error)

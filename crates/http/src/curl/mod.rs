@@ -1,4 +1,4 @@
-//! `…/curl`: one HTTP request through a session's browser.
+//! The routes `…/curl`: one HTTP request through a session's browser.
 
 mod handlers;
 mod raw;

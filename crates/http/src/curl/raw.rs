@@ -1,4 +1,4 @@
-//! A request that is passed on as it came, and its answer as it came back.
+//! `…/curl/raw`: forwards a request to a target unchanged, and returns the target's response.
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -18,11 +18,11 @@ use crate::{
     stream, ui,
 };
 
-/// The longest body that is passed on.
+/// The maximum size of a forwarded body, in bytes.
 const MAX_BYTES: usize = 10 * 1024 * 1024;
 
-/// Headers of the target's answer that come back as they are. They describe its body, and nothing in front of us, no browser and no
-/// proxy, acts on them beyond it.
+/// Headers of the target's response that are returned under their own names. They describe its body only; no browser
+/// and no proxy in front of this server does more with them.
 const GIVEN_BACK: [&str; 8] = [
     "accept-ranges",
     "allow",
@@ -34,7 +34,8 @@ const GIVEN_BACK: [&str; 8] = [
     "retry-after",
 ];
 
-/// What belongs to the connection with the target, or says how a body was packed that comes unpacked.
+/// Headers that are not returned: those of the connection to the target, and the encoding of a body that is already
+/// decoded.
 const OF_THE_CONNECTION: [&str; 9] = [
     "connection",
     "content-encoding",
@@ -49,7 +50,7 @@ const OF_THE_CONNECTION: [&str; 9] = [
 
 const BODILESS: [StatusCode; 2] = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED];
 
-/// Before the name of every other header of the target's answer: a name that nobody but the caller acts on.
+/// The prefix of the names of all other headers of the target's response, so that only the caller acts on them.
 const THEIRS: &str = "x-target-";
 
 /// Any method of `/vm/{session_id}/curl/raw?url=…`: sends the request through the session's browser.
@@ -57,7 +58,7 @@ pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
     not_from_a_page(request.http())?;
     let method = request.http().method().clone();
     if method == Method::CONNECT {
-        // No request, but a tunnel, and what follows it no body.
+        // CONNECT opens a tunnel, and the bytes that follow it are no body.
         return Err(ApiError::new(Code::MethodNotAllowed, "CONNECT is not possible here"));
     }
     let query = request.raw_query()?;
@@ -80,24 +81,25 @@ pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
     };
     give_back(response.headers_mut(), headers);
     if status.is_client_error() || status.is_server_error() {
-        // The target's own answer, which the client library would otherwise ask for again.
+        // The target has responded. The client library would retry otherwise.
         response.headers_mut().insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static("false"));
     }
     Ok(response)
 }
 
-/// A page of whatever site can make a person's browser begin such a request, and the answer would be taken for ours.
+/// Refuses requests from web pages: any site can make a person's browser send one, and the browser would treat the
+/// target's response as one of this server.
 ///
 /// # Errors
-/// `forbidden` for what a browser's page began.
+/// `forbidden` for a request of a web page.
 fn not_from_a_page(request: &HttpRequest) -> Result<(), ApiError> {
     let headers = request.headers();
     let given = |name: &str| headers.contains_key(name);
-    // `Sec-Fetch-Mode: cors` alone is what Node.js says of every request of its own.
+    // Node.js sends `Sec-Fetch-Mode: cors` with every request, and none of the other headers.
     let mode = headers.get_all("sec-fetch-mode").any(|mode| mode != "cors");
     let fetch =
         mode || ["sec-fetch-site", "sec-fetch-dest", "sec-fetch-user", "service-worker"].iter().any(|name| given(name));
-    // Of browsers that say none of these, and where they do not: over plain HTTP.
+    // Older browsers, and all browsers over plain HTTP, send no `Sec-Fetch-…` headers.
     let older = given("origin") || given("upgrade-insecure-requests") || ui::has_cookie(request);
     match fetch || older {
         false => Ok(()),
@@ -122,7 +124,8 @@ fn give_back(headers: &mut HeaderMap, theirs: Vec<(String, String)>) {
             headers.append(name, value);
         }
     }
-    // Should a browser ever get the answer: it is a file, of no site's, that loads nothing and says to nobody where it came from.
+    // If a browser does receive the response, it saves a file, which has no origin, loads nothing and sends no
+    // referrer.
     for (name, value) in [
         (header::CONTENT_DISPOSITION, "attachment"),
         (header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox; frame-ancestors 'none'"),
@@ -137,7 +140,8 @@ fn give_back(headers: &mut HeaderMap, theirs: Vec<(String, String)>) {
     }
 }
 
-/// Each part of such a body has headers of its own, cookies among them, which a browser takes for ours.
+/// Returns whether the body consists of parts with headers of their own. A browser would treat these headers, cookies
+/// among them, as headers of this server.
 fn has_parts(name: &str, value: &str) -> bool {
     name == "content-type" && value.trim_start().get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/"))
 }

@@ -1,4 +1,4 @@
-//! The texts of the form of a deployment, in all the forms that clients send.
+//! Reads the texts of a deployment's form, in all encodings that clients use.
 
 use std::collections::BTreeMap;
 

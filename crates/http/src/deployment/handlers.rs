@@ -1,4 +1,4 @@
-//! Bring, list, get, stop, follow.
+//! The handlers of deployments (create, list, get, stop, follow) and of the list of apps.
 
 use actix_web::http::StatusCode;
 use casement_domain::{
@@ -21,27 +21,28 @@ use crate::{
 };
 
 const FILE: &str = "file";
-/// What a form may have beside its file.
+/// The maximum size of a form without its file, in bytes.
 const FORM: u64 = 2 << 20;
 
-/// A program: an archive, or where to fetch it.
+/// Source code of apps: an archive, or the repository from which it is fetched.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
 pub(crate) struct DeploymentForm {
-    /// A ZIP of at most 256 MiB, with the files of the program. It comes last.
+    /// A ZIP archive of the source code, at most 256 MiB. The last part of the form.
     #[schema(value_type = Option<String>, format = Binary)]
     file: Option<Vec<u8>>,
-    /// Which file of the program is loaded: `.py` for Python, `.ts`, `.mts`, `.js`, `.mjs` or `.cjs` for Node. Required with `file`.
+    /// The path of the file that is loaded: `.py` for Python, `.ts`, `.mts`, `.js`, `.mjs` or `.cjs` for Node. Required
+    /// with `file`.
     entrypoint_rel_path: Option<String>,
-    /// Instead of `file`: JSON, or parts `source[type]`, `source[url]`, …
+    /// The repository, instead of `file`: JSON, or parts `source[type]`, `source[url]`, …
     source: Option<GitSource>,
     /// A label of 1 to 255 characters; default: `latest`.
     version: Option<String>,
-    /// Default: `aws.us-east-1a`.
+    /// The region. Default: `aws.us-east-1a`.
     region: Option<String>,
-    /// Whether it takes the place of an app that has the version already.
+    /// Whether the deployment replaces an existing app of the same version.
     force: Option<bool>,
-    /// Variables of its environment: JSON, or parts `env_vars[NAME]`; at most 200.
+    /// The environment variables: JSON, or parts `env_vars[NAME]`; at most 200.
     env_vars: Option<std::collections::BTreeMap<String, String>>,
 }
 
@@ -57,21 +58,21 @@ pub(crate) struct GitSource {
     /// A branch, a tag or a commit.
     #[schema(rename = "ref")]
     git_ref: String,
-    /// Relative to `path`.
+    /// The path of the file that is loaded, relative to `path`.
     entrypoint: String,
-    /// Which folder is the program; default: the root.
+    /// The directory of the source code; default: the root.
     path: Option<String>,
-    /// For a private one.
+    /// Required for a private repository.
     auth: Option<GitAuth>,
 }
 
-/// What opens a private repository.
+/// The credential of a private repository.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
 pub(crate) struct GitAuth {
     /// `github_token`.
     method: String,
-    /// Kept sealed, and never shown.
+    /// Stored sealed, and never returned.
     token: String,
 }
 
@@ -80,7 +81,7 @@ pub(crate) async fn create_deployment(mut request: Request<ProjectKey>) -> Answe
     let rest = form.take_body_end();
     let done = create(&request, form).await;
     if let (Err(_), Some(rest)) = (&done, rest) {
-        // A client that sends still would not read the answer.
+        // A client that still sends would not read the response.
         rest.wait().await;
     }
     done
@@ -97,7 +98,8 @@ async fn create(request: &Request<ProjectKey>, mut form: Form) -> Answer {
     Ok(answer::created(&format!("/deployments/{}", body.id()), &body))
 }
 
-/// The file with the rest of its form: only then is it whole.
+/// Returns the content of the file. Its stream ends only after the rest of the form was read, and with an error if that
+/// is invalid.
 fn whole(file: ByteStream, mut form: Form) -> ByteStream {
     let rest = stream::once(async move {
         match form.next_file().await {
@@ -109,14 +111,14 @@ fn whole(file: ByteStream, mut form: Form) -> ByteStream {
     file.chain(rest.filter_map(std::future::ready)).boxed()
 }
 
-/// Which deployments are listed.
+/// The filter of a list of deployments.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct DeploymentListParams {
-    /// Deployments that registered this app.
+    /// The name of an app that the deployment registered.
     app_name: Option<String>,
-    /// Deployments of this version; needs `app_name`.
+    /// The version of the deployment; requires `app_name`.
     app_version: Option<String>,
-    /// Part of the name of an app, or a whole id.
+    /// Part of the name of an app, or the whole id.
     query: Option<String>,
 }
 
@@ -153,7 +155,7 @@ pub(crate) async fn follow_deployment(request: Request<ProjectKey>) -> Answer {
     Ok(follow::answer(follower, request.services().clock.clone()))
 }
 
-/// Which apps are listed.
+/// The filter of a list of apps.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct AppListParams {
     /// The whole name.

@@ -1,4 +1,4 @@
-//! `/deployments` and `/apps`: source code that callers upload, and the apps that it registers.
+//! The routes `/deployments` and `/apps`: source code that callers upload, and the apps that it registers.
 
 mod form;
 mod handlers;

@@ -1,4 +1,4 @@
-//! The records of deployments and apps. Variables have names only.
+//! The records of deployments and apps. Environment variables are returned without their values.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::answer::Moment;
 
-/// A deployed program.
+/// A deployment.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Deployment)]
 pub(crate) struct DeploymentBody {
@@ -18,9 +18,9 @@ pub(crate) struct DeploymentBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     status_reason: Option<String>,
     region: String,
-    /// The file that is loaded, relative to the package.
+    /// The path of the file that is loaded, relative to the source code.
     entrypoint_rel_path: String,
-    /// All names, with empty values.
+    /// The names of the environment variables, with empty values.
     env_vars: BTreeMap<String, &'static str>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
@@ -33,7 +33,7 @@ pub(crate) struct DeploymentBody {
     /// The requested branch, tag or commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     source_ref: Option<String>,
-    /// The folder of the program; absent for the root.
+    /// The directory of the source code in the repository; absent for the root.
     #[serde(skip_serializing_if = "Option::is_none")]
     source_path: Option<String>,
     /// SHA-256 of the source's archive, in hexadecimal.
@@ -104,11 +104,11 @@ pub(crate) struct AppBody {
     id: String,
     app_name: String,
     version: String,
-    /// The deployment that registered it.
+    /// The id of the deployment that registered the app.
     deployment: String,
     region: String,
     actions: Vec<AppAction>,
-    /// All names, with empty values.
+    /// The names of the environment variables, with empty values.
     env_vars: BTreeMap<String, &'static str>,
 }
 

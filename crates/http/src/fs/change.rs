@@ -1,4 +1,4 @@
-//! Making, deleting, moving, permissions.
+//! The handlers that create, delete and move files, and set permissions.
 
 use casement_domain::fs::{NewDirectory, NewMove, NewPermissions};
 use serde::Deserialize;
@@ -9,19 +9,19 @@ use crate::{
     request::{ActiveSession, Request},
 };
 
-/// Permissions to set; a link is followed.
+/// Permissions to set. A symbolic link is followed.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = SetFilePermissions)]
 pub(crate) struct SetPermissions {
-    /// Absolute. Required.
+    /// An absolute path. Required.
     #[schema(required, nullable = false)]
     path: Option<String>,
-    /// Three or four octal digits: `644`. Required. Without the set-user-ID and the set-group-ID bit.
+    /// Three or four octal digits, such as `644`, without the set-user-ID and the set-group-ID bit. Required.
     #[schema(required, nullable = false)]
     mode: Option<String>,
-    /// A name or a number.
+    /// The name or number of a user. Default: unchanged.
     owner: Option<String>,
-    /// A name or a number.
+    /// The name or number of a group. Default: unchanged.
     group: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) async fn set_file_permissions(mut request: Request<ActiveSession>) ->
 /// A directory to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CreateDirectory {
-    /// Absolute. Required.
+    /// An absolute path. Required.
     #[schema(required, nullable = false)]
     path: Option<String>,
     /// Three or four octal digits. Default: `755`.
@@ -48,11 +48,11 @@ pub(crate) async fn create_directory(mut request: Request<ActiveSession>) -> Ans
     Ok(answer::nothing())
 }
 
-/// A path.
+/// The path of a file or directory.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = PathOfFile)]
 pub(crate) struct OnePath {
-    /// Absolute. Required.
+    /// An absolute path. Required.
     #[schema(required, nullable = false)]
     path: Option<String>,
 }
@@ -72,10 +72,10 @@ pub(crate) async fn delete_file(mut request: Request<ActiveSession>) -> Answer {
 /// A file or directory to move.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MovePath {
-    /// Absolute. Required.
+    /// The present absolute path. Required.
     #[schema(required, nullable = false)]
     src_path: Option<String>,
-    /// Absolute. Required. Nothing may be there yet.
+    /// The new absolute path, which must not exist. Required.
     #[schema(required, nullable = false)]
     dest_path: Option<String>,
 }

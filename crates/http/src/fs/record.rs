@@ -11,9 +11,9 @@ use crate::answer::Moment;
 #[schema(as = FileInfo)]
 pub(crate) struct FileInfo {
     name: String,
-    /// Absolute.
+    /// The absolute path.
     path: String,
-    /// 0 for a directory.
+    /// The size in bytes; 0 for a directory.
     size_bytes: u64,
     is_dir: bool,
     #[schema(value_type = String, format = DateTime)]

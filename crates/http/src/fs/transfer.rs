@@ -1,4 +1,4 @@
-//! Listing, downloading and uploading files.
+//! The handlers that list, download and upload files.
 
 use actix_web::{
     HttpResponse,
@@ -27,7 +27,7 @@ use crate::{
 
 /// The maximum bytes of one upload.
 pub(crate) const MAX_UPLOAD: u64 = 4 << 30;
-/// The chunks of an upload that may wait for the session.
+/// The maximum number of chunks of an upload that wait for the session.
 const MAX_QUEUED_CHUNKS: usize = 4;
 const DEST_PATHS: &str = "files[][dest_path]";
 const FILES: &str = "files[][file]";
@@ -52,7 +52,7 @@ pub(super) struct WriteFileParams {
     /// An absolute path, whose directory exists.
     #[param(required, value_type = String)]
     path: Option<Verbatim>,
-    /// Octal digits. Default: 644.
+    /// The permissions in octal digits. Default: 644.
     #[param(value_type = Option<String>)]
     mode: Option<Verbatim>,
 }
@@ -78,12 +78,12 @@ fn array(
         for entry in batch? {
             text.push(if std::mem::take(&mut first) { b'[' } else { b',' });
             let entry_path = path.child(&entry.name);
-            // Serialization of our own types cannot fail.
+            // Serialization of this type cannot fail.
             text.extend(serde_json::to_vec(&FileInfo::new(entry, entry_path)).unwrap_or_default());
         }
         Ok((Bytes::from(text), first))
     });
-    // Only the end tells whether the array is empty.
+    // Whether the array is empty is known only at its end.
     stream::unfold((Some(items.boxed_local()), true), |(items, empty)| async move {
         let mut items = items?;
         match items.next().await {
@@ -124,7 +124,7 @@ fn download(request: Request<ActiveSession>, media_type: &'static str, name: &st
     streamed::answer(response, request, bytes.map(move |piece| holding(&guard, piece)))
 }
 
-/// Returns `value`. A closure that calls this captures the guard and so keeps it alive.
+/// Returns `value`. A closure that calls this captures the guard and holds it until the closure is dropped.
 fn holding<G, T>(_guard: &G, value: T) -> T {
     value
 }
@@ -159,7 +159,8 @@ pub(crate) async fn write_file(mut request: Request<ActiveSession>) -> Answer {
     upload_response(written, Some(body_end)).await
 }
 
-/// Responds to an upload. An error is sent after the whole body was received, because few clients read a response earlier.
+/// Responds to an upload. An error is sent only after the whole body was received, because few clients read a response
+/// earlier.
 pub(crate) async fn upload_response(result: Result<(), OperationError>, body_end: Option<BodyEnd>) -> Answer {
     if let (Err(_), Some(body_end)) = (&result, body_end) {
         body_end.wait().await;
@@ -168,19 +169,19 @@ pub(crate) async fn upload_response(result: Result<(), OperationError>, body_end
     Ok(answer::nothing())
 }
 
-/// Files and where they go: the n-th path belongs to the n-th file. All paths come before the files.
+/// Files and their paths: the n-th path belongs to the n-th file. All paths come before the files.
 #[derive(ToSchema)]
 #[schema(as = UploadFiles)]
 #[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
 pub(crate) struct FilesForm {
-    /// 1 to 100.
+    /// 1 to 100 files.
     files: Vec<FileForm>,
 }
 
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
 struct FileForm {
-    /// Absolute; directories are made.
+    /// The absolute path of the file. Missing directories are created.
     dest_path: String,
     #[schema(value_type = String, format = Binary)]
     file: Vec<u8>,
@@ -228,12 +229,12 @@ async fn forward(
     if form.next_file().await?.is_some() { Err(unequal()) } else { Ok(()) }
 }
 
-/// An archive and where it is unpacked. The path comes before the archive.
+/// An archive and the directory into which it is unpacked. The path comes before the archive.
 #[derive(ToSchema)]
 #[schema(as = UploadZip)]
 #[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
 pub(crate) struct ZipForm {
-    /// Absolute; the directory is made.
+    /// The absolute path of the directory. It is created if it does not exist.
     dest_path: String,
     #[schema(value_type = String, format = Binary)]
     zip_file: Vec<u8>,
@@ -272,7 +273,7 @@ mod tests {
     use super::{DEST_PATHS, FILES, attachment, uploads};
     use crate::multipart::tests::{form, part};
 
-    /// The files of a form of such parts.
+    /// Returns the paths and contents of the files of a form with these parts.
     async fn uploaded(parts: &[(&str, &str)]) -> Result<Vec<(String, String)>, OperationError> {
         let body: String = parts.iter().map(|(name, content)| part(name, content)).collect::<String>() + "--b--\r\n";
         let form = form(&body, 11).await?;

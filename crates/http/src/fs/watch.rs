@@ -1,4 +1,4 @@
-//! Watches of directories.
+//! The handlers of watches of directories.
 
 use casement_domain::fs::Change;
 use futures_util::StreamExt as _;
@@ -14,10 +14,10 @@ use crate::{
 /// The directory to watch.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct StartFsWatch {
-    /// Absolute. Required. A directory.
+    /// The absolute path of a directory. Required.
     #[schema(required, nullable = false)]
     path: Option<String>,
-    /// With the directories below it, also those that are made later. Default: false.
+    /// Whether the directories below are watched too, including those that are created later. Default: false.
     recursive: Option<bool>,
 }
 
@@ -30,9 +30,9 @@ pub(crate) struct FsWatch {
 /// A change in a watched directory.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FileSystemEvent {
-    /// `CREATE`: it came to be, or was moved there; `WRITE`; `DELETE`; `RENAME`: it was moved away.
+    /// `CREATE`: created, or moved to this path; `WRITE`; `DELETE`; `RENAME`: moved away from this path.
     r#type: &'static str,
-    /// Absolute.
+    /// The absolute path.
     path: String,
     name: Option<String>,
     is_dir: bool,

@@ -1,4 +1,4 @@
-//! Invoke, list, get, change, follow; and the browsers of an invocation.
+//! The handlers of invocations (invoke, list, get, change, follow) and of their browsers.
 
 use actix_web::http::StatusCode;
 use casement_domain::{
@@ -24,31 +24,31 @@ use crate::{
 /// The action to run.
 #[derive(Default, Deserialize, ToSchema)]
 pub(crate) struct CreateInvocation {
-    /// Required.
+    /// The name of the app. Required.
     #[schema(required, nullable = false)]
     app_name: Option<String>,
-    /// Required.
+    /// The name of the action. Required.
     #[schema(required, nullable = false)]
     action_name: Option<String>,
-    /// Required.
+    /// The version of the app. Required.
     #[schema(required, nullable = false)]
     version: Option<String>,
-    /// JSON text of at most 1 MiB.
+    /// The payload: JSON text of at most 1 MiB.
     payload: Option<String>,
-    /// Whether the response does not wait for the end.
+    /// Whether the response is sent without waiting for the end of the invocation.
     #[serde(rename = "async")]
     no_wait: Option<bool>,
-    /// The timeout in seconds of an invocation that is not waited for: 10 to 3600; default: 900.
+    /// The timeout of the invocation in seconds, with `async` only: 10 to 3600; default: 900.
     async_timeout_seconds: Option<i64>,
 }
 
 /// The end of an invocation.
 #[derive(Default, Deserialize, ToSchema)]
 pub(crate) struct UpdateInvocation {
-    /// `succeeded`, or `failed`, which cancels it. Required.
+    /// `succeeded`, or `failed`, which cancels the invocation. Required.
     #[schema(required, nullable = false)]
     status: Option<String>,
-    /// JSON text of at most 1 MiB.
+    /// The output: JSON text of at most 1 MiB.
     output: Option<String>,
 }
 
@@ -76,28 +76,28 @@ pub(crate) async fn create_invocation(mut request: Request<ProjectKey>) -> Answe
     if no_wait {
         return Ok(answer::record(StatusCode::ACCEPTED, &InvokedBody::from(accepted.invocation)));
     }
-    // Who hangs up only stops to wait.
+    // If the caller disconnects, only the wait ends.
     let now = request.services().invocations.wait(accepted, until).await;
     let status = if now.status.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok(answer::record(status, &InvokedBody::from(now)))
 }
 
-/// Which invocations are listed.
+/// The filter of a list of invocations.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct InvocationListParams {
-    /// The whole name.
+    /// The whole name of the app.
     app_name: Option<String>,
-    /// The whole name.
+    /// The whole name of the action.
     action_name: Option<String>,
     /// The whole version.
     version: Option<String>,
     /// `queued`, `running`, `succeeded` or `failed`.
     status: Option<String>,
-    /// Invocations of this deployment.
+    /// The id of the deployment.
     deployment_id: Option<String>,
     /// Invocations accepted at this moment or later: a date-time, or an age such as `5m`.
     since: Option<String>,
-    /// Part of the name of the app or the action, or a whole id.
+    /// Part of the name of the app or the action, or the whole id.
     query: Option<String>,
 }
 
@@ -123,7 +123,7 @@ pub(crate) async fn list_invocations(request: Request<ProjectKey>) -> Answer {
         query: non_empty(params.query),
     };
     if deployment.is_some_and(|parsed| parsed.is_err()) {
-        // It names nothing.
+        // No deployment has a malformed id.
         return Ok(answer::list(&Listed::<InvocationBody> { items: Vec::new(), next_offset: None }));
     }
     let page = request.services().invocations.list(request.scope(), &filter, page).await?;

@@ -1,4 +1,4 @@
-//! `/invocations`: runs of the actions that deployments register.
+//! The routes `/invocations`: calls of the actions that deployments register.
 
 mod handlers;
 mod record;

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::answer::Moment;
 
-/// A run of an action.
+/// An invocation.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Invocation)]
 pub(crate) struct InvocationBody {
@@ -16,16 +16,16 @@ pub(crate) struct InvocationBody {
     action_name: String,
     /// `queued`, `running`, `succeeded` or `failed`.
     status: &'static str,
-    /// The time of its acceptance.
+    /// The time at which the invocation was accepted.
     #[schema(value_type = String, format = DateTime)]
     started_at: Moment,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     finished_at: Option<Moment>,
-    /// The JSON text, unchanged.
+    /// The payload: the JSON text, unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
-    /// JSON text.
+    /// The output: JSON text.
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub(crate) struct InvokedBody {
     action_name: String,
     /// `queued`, `running`, `succeeded` or `failed`.
     status: &'static str,
-    /// JSON text.
+    /// The output: JSON text.
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

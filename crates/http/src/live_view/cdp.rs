@@ -12,10 +12,10 @@ use tokio_tungstenite::{
 
 use crate::relay::{BrowserConnector, CDP_HOST, Channel, ConnectorError, Upstream};
 
-/// The maximum message from the browser, in bytes; the largest possible frame has half of it.
+/// The maximum size of a message from the browser, in bytes; the largest possible frame has half of it.
 const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
-/// The maximum count of values in one message. Each takes many times its text in memory, and a compromised browser may
-/// send anything; the targets of ten thousand tabs have fewer values.
+/// The maximum number of values in one message. Each takes many times the memory of its text, and a compromised browser
+/// may send anything; the targets of ten thousand tabs have fewer values.
 const MAX_VALUES: usize = 100_000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -73,7 +73,8 @@ impl Cdp {
         Ok(Self { socket, last_id: 0 })
     }
 
-    /// Sends a command to a tab's session or to the browser, and returns its id. After an error the connection is unusable.
+    /// Sends a command to a tab's session or to the browser, and returns its id. After an error the connection is
+    /// unusable.
     pub(super) async fn send(
         &mut self,
         session: Option<&str>,
@@ -102,7 +103,8 @@ impl Cdp {
     }
 }
 
-/// Returns whether a text has few enough values to be parsed. Separators inside strings count too; only hostile messages reach the limit.
+/// Returns whether a text has few enough values to be parsed. Separators inside strings count too; only hostile
+/// messages exceed the limit.
 fn is_bounded(text: &str) -> bool {
     text.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() <= MAX_VALUES
 }

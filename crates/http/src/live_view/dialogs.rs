@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 
 /// The pause after a failure, because the browser may be restarting.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
-/// The maximum text of an answer to a prompt, in bytes.
+/// The maximum size of the answer to a prompt, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Access to the dialogs of a session without a display.
@@ -74,7 +74,7 @@ impl Dialogs {
         }
     }
 
-    /// Answers a dialog in a task of its own.
+    /// Answers a dialog in a separate task.
     pub(super) fn answer(&self, answer: DialogAnswer) {
         if answer.text.len() > MAX_ANSWER_BYTES {
             return;

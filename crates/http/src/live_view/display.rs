@@ -14,7 +14,8 @@ use tokio::time::sleep;
 
 use super::{input::PageMessage, viewer_input::ViewerInput};
 
-/// The frames in flight to the page. More would be outdated on arrival; fewer would leave a slow connection idle.
+/// The maximum number of frames in flight to the page. More would be outdated on arrival; fewer would leave a slow
+/// connection idle.
 const MAX_IN_FLIGHT: usize = 2;
 /// The pause after a failure, because the display may be restarting.
 const RETRY_BACKOFF: Duration = Duration::from_millis(500);
@@ -37,7 +38,7 @@ pub(super) struct Display {
     frames: Arc<dyn LiveDisplay>,
     browser: BrowserId,
     input: ViewerInput,
-    /// The state that the viewer was sent last.
+    /// The state of the frame that was sent last.
     seen_state: Option<u64>,
     in_flight: usize,
     request: Option<Request>,
@@ -98,7 +99,7 @@ impl Display {
         [head.as_slice(), &frame.jpeg].concat()
     }
 
-    /// Notes that the page drew a frame.
+    /// Handles the acknowledgement that the page drew a frame.
     pub(super) fn drawn(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }

@@ -1,4 +1,5 @@
-//! The keys that a viewer holds on a display: a key that goes down on the viewer's keyboard stays down there until it goes up.
+//! The keys that a viewer holds on a display: a key that goes down on the viewer's keyboard stays down on the display
+//! until it goes up.
 //!
 //! The page names a key by its meaning in the viewer's layout and by its physical position. Down and up are matched by
 //! the position, because the meaning may have changed in between, for example when Shift went up first.
@@ -9,7 +10,7 @@ use casement_domain::computer::{Action, Chord, KeySym, Press, TypeText};
 
 use super::input::Key;
 
-/// The keys that one viewer may hold at once; further keys are pressed and released.
+/// The maximum number of keys that one viewer holds at once; further keys are pressed and released.
 const MAX_HELD_KEYS: usize = 32;
 
 /// A modifier: its bit in page messages, its name, and its key names on the left and on the right.
@@ -25,7 +26,7 @@ const ALL: u8 = 15;
 /// The keys that a viewer holds.
 #[derive(Default)]
 pub(super) struct HeldKeys {
-    /// By position.
+    /// The held keys by position.
     keys: HashMap<String, KeySym>,
     /// The bit of each held modifier, by position.
     modifiers: HashMap<String, u8>,
@@ -66,7 +67,7 @@ impl HeldKeys {
             return actions;
         }
         let (mut actions, missing) = self.sync_modifiers(key.m);
-        // Shift is held as a modifier of its own, so the unshifted key is used.
+        // Shift is held as a separate modifier, so the unshifted key is used.
         let name = match single {
             Some('+') => "plus".to_owned(),
             Some(character) => character.to_lowercase().collect(),
@@ -81,8 +82,8 @@ impl HeldKeys {
         actions
     }
 
-    /// Releases the modifiers that are not in `bits`, because they went up where the page did not see it. Returns also
-    /// the keys of the modifiers that are in `bits` and not held.
+    /// Releases the modifiers that are not in `bits`, because they went up outside of the page. Also returns the keys
+    /// of the modifiers that are in `bits` and not held.
     pub(super) fn sync_modifiers(&mut self, bits: u8) -> (Vec<Action>, Vec<KeySym>) {
         let actions = self.release_modifiers(ALL & !bits);
         let held = self.modifiers.values().fold(0, |all, bit| all | bit);
@@ -131,7 +132,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the actions in short: `+a` goes down, `-a` goes up, `a` is pressed and released.
+    /// Returns the actions in a short form with key symbols in hexadecimal: `+61` goes down, `-61` goes up, `61` is
+    /// pressed and released.
     fn actions_for(held: &mut HeldKeys, messages: &[(&str, &str, &str, &str, u8)]) -> Vec<String> {
         let mut all = Vec::new();
         for (kind, key, code, text, m) in messages {
@@ -175,9 +177,9 @@ mod tests {
     #[test]
     fn modifiers_that_changed_outside_the_page_are_synchronized() {
         let mut held = HeldKeys::default();
-        // Went down elsewhere: held for this key only.
+        // Control went down elsewhere: it is held for this key only.
         assert_eq!(actions_for(&mut held, &[("down", "c", "KeyC", "", 2)]), ["63"]);
-        // Went up elsewhere.
+        // Control went up elsewhere.
         let control = ("down", "Control", "ControlRight", "", 2);
         let actions = actions_for(&mut held, &[control, ("down", "F5", "F5", "", 0)]);
         assert_eq!(actions, ["+ffe3", "-ffe3", "+ffc2"]);

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::uploads::is_uploaded;
 
-/// The maximum text that is inserted at once, in bytes.
+/// The maximum size of a text that is inserted at once, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 1024 * 1024;
-/// The maximum text that is typed key by key, in bytes.
+/// The maximum size of a text that is typed key by key, in bytes.
 pub(super) const MAX_TYPED_BYTES: usize = 4 * 1024;
 /// The maximum wheel step, in CSS pixels.
 const MAX_WHEEL_STEP: f64 = 5_000.0;
@@ -103,18 +103,18 @@ pub(super) struct DroppedFiles {
     pub(super) paths: Vec<String>,
 }
 
-/// The maximum count of files that are dropped at once.
+/// The maximum number of files that are dropped at once.
 const MAX_FILES: usize = 100;
 
 impl DroppedFiles {
-    /// Returns whether all paths are uploads. A page can read what is dropped onto it, so any other path would expose
-    /// that file to everybody who has a page in the session.
+    /// Returns whether all paths are uploads. A page can read files that are dropped onto it, so any other path would
+    /// expose that file to every page in the session.
     pub(super) fn is_plain(&self) -> bool {
         (1..=MAX_FILES).contains(&self.paths.len()) && self.paths.iter().all(|path| is_uploaded(path))
     }
 }
 
-/// A key, as the viewer's browser names it, so that every layout works.
+/// A key, named as in the viewer's browser, so that every layout works.
 #[derive(Debug, Deserialize)]
 pub(super) struct Key {
     k: KeyKind,
@@ -212,7 +212,7 @@ impl Key {
         let kind = match (self.k, self.text.is_empty()) {
             (KeyKind::Up, _) => "keyUp",
             (KeyKind::Down, false) => "keyDown",
-            // Without text, such as shortcuts, arrows and modifiers: no character is typed.
+            // The key types no character, such as a shortcut, an arrow or a modifier.
             (KeyKind::Down, true) => "rawKeyDown",
         };
         let mut params = json!({

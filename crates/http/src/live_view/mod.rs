@@ -1,8 +1,8 @@
-//! The live view: pages that show the session's browser and pass mouse, keyboard, pasted text and dropped files on.
+//! The live view: pages that show the session's browser and forward mouse, keyboard, pasted text and dropped files.
 //!
-//! Each viewer has a DevTools connection of its own. A session with a display is shown whole, as the parts that
-//! changed, and input goes through computer control. Other sessions are shown as the screencast of one tab, and input
-//! becomes DevTools commands. Frames are JPEG images in binary messages, everything else is JSON in text messages.
+//! Each viewer has a DevTools connection of its own. For a session with a display, the changed parts of the display are
+//! sent, and input is performed by computer control. For other sessions, the screencast of one tab is sent, and input
+//! is translated into DevTools commands. Frames are JPEG images in binary messages; all other messages are JSON text.
 
 mod cdp;
 mod dialogs;

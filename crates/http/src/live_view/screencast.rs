@@ -1,4 +1,4 @@
-//! One viewer's DevTools connection: which tab it follows, and that tab's screencast.
+//! One viewer's DevTools connection: the tab that it follows, and the screencast of that tab.
 
 use std::collections::HashMap;
 
@@ -15,14 +15,15 @@ use super::{
 const MAX_SIDE: u32 = 1920;
 const MIN_SIDE: u32 = 64;
 const JPEG_QUALITY: u8 = 70;
-/// The frames in flight to the page. More would be outdated on arrival; fewer would leave a slow connection idle.
+/// The maximum number of frames in flight to the page. More would be outdated on arrival; fewer would leave a slow
+/// connection idle.
 const MAX_IN_FLIGHT: usize = 2;
-/// The hidden tabs that are probed at once for the tab in front.
+/// The maximum number of tabs that are probed at once to find the tab in front.
 const MAX_PROBES: usize = 20;
 /// The size and frame interval of a screencast that only reports whether the tab is in front.
 const PROBE_SIDE: u32 = 64;
 const PROBE_FRAME_INTERVAL: u32 = 1_000_000;
-/// The maximum count of pending commands. Many new tabs cause as many commands; a browser that responds to none is unusable.
+/// The maximum number of pending commands. Each new tab causes one; a browser that responds to none is unusable.
 const MAX_PENDING_COMMANDS: usize = 1024;
 
 /// A command whose response is pending.
@@ -35,7 +36,7 @@ enum PendingCommand {
         tab: String,
         session: String,
     },
-    /// Reads the page's position on the display, for files that were dropped at this pixel of it.
+    /// Reads the page's position on the display, for files that were dropped at this pixel of the display.
     Position {
         x: f64,
         y: f64,
@@ -50,7 +51,7 @@ struct Current {
 
 pub(super) struct Screencast {
     cdp: Cdp,
-    /// Whether the display is shown whole by other means, so that only the tabs are followed here.
+    /// Whether [`super::display`] shows the whole display, so that tabs are followed here without their frames.
     has_display: bool,
     pub(super) tabs: Tabs,
     pub(super) size: TabSize,
@@ -79,7 +80,7 @@ impl Screencast {
         })
     }
 
-    /// Waits for the browser. Cancel-safe.
+    /// Waits for the next message of the browser. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Incoming, Disconnected> {
         self.cdp.next().await
     }
@@ -88,7 +89,8 @@ impl Screencast {
         self.current.as_ref().map(|current| current.tab.as_str())
     }
 
-    /// Requests the titles of the tabs: events report navigations, and a page sets its title later. One request at a time.
+    /// Requests the titles of the tabs, unless a request is pending: events report navigations, but a page sets its
+    /// title later.
     pub(super) async fn request_titles(&mut self) -> Result<(), Disconnected> {
         if self.pending.values().any(|pending| matches!(pending, PendingCommand::Titles)) {
             return Ok(());
@@ -195,7 +197,7 @@ impl Screencast {
         }
     }
 
-    /// Asks the other tabs whether they are in front. In a headless browser all are, and the current one stays.
+    /// Queries whether one of the other tabs is in front. In a headless browser all are, and the current one stays.
     async fn probe(&mut self) -> Result<(), Disconnected> {
         let others = self.tabs.others(self.current_tab());
         let pending = self
@@ -278,7 +280,8 @@ impl Screencast {
         self.size = TabSize { width: side("deviceWidth"), height: side("deviceHeight") };
         let jpeg = params["data"].as_str().and_then(|data| STANDARD.decode(data).ok());
         self.in_flight += 1;
-        // The browser creates the next frame when this one is acknowledged: a slow page gets fewer frames, never outdated ones.
+        // The browser creates the next frame when this one is acknowledged, so a slow page gets fewer frames and no
+        // outdated ones.
         let number = params["sessionId"].as_u64().unwrap_or_default();
         if self.in_flight < MAX_IN_FLIGHT {
             self.acknowledge(number).await?;
@@ -319,7 +322,7 @@ impl Screencast {
         Ok(())
     }
 
-    /// Notes that the page drew a frame.
+    /// Handles the acknowledgement that the page drew a frame.
     pub(super) async fn drawn(&mut self) -> Result<(), Disconnected> {
         self.in_flight = self.in_flight.saturating_sub(1);
         match self.unacknowledged.take() {

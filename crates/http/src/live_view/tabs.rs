@@ -1,9 +1,9 @@
-//! The browser's tabs, from target discovery.
+//! The list of the browser's tabs, from DevTools target discovery.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The maximum count of listed tabs.
+/// The maximum number of listed tabs.
 const MAX_TABS: usize = 200;
 /// The maximum length of target and session ids; Chromium's have 32 characters.
 const MAX_ID_BYTES: usize = 64;

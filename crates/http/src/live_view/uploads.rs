@@ -1,26 +1,28 @@
-//! Files that a person drops onto the picture: they are uploaded into one directory of the session, and dropped onto the page from there.
+//! Files that a person drops onto the picture: they are uploaded to one directory of the session and dropped onto the
+//! page from there.
 
 use casement_domain::{
     field::{FieldCode, InvalidInput, InvalidValue},
     fs::AbsolutePath,
 };
 
-/// The directory of the uploads. A user of the live view may write here and drop files from here, and from nowhere else.
+/// The directory of the uploads. A user of the live view may write files to this directory only, and drop only its
+/// files.
 const DIRECTORY: &str = "/home/casement/Uploads/";
-/// The maximum name of a file, in bytes.
+/// The maximum length of a file name, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
 /// Returns the path in the session for an upload of this name.
 ///
 /// # Errors
-/// `invalid_format` if it is not the name of one file.
+/// `invalid_format` if `name` is not the name of one file.
 pub(crate) fn upload_path(name: &str) -> Result<AbsolutePath, InvalidInput> {
     let path = format!("{DIRECTORY}{name}");
     let bad = || InvalidInput::of("name", InvalidValue::new(FieldCode::InvalidFormat, "must be the name of one file"));
     if is_uploaded(&path) { AbsolutePath::parse(path).map_err(|_| bad()) } else { Err(bad()) }
 }
 
-/// Returns whether a path is that of an upload.
+/// Returns whether a path is the path of an upload.
 pub(super) fn is_uploaded(path: &str) -> bool {
     path.strip_prefix(DIRECTORY).is_some_and(|name| {
         (1..=MAX_NAME_BYTES).contains(&name.len()) && !matches!(name, "." | "..") && !name.contains(['/', '\0'])

@@ -20,13 +20,13 @@ use crate::relay::{
     BadHandshake, BrowserConnector, ByteCounter, ClientHandshake, CloseReason, EndSignal, RelayObserver, STALL_TIMEOUT,
 };
 
-/// The maximum message of a page: the longest text, every byte of it escaped for JSON.
+/// The maximum size of a message of the page, in bytes: the longest text with every byte escaped for JSON.
 const MAX_MESSAGE_BYTES: usize = 2 * MAX_TEXT_BYTES + 1024;
 /// The minimum interval between updates of the tab list.
 const TABS_INTERVAL: Duration = Duration::from_millis(150);
 /// The interval at which the titles of the tabs are requested.
 const TITLES_INTERVAL: Duration = Duration::from_secs(2);
-/// The time to wait for the session's reason after the browser's connection ended.
+/// The maximum wait for the end reason of the session after the browser's connection ended.
 const CRASH_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The access that a viewer's token grants.
@@ -34,7 +34,7 @@ const CRASH_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 pub enum Access {
     /// Frames only; input is ignored.
     View,
-    /// Also mouse, keyboard, text, tabs and dropped uploads. Nothing that names another file or a URL.
+    /// Also mouse, keyboard, text, tabs and dropped uploads, but no other files and no URLs.
     Interact,
 }
 
@@ -63,7 +63,7 @@ pub struct LiveView {
 /// A live view could not be opened; no response was sent to the client yet.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveViewError {
-    /// The request is no WebSocket handshake.
+    /// The request is not a WebSocket handshake.
     #[error(transparent)]
     Handshake(#[from] BadHandshake),
     /// The browser cannot be reached.
@@ -112,7 +112,7 @@ impl LiveView {
     }
 }
 
-/// Why a view ended.
+/// The reason why a view ended.
 enum ViewEnd {
     ClientDisconnected,
     BrowserDisconnected,
@@ -128,7 +128,7 @@ impl From<Disconnected> for ViewEnd {
 impl From<ProtocolError> for ViewEnd {
     fn from(error: ProtocolError) -> Self {
         match error {
-            // Closed or reset without a close frame.
+            // The connection was closed or reset without a close frame.
             ProtocolError::Io(_) => Self::ClientDisconnected,
             ProtocolError::Overflow => Self::Closed(CloseReason::MessageTooBig),
             _ => Self::Closed(CloseReason::Protocol),
@@ -248,7 +248,7 @@ impl View {
     }
 }
 
-/// Waits for the next frame of the display; forever, if there is none.
+/// Waits for the next frame of the display; forever if there is no display.
 async fn next_frame(display: &mut Option<Display>) -> Vec<u8> {
     match display {
         Some(display) => display.next().await,

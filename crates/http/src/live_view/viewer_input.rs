@@ -14,13 +14,13 @@ use super::{
     input::{self, Mouse, MouseKind, PageMessage, Wheel},
 };
 
-/// The maximum count of queued inputs. Further inputs of a viewer whose session does not respond are dropped.
+/// The maximum number of queued inputs. Further inputs of a viewer whose session does not respond are dropped.
 const MAX_QUEUED: usize = 256;
-/// The maximum count of actions in one call.
+/// The maximum number of actions in one call.
 const MAX_BATCH: usize = 50;
-/// The pixels of the page that one step of the wheel scrolls.
+/// The number of pixels that one step of the wheel scrolls.
 const WHEEL_STEP: f64 = 100.0;
-/// The maximum steps of one turn.
+/// The maximum number of steps of one turn of the wheel.
 const MAX_STEPS: f64 = 50.0;
 
 /// A queued input.
@@ -35,7 +35,7 @@ enum QueuedInput {
 pub(super) struct ViewerInput {
     queue: mpsc::Sender<QueuedInput>,
     held: HeldKeys,
-    /// The turns of the wheel that do not add up to a step yet, horizontal and vertical.
+    /// The fractions of steps that the wheel has turned so far, horizontal and vertical.
     wheel_remainder: (f64, f64),
 }
 
@@ -57,7 +57,7 @@ impl ViewerInput {
                 self.enqueue_actions(actions);
             }
             PageMessage::Text { s, paste } if s.len() <= input::MAX_TEXT_BYTES => {
-                // Held keys would change the text.
+                // Held keys would change the typed text.
                 let actions = self.held.release_keys();
                 self.enqueue_actions(actions);
                 // Long texts are pasted, because typing them takes too long.
@@ -79,7 +79,7 @@ impl ViewerInput {
     }
 
     fn mouse(&mut self, mouse: &Mouse, display: (u32, u32)) {
-        // A move does not change modifiers that were pressed elsewhere; a button does.
+        // Modifiers that were pressed outside of the page are synchronized by button events, not by moves.
         let hold = match mouse.k {
             MouseKind::Move => Vec::new(),
             MouseKind::Down | MouseKind::Up => self.modifiers(mouse.m),
@@ -128,7 +128,7 @@ impl ViewerInput {
     }
 }
 
-/// Returns a pixel of the display; `x` and `y` run from 0 to 1 over it.
+/// Returns a pixel of the display; `x` and `y` run from 0 to 1 over the display.
 fn pixel(x: f64, y: f64, display: (u32, u32)) -> Point {
     let along = |part: f64, whole: u32| ((part.clamp(0.0, 1.0) * f64::from(whole)) as u32).min(whole.saturating_sub(1));
     Point { x: along(x, display.0), y: along(y, display.1) }
@@ -167,7 +167,7 @@ async fn perform_inputs(computers: Computers, session: Session, mut inputs: mpsc
     }
 }
 
-/// Adds queued actions to `actions`, merging consecutive moves. Returns a queued input that must follow these.
+/// Adds queued actions to `actions` and merges consecutive moves. Returns the first queued input that is no action.
 fn fill_batch(actions: &mut Vec<Action>, inputs: &mut mpsc::Receiver<QueuedInput>) -> Option<QueuedInput> {
     while actions.len() < MAX_BATCH {
         match inputs.try_recv() {
@@ -211,7 +211,7 @@ impl PressedKeys {
         }
     }
 
-    /// Returns the actions that release all of them.
+    /// Returns the actions that release all buttons and keys.
     fn release(self) -> Vec<Action> {
         let button = |click: Click| Action::Click(Click { kind: ClickKind::Up, hold: Vec::new(), ..click });
         let key = |key: KeySym| Action::Key { key, down: false };

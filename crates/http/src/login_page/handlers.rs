@@ -1,4 +1,4 @@
-//! Handlers of the hosted page and its requests.
+//! The handlers of the hosted login page and its requests.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -44,7 +44,8 @@ fn connection(request: &HttpRequest) -> Option<AuthConnectionId> {
     request.match_info().get("connection_id")?.parse().ok()
 }
 
-/// Returns the connection, the cookie's key and the login of a request with the page's cookie. The audit record names the login's project.
+/// Returns the connection, the cookie's key and the login for a request with the page's cookie. Sets the project of the
+/// audit record.
 async fn holder(api: &Api, request: &HttpRequest) -> Result<(AuthConnectionId, SecretString, HostedFlow), ApiError> {
     let (id, key) = connection(request).zip(cookie::read(api, request)).ok_or_else(not_found)?;
     let hosted = api.services.auth_connections.hosted(id, &key).await?;
@@ -63,8 +64,8 @@ impl From<HandoffError> for ApiError {
     }
 }
 
-/// `GET /login/{connection_id}`: returns the page if the cookie is valid; with a code, a button that uses it. Changes
-/// nothing, because programs prefetch links in mails and chats.
+/// `GET /login/{connection_id}`: returns the login page if the cookie is valid; with a code, a page with a button that
+/// uses the code. Changes nothing, because programs prefetch links in mails and chats.
 pub(crate) async fn open(api: Data<Api>, request: HttpRequest) -> Answer {
     let Some(id) = connection(&request) else { return Ok(page::error_page(LinkError::NotFound)) };
     let has_access = has_access(&api, &request, id).await?;
@@ -130,7 +131,7 @@ fn link_error(error: HandoffError) -> Answer {
 fn code(request: &HttpRequest) -> Option<SecretString> {
     let mut pairs = url::form_urlencoded::parse(request.query_string().as_bytes());
     let (_, code) = pairs.find(|(name, _)| name == "code")?;
-    // A code that is too long is cut, and so invalid.
+    // A code that is too long is truncated, and so invalid.
     Some(code.chars().take(MAX_CODE_CHARS).collect::<String>().into())
 }
 
@@ -167,14 +168,14 @@ pub(crate) async fn live(api: Data<Api>, request: HttpRequest) -> Answer {
     let url = if running { live_view_url(&api, &hosted.flow).await } else { None };
     let url = url.and_then(|url| url::Url::parse(&url).ok());
     let url = url.ok_or_else(|| ApiError::new(Code::NotFound, "the login has no browser now"))?;
-    // The redirect is relative, so that it keeps the host name of the request; the page embeds nothing of other origins.
+    // The redirect is relative, so that it keeps the host name of the request; the page may not embed other origins.
     let url = format!("{}?{}", url.path(), url.query().unwrap_or_default());
     let mut response = HttpResponse::SeeOther();
     response.insert_header((header::LOCATION, url)).insert_header((header::CACHE_CONTROL, "no-store"));
     Ok(response.insert_header((header::REFERRER_POLICY, "no-referrer")).finish())
 }
 
-/// `POST /login/{connection_id}/submit`: submits as the API operation of that name does, authorized by the cookie.
+/// `POST /login/{connection_id}/submit`: submits input as `submit_auth_connection` does, authorized by the cookie.
 pub(crate) async fn submit(api: Data<Api>, request: HttpRequest, mut payload: Payload) -> Answer {
     check_own_page(&request)?;
     let (id, key, _) = holder(&api, &request).await?;
@@ -194,7 +195,7 @@ pub(crate) async fn submit(api: Data<Api>, request: HttpRequest, mut payload: Pa
     }
 }
 
-/// `GET /login/{connection_id}/events`: streams the state of the login, now and after every change, until it has
+/// `GET /login/{connection_id}/events`: streams the state of the login, now and after every change, until the login has
 /// ended.
 pub(crate) async fn follow(api: Data<Api>, request: HttpRequest) -> Answer {
     check_own_page(&request)?;
@@ -270,7 +271,7 @@ impl FlowStates {
                 self.has_ended = true;
                 self.last_state.take()?.canceled()
             }
-            // The page reconnects by itself.
+            // The page reconnects automatically.
             Err(error) => {
                 tracing::warn!(%error, "cannot read the state of a login for its page");
                 self.has_ended = true;

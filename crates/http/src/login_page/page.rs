@@ -1,4 +1,4 @@
-//! The embedded pages and assets.
+//! The embedded login pages and their assets.
 
 use actix_web::{
     HttpResponse,
@@ -25,7 +25,7 @@ pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-sr
                       frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// Why a link cannot be opened.
+/// The reason why a link cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkError {
     /// The code was used before.
@@ -54,7 +54,7 @@ pub(super) fn start_page() -> HttpResponse {
     response
 }
 
-/// Returns the page that says why a link cannot be opened.
+/// Returns the page that shows why a link cannot be opened.
 pub(super) fn error_page(error: LinkError) -> HttpResponse {
     let (status, reason) = match error {
         LinkError::Used => (

@@ -1,4 +1,4 @@
-//! The state that the page gets. Texts come from the site: the page shows them as plain text.
+//! The state of a login that is sent to its page. Texts of the site are untrusted: the page shows them as plain text.
 
 use casement_domain::{
     auth_connection::{Flow, FlowStatus, FlowStep, HostedFlow, RequestedChoice, RequestedField},
@@ -26,7 +26,7 @@ pub(super) struct PageState {
     website_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// Whether the live view of its browser is available.
+    /// Whether the live view of the login's browser is available.
     live: bool,
 }
 

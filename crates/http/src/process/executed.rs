@@ -13,11 +13,11 @@ struct ResponseWriter {
     output: ByteStream,
     /// The received bytes that are not encoded yet.
     received: Bytes,
-    /// The bytes of the current output that are still to be encoded.
+    /// The number of bytes of the current output that are not encoded yet.
     remaining_bytes: u64,
-    /// The segments that follow the current output, last first.
+    /// The segments that follow the current output, in reverse order.
     segments: Vec<Segment>,
-    /// Up to two bytes that wait for a group of three.
+    /// Up to two bytes that do not fill a group of three yet.
     pending: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn json(result: ExecutionResult) -> impl Stream<Item = Result<Bytes, 
             end += &format!(",\"{name}\":{dropped}");
         }
     }
-    // Popped from the end.
+    // In reverse order, because segments are popped from the end.
     let segments = vec![
         Segment::Text(end + "}"),
         Segment::Output(stderr_bytes),

@@ -1,4 +1,4 @@
-//! Run, start, look at, talk to, end.
+//! The handlers of programs in sessions: run, start, status, input, output, signal, resize.
 
 use std::collections::BTreeMap;
 
@@ -24,27 +24,27 @@ use crate::{
 /// The program to run and wait for.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ExecuteProcess {
-    /// With `args` the program; without, a line for `/bin/sh -c`.
+    /// With `args`, the program; without, a command line for `/bin/sh -c`. Required.
     #[schema(required, nullable = false)]
     command: Option<String>,
-    /// At most 1000.
+    /// The arguments of the program, at most 1000.
     args: Option<Vec<String>>,
-    /// An absolute path. Default: the home of the session's user.
+    /// The working directory, an absolute path. Default: the home of the session's user.
     cwd: Option<String>,
-    /// Added to the session's environment.
+    /// Environment variables that are added to those of the session.
     env: Option<BTreeMap<String, String>>,
-    /// A session has no root.
+    /// May not be true, because a session has no root user.
     as_root: Option<bool>,
-    /// A session has one user, `casement`.
+    /// May only be `casement`, the only user of a session.
     as_user: Option<String>,
-    /// 1 to 3600. Default: 60.
+    /// The timeout in seconds, 1 to 3600. Default: 60.
     timeout_sec: Option<i64>,
 }
 
 /// The exit code of a program and the first 10 MiB of each of its outputs.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ExecutedProcess {
-    /// 127 if there is no such program; 128 plus the number of the signal that ended it.
+    /// The exit code; 127 if the program does not exist; 128 plus the number of the signal that ended the program.
     exit_code: i32,
     duration_ms: u64,
     stdout_b64: String,
@@ -68,26 +68,26 @@ pub(crate) async fn execute_process(mut request: Request<ActiveSession>) -> Answ
 /// The program to start.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct SpawnProcess {
-    /// With `args` the program; without, a line for `/bin/sh -c`.
+    /// With `args`, the program; without, a command line for `/bin/sh -c`. Required.
     #[schema(required, nullable = false)]
     command: Option<String>,
-    /// At most 1000.
+    /// The arguments of the program, at most 1000.
     args: Option<Vec<String>>,
-    /// An absolute path. Default: the home of the session's user.
+    /// The working directory, an absolute path. Default: the home of the session's user.
     cwd: Option<String>,
-    /// Added to the session's environment.
+    /// Environment variables that are added to those of the session.
     env: Option<BTreeMap<String, String>>,
-    /// A session has no root.
+    /// May not be true, because a session has no root user.
     as_root: Option<bool>,
-    /// A session has one user, `casement`.
+    /// May only be `casement`, the only user of a session.
     as_user: Option<String>,
-    /// The timeout in seconds, 1 to 3600, after which it is killed. Default: none.
+    /// The timeout in seconds, 1 to 3600, after which the program is killed. Default: none.
     timeout_sec: Option<i64>,
-    /// Whether it has a terminal. Default: false.
+    /// Whether the program has a terminal. Default: false.
     allocate_tty: Option<bool>,
-    /// Width of the terminal, 1 to 1000. Default: 80.
+    /// The width of the terminal in columns, 1 to 1000. Default: 80.
     cols: Option<i64>,
-    /// Height of the terminal, 1 to 1000. Default: 24.
+    /// The height of the terminal in rows, 1 to 1000. Default: 24.
     rows: Option<i64>,
 }
 
@@ -129,9 +129,9 @@ pub(crate) struct StatusBody {
     /// The exit code of an ended program; 128 plus the number of the signal that ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
-    /// The CPU usage since the last request or the start, in percent of one CPU, with its descendants.
+    /// The CPU usage of the program and its descendants since the last request or the start, in percent of one CPU.
     cpu_pct: f64,
-    /// The resident memory, with its descendants.
+    /// The resident memory of the program and its descendants in bytes.
     mem_bytes: u64,
 }
 
@@ -149,7 +149,7 @@ pub(crate) async fn get_process_status(request: Request<ActiveSession>) -> Answe
 /// The input of a program.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct WriteProcessStdin {
-    /// At most 1 MiB, in base64.
+    /// The input, at most 1 MiB, in base64. Required.
     #[schema(required, nullable = false)]
     data_b64: Option<String>,
 }
@@ -166,7 +166,7 @@ impl WriteProcessStdin {
 /// The number of bytes that a program accepted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WrittenProcessStdin {
-    /// Fewer than were sent if it does not read.
+    /// The number of accepted bytes: fewer than were sent if the program does not read them.
     written_bytes: u64,
 }
 
@@ -181,7 +181,7 @@ pub(crate) async fn write_process_stdin(mut request: Request<ActiveSession>) -> 
 /// The signal to send to a program.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct KillProcess {
-    /// `TERM`, `KILL`, `INT` or `HUP`.
+    /// `TERM`, `KILL`, `INT` or `HUP`. Required.
     #[schema(required, nullable = false)]
     signal: Option<String>,
 }
@@ -189,10 +189,10 @@ pub(crate) struct KillProcess {
 /// The new size of a program's terminal.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ResizeProcess {
-    /// 1 to 1000.
+    /// The width in columns, 1 to 1000. Required.
     #[schema(required, nullable = false)]
     cols: Option<i64>,
-    /// 1 to 1000.
+    /// The height in rows, 1 to 1000. Required.
     #[schema(required, nullable = false)]
     rows: Option<i64>,
 }
@@ -227,11 +227,12 @@ pub(crate) enum ProcessEvent {
         /// `stdout` or `stderr`.
         stream: &'static str,
         data_b64: String,
-        /// The number of bytes that were dropped before these because the reader was too slow or too late; absent for none.
+        /// The number of bytes before these that were dropped because the reader was too slow or too late; absent if
+        /// none.
         #[serde(skip_serializing_if = "Option::is_none")]
         dropped_bytes: Option<u64>,
     },
-    /// The end.
+    /// The end of the program.
     Exit {
         /// `exit`.
         event: &'static str,

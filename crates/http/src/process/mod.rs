@@ -1,4 +1,4 @@
-//! `…/process`: programs inside a session.
+//! The routes `…/process`: programs inside a session.
 
 mod executed;
 mod handlers;

@@ -1,4 +1,4 @@
-//! GET and DELETE of `/projects/{id}`, which have been removed.
+//! The removed operations GET and DELETE of `/projects/{id}`.
 
 use actix_web::{
     HttpRequest,
@@ -13,7 +13,7 @@ use crate::{
 
 const SUNSET: (HeaderName, HeaderValue) =
     (HeaderName::from_static("sunset"), HeaderValue::from_static("Tue, 24 Nov 2026 00:00:00 GMT"));
-/// Since 2025-11-24.
+/// The time of the deprecation: 2025-11-24.
 const DEPRECATION: (HeaderName, HeaderValue) =
     (HeaderName::from_static("deprecation"), HeaderValue::from_static("@1763942400"));
 
@@ -28,11 +28,12 @@ pub(crate) async fn delete_project_deprecated(
     Err(removed("DELETE", &request, caller))
 }
 
-/// Returns `gone` for a valid key, otherwise the refusal of the credential; both have the headers of the removed operation.
+/// Returns `gone` for a valid key, and otherwise the refusal of the credential; both with the headers of a removed
+/// operation.
 fn removed(method: &str, request: &HttpRequest, caller: Result<Request<AnyKey>, ApiError>) -> ApiError {
     let message = format!("{method} /projects/{{id}} was removed on 2026-11-24; use {method} /org/projects/{{id}}");
     let response = caller.err().unwrap_or_else(|| ApiError::new(Code::Gone, message));
-    // The path as it was sent: what is encoded stays encoded.
+    // The id is not decoded, because it becomes part of a URL again.
     let id = request.uri().path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let successor = HeaderValue::from_str(&format!("</org/projects/{id}>; rel=\"successor-version\""));
     let link = successor.ok().map(|value| (LINK, value));

@@ -1,4 +1,4 @@
-//! Create, list, get, update, delete.
+//! The handlers of projects: create, list, get, update, delete.
 
 use actix_web::http::StatusCode;
 use casement_domain::project::{Project, ProjectFilter};
@@ -16,22 +16,23 @@ use crate::{
 /// A project to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CreateProject {
-    /// 1 to 255 characters without `/`; unique in the organization. Required.
+    /// The name: 1 to 255 characters without `/`; unique in the organization. Required.
     #[schema(required, nullable = false)]
     name: Option<String>,
 }
 
-/// What to change of a project.
+/// The changes of a project; an absent field leaves its value unchanged.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ProjectChanges {
-    /// Its name.
+    /// The name: 1 to 255 characters without `/`; unique in the organization.
     name: Option<String>,
     /// `active` or `archived`.
     status: Option<String>,
 }
 
 impl Request<AnyKey> {
-    /// Finds a project by id or name. A key of one project finds that project alone, and cannot tell whether others exist.
+    /// Finds a project by id or name. A key of one project finds only that project; the response is the same for other
+    /// projects and for projects that do not exist.
     ///
     /// # Errors
     /// `not_found`; `forbidden` for a key of another project.
@@ -54,7 +55,7 @@ pub(crate) async fn create_project(mut request: Request<OrganizationKey>) -> Ans
     Ok(answer::created(&location, &ProjectBody::from(project)))
 }
 
-/// Which projects are listed.
+/// The filter of a list of projects.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct ProjectListParams {
     /// The whole name; case and accents are ignored.

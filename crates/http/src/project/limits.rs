@@ -11,14 +11,14 @@ use crate::{
     request::{AnyKey, OrganizationKey, Request},
 };
 
-/// What a project may have at once; null: only the organization's own limit counts.
+/// The limits of a project; null: only the organization's own limit applies.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ProjectLimitsBody {
-    /// Sessions on demand plus the sum of the sizes of pools.
+    /// The maximum number of sessions on demand plus the sizes of all pools.
     max_concurrent_sessions: Option<u32>,
-    /// Invocations queued or running.
+    /// The maximum number of queued and running invocations.
     max_concurrent_invocations: Option<u32>,
-    /// The sum of the sizes of pools.
+    /// The maximum sum of the sizes of all pools.
     max_pooled_sessions: Option<u32>,
 }
 
@@ -32,33 +32,33 @@ impl From<Caps> for ProjectLimitsBody {
     }
 }
 
-/// Limits to set: absent keeps one, null or 0 clears it.
+/// The limits to set: an absent field leaves a limit unchanged, null or 0 removes it.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ProjectLimitsChanges {
-    /// Sessions on demand plus the sum of the sizes of pools.
+    /// The maximum number of sessions on demand plus the sizes of all pools.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<i64>)]
     max_concurrent_sessions: Option<Option<i64>>,
-    /// Invocations queued or running.
+    /// The maximum number of queued and running invocations.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<i64>)]
     max_concurrent_invocations: Option<Option<i64>>,
-    /// The sum of the sizes of pools.
+    /// The maximum sum of the sizes of all pools.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<i64>)]
     max_pooled_sessions: Option<Option<i64>>,
 }
 
-/// What the organization may have at once, and each of its projects unless the project says otherwise.
+/// The limits of the organization, and the default limit of its projects; null: no limit.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OrganizationLimitsBody {
-    /// Sessions on demand plus the sum of the sizes of pools. Set by whoever runs the server.
+    /// The maximum number of sessions on demand plus the sizes of all pools. Set by the operator of the server.
     max_concurrent_sessions: Option<u32>,
-    /// What holds for a project without a limit of its own.
+    /// The `max_concurrent_sessions` of projects that have no such limit of their own.
     default_project_max_concurrent_sessions: Option<u32>,
-    /// Invocations queued or running. Set by whoever runs the server.
+    /// The maximum number of queued and running invocations. Set by the operator of the server.
     max_concurrent_invocations: Option<u32>,
-    /// The sum of the sizes of pools. Set by whoever runs the server.
+    /// The maximum sum of the sizes of all pools. Set by the operator of the server.
     max_pooled_sessions: Option<u32>,
 }
 
@@ -73,10 +73,11 @@ impl From<Organization> for OrganizationLimitsBody {
     }
 }
 
-/// What of the organization's limits may be set.
+/// The limit of the organization that can be set.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct OrganizationLimitsChanges {
-    /// What holds for a project without a limit of its own: absent keeps it, null or 0 clears it.
+    /// The `max_concurrent_sessions` of projects that have no such limit of their own. An absent field leaves it
+    /// unchanged, null or 0 removes it.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<i64>)]
     default_project_max_concurrent_sessions: Option<Option<i64>>,

@@ -1,4 +1,4 @@
-//! `/org/projects`, the limits of the organization, and the two removed operations of `/projects/{id}`.
+//! The routes `/org/projects`, the limits of the organization, and the two removed operations of `/projects/{id}`.
 
 mod deprecated;
 mod handlers;

@@ -6,13 +6,13 @@ use utoipa::ToSchema;
 
 use crate::answer::Moment;
 
-/// A container of resources.
+/// A project, which contains resources.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ProjectBody {
     id: String,
-    /// Unique in the organization.
+    /// The name, unique in the organization.
     name: String,
-    /// `active`, or `archived`: it accepts nothing new.
+    /// `active`, or `archived`: the project accepts no new resources.
     status: &'static str,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,

@@ -15,7 +15,7 @@ use serde::{
 use super::Query;
 use crate::error::ApiError;
 
-/// Why a query cannot be read.
+/// The reason why a query cannot be read.
 #[derive(Debug)]
 pub(super) struct QueryError(pub(super) ApiError);
 
@@ -39,7 +39,7 @@ impl serde::de::Error for QueryError {
     }
 }
 
-/// A whole query, which only a struct can be read from.
+/// A deserializer of a whole query into a struct.
 pub(super) struct QueryDeserializer<'q>(pub(super) &'q Query);
 
 impl<'de> Deserializer<'de> for QueryDeserializer<'_> {
@@ -64,7 +64,7 @@ impl<'de> Deserializer<'de> for QueryDeserializer<'_> {
     }
 }
 
-/// The declared parameters, given or not.
+/// The declared parameters, present or not.
 struct Parameters<'q> {
     query: &'q Query,
     names: slice::Iter<'static, &'static str>,
@@ -85,7 +85,7 @@ impl<'de> MapAccess<'de> for Parameters<'_> {
     }
 }
 
-/// One parameter. The type that reads it decides how.
+/// A deserializer of one parameter. The type that is deserialized determines the format.
 struct Parameter<'q> {
     query: &'q Query,
     name: &'static str,
@@ -120,7 +120,7 @@ impl<'de> Deserializer<'de> for Parameter<'_> {
         visitor.visit_bool(self.required(self.query.boolean(self.name)?)?)
     }
 
-    /// Reads a text that nothing is looked up with, as it was sent.
+    /// Reads a [`super::Verbatim`]: a text as it was sent, which may contain a NUL.
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, QueryError> {
         let text = self.required(self.query.raw(self.name)?)?;
         visitor.visit_newtype_struct(StringDeserializer::<QueryError>::new(text.to_owned()))

@@ -1,7 +1,7 @@
 //! The query of a request.
 //!
-//! An operation declares its parameters as a struct with `#[derive(Deserialize, IntoParams)]`, which is what [`Query::read`] reads
-//! and what the OpenAPI document shows.
+//! An operation declares its parameters as a struct with `#[derive(Deserialize, IntoParams)]`. [`Query::read`] reads
+//! that struct, and the OpenAPI document describes it.
 
 mod deserializer;
 
@@ -18,29 +18,29 @@ use crate::{
     error::{ApiError, Code},
 };
 
-/// Which page of a list.
+/// The page of a list.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct PageParams {
-    /// 1 to 100. Default: 20.
+    /// The maximum number of items, 1 to 100. Default: 20.
     #[param(value_type = Option<u32>)]
     pub(crate) limit: Option<i64>,
-    /// How many items come before the page. Default: 0.
+    /// The number of items before the page. Default: 0.
     #[param(value_type = Option<u64>)]
     pub(crate) offset: Option<i64>,
 }
 
-/// Whether ended or deleted items are found as well.
+/// The choice whether ended or deleted resources are found too.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct DeletedParams {
-    /// Whether to find it also after its end. Default: false.
+    /// Whether an ended or deleted resource is found too. Default: false.
     pub(crate) include_deleted: Option<bool>,
 }
 
-/// A text that is read as it was sent. Other texts may not contain a NUL, which PostgreSQL refuses.
+/// A text as it was sent. All other texts may not contain a NUL, because PostgreSQL refuses it.
 #[derive(Deserialize)]
 pub(crate) struct Verbatim(pub(crate) String);
 
-/// Returns the text to filter by. An empty one filters nothing.
+/// Returns the text to filter by; `None` for an empty text.
 pub(crate) fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
@@ -54,7 +54,7 @@ pub(crate) fn date_time(name: &str, text: Option<String>) -> Result<Option<Offse
     parsed.map_err(|invalid| InvalidInput::of(name, invalid).into())
 }
 
-/// Parses a date-time, or how long before `now`.
+/// Parses a date-time, or an age before `now`.
 ///
 /// # Errors
 /// `invalid_input`.
@@ -83,8 +83,8 @@ impl Query {
         Ok(Self(pairs.collect::<Result<_, ApiError>>()?))
     }
 
-    /// Reads the parameters that `T`, a struct, declares: `String`, `i64`, `bool`, an enum of unit variants, [`Verbatim`] and
-    /// options of them, `Vec<String>` and `BTreeMap<String, String>`. Unknown parameters are ignored.
+    /// Reads the parameters that the struct `T` declares: `String`, `i64`, `bool`, an enum of unit variants,
+    /// [`Verbatim`] and options of these, `Vec<String>` and `BTreeMap<String, String>`. Unknown parameters are ignored.
     ///
     /// # Errors
     /// `bad_request` for a parameter that is given twice; `invalid_input` for a value of another type.
@@ -95,7 +95,7 @@ impl Query {
     /// Returns the value of a parameter as it was sent.
     ///
     /// # Errors
-    /// `bad_request` if it is given twice.
+    /// `bad_request` if the parameter is given twice.
     pub(crate) fn raw(&self, name: &str) -> Result<Option<&str>, ApiError> {
         let mut found = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
         match (found.next(), found.next()) {
@@ -119,7 +119,7 @@ impl Query {
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(ApiError::field(name, FieldCode::InvalidType, "must be an integer"));
         }
-        // A number that does not fit is out of every range.
+        // A number that overflows becomes the closest one, which is outside of every allowed range.
         let overflow = if text.starts_with('-') { i64::MIN } else { i64::MAX };
         Ok(Some(text.parse().unwrap_or(overflow)))
     }
@@ -163,7 +163,7 @@ fn without_nul<'a>(name: &str, text: &'a str) -> Result<&'a str, ApiError> {
     Ok(text)
 }
 
-/// Decodes percent-encoding, strictly.
+/// Decodes percent-encoding. Malformed encoding is an error.
 ///
 /// # Errors
 /// `bad_request`.

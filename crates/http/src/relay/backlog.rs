@@ -14,13 +14,13 @@ use tokio::time::{Sleep, sleep};
 
 use super::socket::STUCK_TIMEOUT;
 
-/// The time since which the kernel has accepted nothing more for a client. The connection updates it, and the sender
-/// reads from it why the connection ended. Clones belong to the same connection.
+/// The time since which the kernel has accepted no more bytes for a client. The connection updates it, and the sender
+/// derives from it why the connection ended. Clones belong to the same connection.
 #[derive(Clone, Debug, Default)]
 pub struct SendBacklog(Rc<Cell<Option<Instant>>>);
 
 impl SendBacklog {
-    /// Notes that nothing of the pending bytes was accepted.
+    /// Notes that none of the pending bytes were accepted.
     pub(crate) fn mark_stuck(&self) {
         if self.0.get().is_none() {
             self.0.set(Some(Instant::now()));
@@ -32,7 +32,7 @@ impl SendBacklog {
         self.0.set(None);
     }
 
-    /// Returns the time for which nothing was accepted; zero while nothing is pending.
+    /// Returns the time for which no bytes were accepted; zero while none are pending.
     pub(crate) fn stuck_for(&self) -> Duration {
         self.0.get().map(|since| since.elapsed()).unwrap_or_default()
     }
@@ -53,7 +53,7 @@ impl Writes {
     /// Returns the outcome of a write, or an error once the connection is stuck.
     ///
     /// # Errors
-    /// `TimedOut`, once nothing was accepted for [`STUCK_TIMEOUT`].
+    /// `TimedOut` once no bytes were accepted for [`STUCK_TIMEOUT`].
     pub(crate) fn watch(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(_)) => {

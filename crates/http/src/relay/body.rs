@@ -18,9 +18,10 @@ use tokio_util::io::poll_read_buf;
 
 use super::{ByteCounter, CloseReason, FrameTracker, Limits, Upstream, client_frames::ClientFrames};
 
-/// The bytes that are read from the upstream at once. With actix's own buffers this bounds the memory of a relay.
+/// The number of bytes that are read from the upstream at once. With actix's own buffers, it bounds the memory of a
+/// relay.
 const CHUNK_BYTES: usize = 32 * 1024;
-/// The time that a refused client may still send.
+/// The time for which data of a refused client is still read.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bytes that were read before the relay started.
@@ -30,25 +31,26 @@ pub(crate) struct UnreadBytes {
     pub(crate) from_upstream: BytesMut,
 }
 
-/// The reasons that a relay ends for on the server's side.
+/// The reasons for which the server ends a relay.
 pub(crate) struct Ending {
     /// Resolves when the session ends its connections.
     pub(crate) session_end: Pin<Box<dyn Future<Output = CloseReason>>>,
-    /// The reason if the upstream closes without a close frame and the session gives no reason.
+    /// The reason if the upstream closes without a close frame and the session reports none.
     pub(crate) default_reason: CloseReason,
 }
 
 enum State {
     Open,
-    /// The upstream ended without a close frame; the session's reason may still come.
+    /// The upstream ended without a close frame, and the session may still report a reason.
     AwaitingReason(Pin<Box<Sleep>>),
-    /// The client got a close frame because it broke a rule, and may still be sending.
+    /// The client was sent a close frame because it broke a rule, and may still send data.
     Refused(Pin<Box<Sleep>>),
     Over,
 }
 
-/// One poll drives both directions. actix polls the body when the client's connection accepts more, so a client that does not read stops
-/// the reads from the upstream, and an upstream that does not read stops the reads from the client.
+/// A relay. One poll drives both directions. actix polls the body when the client's connection accepts more, so a
+/// client that does not read stops the reads from the upstream, and an upstream that does not read stops the reads from
+/// the client.
 pub(crate) struct RelayBody {
     payload: web::Payload,
     upstream: Upstream,
@@ -61,7 +63,7 @@ pub(crate) struct RelayBody {
     limits: Limits,
     yielded_at: Option<Instant>,
     counter: ByteCounter,
-    /// The count of messages that passed before the relay started.
+    /// The number of messages that were forwarded before the relay started.
     initial_messages: u64,
     _guard: Box<dyn Any>,
 }
@@ -71,7 +73,7 @@ enum ClientPoll {
     Pending,
     ClientEnded,
     UpstreamEnded,
-    /// The client broke a rule; nothing more of it is forwarded.
+    /// The client broke a rule; none of its further data is forwarded.
     Refused(CloseReason),
 }
 
@@ -113,8 +115,8 @@ impl RelayBody {
         Poll::Ready(sends_frame.then(|| Ok(reason.frame())))
     }
 
-    /// Ends the relay because the client broke a rule. Its data is read and discarded for a while: a connection that
-    /// is closed with unread data is reset, and the client might never get the close frame.
+    /// Ends the relay because the client broke a rule. Data of the client is read and discarded for a while: a
+    /// connection that is closed with unread data is reset, and the client might not receive the close frame.
     fn refuse(&mut self, reason: CloseReason) -> Poll<Option<io::Result<Bytes>>> {
         let finished = self.finish(reason);
         if matches!(finished, Poll::Ready(Some(_))) {
@@ -195,7 +197,7 @@ impl RelayBody {
         Poll::Ready(Some(chunk))
     }
 
-    /// Handles the end of the upstream. After a close frame of either side it is the regular end.
+    /// Handles the end of the upstream, which is regular after a close frame of either side.
     fn upstream_ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.from_upstream.close_seen() || self.from_client.close_seen() {
             self.counter.closed();
@@ -233,7 +235,7 @@ impl RelayBody {
             ClientPoll::Pending => {}
             ClientPoll::ClientEnded => return self.over(),
             ClientPoll::Refused(reason) => return self.refuse(reason),
-            // What the upstream sent before its end is still forwarded, above all its close frame.
+            // Data that the upstream sent before its end, such as a close frame, is still forwarded.
             ClientPoll::UpstreamEnded => self.to_upstream.clear(),
         }
         match self.pump_upstream(cx) {

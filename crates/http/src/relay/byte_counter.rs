@@ -7,7 +7,8 @@ use tracing::Span;
 
 use super::{CloseReason, SendBacklog};
 
-/// A client whose connection ends after it has read nothing for this long counts as a slow reader. Shorter pauses are common.
+/// A client whose connection ends after it has read no data for this time counts as a slow reader. Shorter pauses are
+/// common.
 const SLOW_READER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Observes the opening and the end of a connection.
@@ -15,12 +16,12 @@ pub trait RelayObserver {
     /// Called when the connection has opened.
     fn opened(&self);
 
-    /// Called when the connection has ended: with the server's reason, or without one if the client ended it.
-    /// `messages` counts both directions.
+    /// Called when the connection has ended. `reason` is the server's reason, or `None` if the client ended the
+    /// connection. `messages` counts both directions.
     fn ended(&self, reason: Option<CloseReason>, messages: u64);
 }
 
-/// Counts one open relay and its bytes, and logs its end in the span that it was opened in.
+/// Counts one open relay and its bytes, and logs its end in the span in which the relay was opened.
 pub(crate) struct ByteCounter {
     channel: &'static str,
     span: Span,
@@ -68,17 +69,17 @@ impl ByteCounter {
         self.messages.set(self.messages.get() + 1);
     }
 
-    /// Sets the count of messages.
+    /// Sets the number of messages.
     pub(crate) fn set_messages(&self, messages: u64) {
         self.messages.set(messages);
     }
 
-    /// Returns the count of messages.
+    /// Returns the number of messages.
     pub(crate) fn messages(&self) -> u64 {
         self.messages.get()
     }
 
-    /// Notes that the server ended the relay. `frame_sent`: with a close frame to the client.
+    /// Notes that the server ended the relay. `frame_sent`: whether a close frame was sent to the client.
     pub(crate) fn ended(&self, reason: CloseReason, frame_sent: bool) {
         self.reason.set(Some(reason));
         counter!("casement_relays_ended_total", "channel" => self.channel, "reason" => reason.as_str()).increment(1);

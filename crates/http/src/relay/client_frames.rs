@@ -1,4 +1,4 @@
-//! Frames of a client on their way to the browser: checked one by one, and forwarded in pieces that the browser accepts.
+//! Checks the frames of a client one by one, and forwards them to the browser in pieces that it accepts.
 //!
 //! Only frame headers are parsed. The server itself reports protocol violations to the client, because the browser
 //! would just close the connection, which looks like a crash.
@@ -12,8 +12,9 @@ use super::{
     wire::{self, BadFrame, Header, HeaderBuffer},
 };
 
-/// The maximum frame that is forwarded in one piece. Chromium's endpoint holds a whole frame with its header in a buffer of 100 MiB, so a
-/// frame of exactly 100 MiB would not fit. It is a multiple of four, so that the mask continues unchanged in the next piece.
+/// The maximum payload of a frame that is forwarded in one piece. Chromium's endpoint holds a whole frame with its
+/// header in a buffer of 100 MiB, so a frame of exactly 100 MiB would not fit. A multiple of four, so that the mask
+/// continues unchanged in the next piece.
 const MAX_PIECE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// The state of one client's frames.
@@ -53,23 +54,23 @@ impl ClientFrames {
         }
     }
 
-    /// Returns the count of messages whose last frame has started.
+    /// Returns the number of messages whose last frame has started.
     pub(crate) fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Returns whether a close frame has started; nothing may follow it.
+    /// Returns whether a close frame has started; no frame may follow it.
     pub(crate) fn close_seen(&self) -> bool {
         self.close_seen
     }
 
-    /// Returns why nothing more of this client is forwarded.
+    /// Returns the reason why no more frames of this client are forwarded.
     pub(crate) fn violation(&self) -> Option<CloseReason> {
         self.violation
     }
 
-    /// Appends to `out` what the browser gets of `chunk`, the next bytes of the client; nothing after the first
-    /// [`violation`](Self::violation).
+    /// Parses `chunk`, the next bytes of the client, and appends the bytes for the browser to `out`; none after the
+    /// first [`violation`](Self::violation).
     pub(crate) fn pass(&mut self, chunk: &Bytes, out: &mut VecDeque<Bytes>) {
         // The bytes from `from` to `at` are parsed and not forwarded yet.
         let (mut from, mut at) = (0, 0);
@@ -161,7 +162,7 @@ fn forward(chunk: &Bytes, part: std::ops::Range<usize>, out: &mut VecDeque<Bytes
 mod tests {
     use super::*;
 
-    /// Returns what is forwarded of `bytes` that arrive in chunks of `size`, and the violation.
+    /// Returns the forwarded bytes if `bytes` arrive in chunks of `size`, and the violation.
     fn forwarded(bytes: &[u8], size: usize, limit: u64) -> (Vec<u8>, Option<CloseReason>) {
         let (mut frames, mut out) = (ClientFrames::new(limit), VecDeque::new());
         for chunk in bytes.chunks(size) {

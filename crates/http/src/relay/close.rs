@@ -14,7 +14,7 @@ pub enum CloseReason {
     Normal,
     /// The session was deleted.
     Deleted,
-    /// The session was not used for its whole idle timeout.
+    /// The idle timeout of the session is reached.
     IdleTimeout,
     /// The browser ended unexpectedly.
     Crashed,
@@ -22,7 +22,7 @@ pub enum CloseReason {
     Released,
     /// The browser was restarted under the same session.
     BrowserRestarted,
-    /// The client did not read what was sent to it.
+    /// The client did not read the sent data.
     SlowReader,
     /// The session ran out of memory.
     Oom,
@@ -30,13 +30,13 @@ pub enum CloseReason {
     BrowserClosed,
     /// The browser no longer responded, and was ended.
     BrowserHung,
-    /// This server stops; the session continues.
+    /// The server stops; the session continues.
     Drain,
     /// The client sent a message above the limit.
     MessageTooBig,
     /// The client broke the WebSocket protocol.
     Protocol,
-    /// The client violated a rule of this endpoint, for example never opened its session.
+    /// The client violated a rule of the endpoint, for example by not opening its session.
     Policy,
 }
 
@@ -100,11 +100,11 @@ impl CloseReason {
     }
 }
 
-/// The sending side: one per session, held by what knows when the session ends.
+/// The sending side of an end signal: one per session, owned by the part that learns of the session's end.
 #[derive(Debug)]
 pub struct EndSender(watch::Sender<Option<CloseReason>>);
 
-/// The receiving side, watched by a connection.
+/// The receiving side of an end signal, watched by a connection.
 #[derive(Clone, Debug)]
 pub struct EndSignal(watch::Receiver<Option<CloseReason>>);
 
@@ -116,7 +116,7 @@ pub fn end_signal() -> (EndSender, EndSignal) {
 }
 
 impl EndSender {
-    /// Ends every connection that watches, present and future. The first reason stays.
+    /// Ends every connection that watches, now or later. Only the first reason counts.
     pub fn end(&self, reason: CloseReason) {
         self.0.send_if_modified(|slot| {
             let first = slot.is_none();
@@ -133,7 +133,7 @@ impl EndSender {
 }
 
 impl EndSignal {
-    /// Waits for the reason; forever, if the sender is dropped without one.
+    /// Waits for the reason; forever if the sender is dropped without one.
     pub async fn ended(mut self) -> CloseReason {
         let reason = self.0.wait_for(Option::is_some).await.ok().and_then(|slot| *slot);
         match reason {

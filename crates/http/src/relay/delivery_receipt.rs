@@ -1,8 +1,9 @@
 //! Detects whether a response has arrived at the client's machine.
 //!
-//! A successful write has only reached the local kernel. The kernel knows what the client's kernel has acknowledged, and reports it through
-//! the socket diagnosis protocol (`sock_diag(7)`). A client that disconnected before the response came acknowledges nothing: its machine
-//! resets the connection. A client that closes after it has read everything has acknowledged it.
+//! A successful write has only reached the local kernel. The kernel reports how many bytes the client's kernel has
+//! acknowledged through the socket diagnosis protocol (`sock_diag(7)`). If the client disconnected before the response
+//! arrived, its machine acknowledges nothing and resets the connection. If the client closes after it has read
+//! everything, the response is acknowledged.
 
 use std::{
     cell::RefCell,
@@ -18,7 +19,7 @@ use rustix::{
 };
 
 /// The delivery state of one connection; clones share it. The owner of the connection creates it; the sender of a
-/// response queries it. By default, without an owner, everything counts as arrived.
+/// response queries it. The default has no owner, and every response counts as arrived.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryReceipt(Rc<RefCell<Tracking>>);
 
@@ -29,9 +30,9 @@ enum Tracking {
     Unavailable,
     /// No response is tracked.
     Idle,
-    /// A response is tracked, and not all of it was passed to the kernel yet.
+    /// A response is tracked, and was not passed to the kernel completely yet.
     Unflushed,
-    /// The kernel has the whole response, which has not arrived yet; holds a descriptor of the connection to query.
+    /// The kernel has the whole response, which has not arrived yet. Holds a descriptor of the connection for queries.
     Flushed(TcpStream),
     /// The result is known.
     Done(DeliveryState),
@@ -40,11 +41,11 @@ enum Tracking {
 /// The delivery of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeliveryState {
-    /// Not passed to the kernel, or not acknowledged.
+    /// The response was not passed to the kernel, or is not acknowledged.
     InFlight,
-    /// The client's machine has all of it, or the state cannot be determined.
+    /// The client's machine has the whole response, or the state cannot be determined.
     Arrived,
-    /// The connection ended before the client's machine had all of it.
+    /// The connection ended before the client's machine had the whole response.
     Lost,
 }
 
@@ -54,7 +55,7 @@ impl DeliveryReceipt {
         Self(Rc::new(RefCell::new(Tracking::Idle)))
     }
 
-    /// Tracks what is written from now on.
+    /// Tracks the bytes that are written from now on.
     pub(super) fn track(&self) {
         self.set(Tracking::Unflushed);
     }
@@ -66,8 +67,9 @@ impl DeliveryReceipt {
         }
     }
 
-    /// Notes that everything written until now was passed to the kernel. On the same machine it has arrived by now, if it ever does; at a
-    /// later query, a client that has read it and closed with a reset would look like one that has not.
+    /// Notes that all written bytes were passed to the kernel. A response to the same machine has arrived by then, if
+    /// it ever does. A later query could not distinguish a client that read the response and then reset the connection
+    /// from one that did not read it.
     pub(crate) fn flushed(&self, connection: impl AsFd) {
         let mut socket = self.0.borrow_mut();
         if matches!(*socket, Tracking::Unflushed) {
@@ -116,16 +118,17 @@ const NLMSG_ERROR: u16 = 2;
 const IPPROTO_TCP: u8 = 6;
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = HEADER_BYTES + 56;
-/// The position of the count of unacknowledged bytes in a response (`idiag_wqueue`).
+/// The position of the number of unacknowledged bytes in a response (`idiag_wqueue`).
 const UNACKNOWLEDGED_RANGE: std::ops::Range<usize> = HEADER_BYTES + 60..HEADER_BYTES + 64;
 
-/// Returns the bytes of a local connection that its peer has not acknowledged; `None` if there is no such connection.
+/// Returns the number of bytes of a local connection that its peer has not acknowledged; `None` if the connection does
+/// not exist.
 fn unacknowledged(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let kernel = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
     send(&kernel, &request(local, peer), SendFlags::DONTWAIT)?;
     let mut response = [0_u8; 512];
-    // The kernel responds before the send returns.
+    // The kernel responds before `send` returns.
     let (_, length) = recv(&kernel, &mut response[..], RecvFlags::DONTWAIT)?;
     let response = &response[..length.min(response.len())];
     let kind = response.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
@@ -155,7 +158,7 @@ fn request(local: SocketAddr, peer: SocketAddr) -> [u8; REQUEST_BYTES] {
     bytes.extend_from_slice(&[0; 8]);
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     bytes.extend_from_slice(&[family.as_raw().to_le_bytes()[0], IPPROTO_TCP, 0, 0]);
-    // Any state of the connection.
+    // Matches any state of the connection.
     bytes.extend_from_slice(&u32::MAX.to_ne_bytes());
     bytes.extend_from_slice(&local.port().to_be_bytes());
     bytes.extend_from_slice(&peer.port().to_be_bytes());
@@ -167,7 +170,7 @@ fn request(local: SocketAddr, peer: SocketAddr) -> [u8; REQUEST_BYTES] {
         }
         bytes.extend_from_slice(&octets);
     }
-    // Any interface, and no cookie.
+    // Matches any interface, without a cookie.
     bytes.extend_from_slice(&0_u32.to_ne_bytes());
     bytes.extend_from_slice(&[0xff; 8]);
     bytes.try_into().unwrap_or([0; REQUEST_BYTES])

@@ -2,8 +2,8 @@
 //!
 //! - *While the handler waits*: with `HttpServer::h1_allow_half_closed(false)` actix drops the handler's future as
 //!   soon as the client closes or resets the connection (measured: within a millisecond, on new and on kept-alive
-//!   connections, with and without a request body). So a handler only needs values whose `Drop` releases what they
-//!   hold, and must not move its work into a task that outlives it.
+//!   connections, with and without a request body). So a handler only needs values whose `Drop` releases their
+//!   resources, and must not move its work into a task that outlives the future.
 //! - *When the response is ready*, the future has ended. [`DeliveryReport`] wraps the body and reports whether all of
 //!   it has arrived at the client's machine ([`DeliveryReceipt`]). A successful read on the connection proves nothing:
 //!   a close just before the response looks like one after it. Whether the client's program has read what its machine
@@ -22,7 +22,8 @@ use tokio::time::{Sleep, sleep};
 
 use super::delivery_receipt::{DeliveryReceipt, DeliveryState};
 
-/// The minimum and maximum interval between two queries of the delivery state. The kernel abandons a silent client in the end.
+/// The minimum and maximum interval between two queries of the delivery state. The kernel eventually closes the
+/// connection of a client that does not respond.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -37,9 +38,10 @@ pub struct DeliveryReport<F: FnOnce(bool)> {
 }
 
 impl<F: FnOnce(bool)> DeliveryReport<F> {
-    /// Sends `body` and calls `report` once: with `true` when all of it has arrived, with `false` if the connection
-    /// ended before. `report` runs on the server's thread, possibly in a `drop`, so it must not block. The server
-    /// never polls an empty body, so that always counts as undelivered; do not use this type for one.
+    /// Sends `body` and calls `report` once: with `true` when the whole body has arrived, with `false` if the
+    /// connection ended before. `report` runs on the server's thread, possibly in a `drop`, so it must not block. The
+    /// server never polls an empty body, which therefore always counts as undelivered; do not use this type for empty
+    /// bodies.
     pub fn new(body: impl Into<Bytes>, receipt: DeliveryReceipt, report: F) -> Self {
         Self {
             body: Some(body.into()),
@@ -51,7 +53,7 @@ impl<F: FnOnce(bool)> DeliveryReport<F> {
         }
     }
 
-    /// Polls whether the response has arrived. The client does not wait for this, because it has all bytes of the announced length.
+    /// Polls whether the response has arrived. The client does not wait for this, because it has all announced bytes.
     fn poll_delivery(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             match self.receipt.state() {
@@ -80,7 +82,7 @@ impl<F: FnOnce(bool) + Unpin> MessageBody for DeliveryReport<F> {
             return Poll::Ready(Some(Ok(body)));
         }
         if !self.has_yielded {
-            // Lets the connection's task write what it has.
+            // Lets the task of the connection write the body first.
             self.has_yielded = true;
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -115,7 +117,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the report for a response. `before` acts on the client before the response is written, `after` afterwards.
+    /// Returns the report for a response. `before` is called with the client before the response is written, `after`
+    /// afterwards.
     fn delivery_report(
         before: impl FnOnce(TcpStream) -> Option<TcpStream>,
         after: impl FnOnce(Option<TcpStream>),
@@ -130,7 +133,7 @@ mod tests {
         }));
         let mut cx = Context::from_waker(Waker::noop());
         let client = before(client);
-        // As the server does: it polls the body until it is pending, and then writes.
+        // As the server does, polls the body until it is pending, and then writes.
         let Poll::Ready(Some(Ok(bytes))) = body.as_mut().poll_next(&mut cx) else { panic!("a chunk is ready") };
         assert!(body.as_mut().poll_next(&mut cx).is_pending());
         ours.write_all(&bytes).expect("accepted by the local kernel");

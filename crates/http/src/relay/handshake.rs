@@ -18,23 +18,23 @@ use super::{RelayError, SendBacklog, Upstream};
 
 /// The time that the upstream has to respond.
 const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum size of the head of an upstream's response.
+/// The maximum size of the head of an upstream's response, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// A client's request that is a well-formed WebSocket handshake.
+/// A well-formed WebSocket handshake of a client.
 #[derive(Clone, Debug)]
 pub struct ClientHandshake {
     accept: String,
     backlog: SendBacklog,
 }
 
-/// The request is no WebSocket handshake; the response is 400.
+/// The request is not a WebSocket handshake; the response is 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadHandshake {
-    /// An ordinary request; this path serves WebSockets only.
+    /// The request is an ordinary one, but the path serves WebSockets only.
     #[error("this path wants a WebSocket upgrade")]
     NoUpgrade,
-    /// A version other than 13.
+    /// The version is not 13.
     #[error("only WebSocket version 13 is spoken here")]
     Version,
     /// The key is missing, given twice, or not sixteen bytes in base 64.
@@ -46,7 +46,7 @@ impl ClientHandshake {
     /// Reads the handshake of `request`.
     ///
     /// # Errors
-    /// [`BadHandshake`] names what is missing.
+    /// [`BadHandshake`] if a part of the handshake is missing or invalid.
     pub fn read(request: &HttpRequest) -> Result<Self, BadHandshake> {
         let headers = request.headers();
         let is_upgrade = request.method() == Method::GET
@@ -90,8 +90,8 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
         .any(|found| found.trim().eq_ignore_ascii_case(token))
 }
 
-/// Performs the server's handshake with the upstream; nothing of the client's request goes into it. Returns what the
-/// upstream sent after its head, which is the beginning of the first frame.
+/// Performs the server's handshake with the upstream, which contains no part of the client's request. Returns the bytes
+/// after the head of the upstream's response, which are the beginning of the first frame.
 pub(crate) async fn upgrade_upstream(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
     if !path.starts_with('/') || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(RelayError::Path);

@@ -1,7 +1,8 @@
 //! WebSocket relays between a client and a session's browser.
 //!
-//! actix responds to the upgrade with a streaming body that is the whole relay (see `docs/decisions/0003-websocket-relay-in-actix.md`):
-//! actix provides the backpressure in both directions, and the relay lives as long as the connection.
+//! actix responds to the upgrade with a streaming body that is the whole relay (see
+//! `docs/decisions/0003-websocket-relay-in-actix.md`): actix provides the backpressure in both directions, and the
+//! relay exists as long as the connection.
 
 mod backlog;
 mod body;
@@ -44,7 +45,7 @@ pub const CDP_HOST: &str = "127.0.0.1:9222";
 /// The `Host` that chromedriver accepts.
 pub const WEBDRIVER_HOST: &str = "127.0.0.1:9515";
 
-/// The endpoint inside a session that a connection goes to.
+/// The endpoint of a connection into a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// Chromium's DevTools endpoint.
@@ -54,8 +55,8 @@ pub enum Channel {
 }
 
 impl Channel {
-    /// Returns the reason if the upstream just closes its connection while the session gives no reason. chromedriver
-    /// does so after every `session.end`; Chromium, when it crashes.
+    /// Returns the close reason if the upstream closes its connection without a close frame and the session reports no
+    /// reason. chromedriver does so after every `session.end`; Chromium, when it crashes.
     pub(crate) fn default_close_reason(self) -> CloseReason {
         match self {
             Self::Cdp => CloseReason::Crashed,
@@ -77,13 +78,13 @@ pub trait BrowserConnector: Send + Sync {
     /// Opens a new connection.
     ///
     /// # Errors
-    /// [`ConnectorError`] when the session ended or does not answer.
+    /// [`ConnectorError`] if the session has ended or does not respond.
     async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, ConnectorError>;
 
     /// Returns the path of the browser-wide DevTools endpoint, such as `/devtools/browser/…`.
     ///
     /// # Errors
-    /// [`ConnectorError`] when the session ended or does not answer.
+    /// [`ConnectorError`] if the session has ended or does not respond.
     async fn cdp_path(&self) -> Result<String, ConnectorError>;
 }
 
@@ -93,7 +94,7 @@ pub enum ConnectorError {
     /// The session has ended (404).
     #[error("the session has ended")]
     Ended,
-    /// The session does not respond now (503, worth a retry).
+    /// The session does not respond now (503; the client may retry).
     #[error("the session does not answer: {0}")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -107,13 +108,13 @@ pub enum RelayError {
     /// The upstream refused the handshake (502, or 404 for an unknown WebDriver session).
     #[error("the browser refused the WebSocket with status {status}")]
     Refused {
-        /// Its HTTP status.
+        /// The HTTP status of the upstream's response.
         status: u16,
     },
-    /// The upstream's response is no handshake (502).
+    /// The upstream's response is not a handshake (502).
     #[error("the browser's handshake makes no sense")]
     Handshake,
-    /// The upstream took too long (503).
+    /// The upstream did not respond in time (503).
     #[error("the browser did not answer the handshake in time")]
     Timeout,
     /// The path is not valid in a request line; an internal error (500).
@@ -124,11 +125,12 @@ pub enum RelayError {
 /// The bounds of a relay.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The maximum message of a client, over all its fragments, in bytes; above it, close code 1009.
+    /// The maximum size of a message of a client with all its fragments, in bytes. A longer one is closed with code
+    /// 1009.
     pub max_client_message_bytes: u64,
-    /// The time that a client may leave sent bytes unread without reading any of them.
+    /// The maximum time for which a client may read none of the sent bytes.
     pub stall_timeout: Duration,
-    /// The time that a connection closed by the upstream waits for the session's reason.
+    /// The maximum wait for the session's end reason after the upstream has closed its connection.
     pub crash_grace: Duration,
 }
 
@@ -159,10 +161,11 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Performs the handshake with `upstream`, then accepts the client's. From then on bytes pass; payloads are never parsed.
+    /// Performs the handshake with `upstream`, then accepts the client's. After that, bytes are forwarded; payloads are
+    /// not parsed.
     ///
     /// # Errors
-    /// [`RelayError`] when the upstream's handshake fails; no response was sent to the client yet.
+    /// [`RelayError`] if the upstream's handshake fails; no response was sent to the client yet.
     pub async fn open(
         self,
         client: &ClientHandshake,

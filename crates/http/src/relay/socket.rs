@@ -1,10 +1,12 @@
 //! TCP options of client connections, and the timeouts for clients that do not read.
 //!
-//! The kernel detects a dead peer within ten seconds ([`DEAD_PEER_TIMEOUT`]). It also resets, without a close frame, a peer that responds
-//! but keeps its window closed. So our own timeouts are shorter, in this order: a client that reads again after [`STALL_TIMEOUT`] is closed
-//! as a slow reader; one that has read nothing for [`STUCK_TIMEOUT`] is disconnected by us, and counted.
+//! The kernel detects a dead peer within ten seconds ([`DEAD_PEER_TIMEOUT`]). It also resets the connection of a peer
+//! that responds but keeps its window closed, without a close frame. So the server's own timeouts are shorter, in this
+//! order: a client that reads again after [`STALL_TIMEOUT`] is closed as a slow reader; a client that has read no data
+//! for [`STUCK_TIMEOUT`] is disconnected and counted.
 //!
-//! Progress is measured in steps of half of [`UNSENT_BYTES`]: a client that reads steadily, at 8 KiB per second or more, never stalls.
+//! Progress is measured in steps of half of [`UNSENT_BYTES`]: a client that reads 8 KiB per second or more never
+//! stalls.
 
 use std::{any::Any, io, time::Duration};
 
@@ -12,14 +14,14 @@ use actix_web::{dev::Extensions, rt::net::TcpStream};
 use rustix::net::sockopt;
 use socket2::SockRef;
 
-/// The time without a response from the peer's kernel after which a connection counts as dead.
+/// The time without a response of the peer's kernel after which a connection counts as dead.
 const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that a client may leave sent bytes unread without reading any of them.
+/// The maximum time for which a client may read none of the sent bytes.
 pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(8);
-/// The time without progress after which a connection is closed. It leaves time to send the client a close frame.
+/// The time without progress after which a connection is closed. It leaves time for a close frame to the client.
 pub(crate) const STUCK_TIMEOUT: Duration = Duration::from_millis(9_500);
-/// The bytes that may wait unsent in the kernel. A writer is woken when half of them were sent. Without this limit the
-/// kernel would buffer megabytes, and one step of a slow client would take longer than [`STALL_TIMEOUT`].
+/// The maximum number of unsent bytes in the kernel. A writer is woken when half of them were sent. Without this limit
+/// the kernel would buffer megabytes, and one step of a slow client would take longer than [`STALL_TIMEOUT`].
 const UNSENT_BYTES: u32 = 128 * 1024;
 /// The idle time before the first keep-alive probe, and the interval between two of them.
 const PROBE_DELAY: Duration = Duration::from_secs(4);

@@ -1,8 +1,8 @@
-//! A connection into a session, whose socket the session's agent may share.
+//! A connection into a session. The session's agent may share its socket.
 //!
-//! The agent connects inside the sandbox and passes the socket out, so that both sides share one open file with its
-//! flags. A hostile agent can clear `O_NONBLOCK` at any time, and an ordinary read or write would then block the
-//! thread that serves hundreds of other clients. Each call here sets a flag that prevents blocking.
+//! The agent connects inside the sandbox and passes the socket to the server, so that both share one open file with its
+//! flags. A hostile agent can clear `O_NONBLOCK` at any time, and an ordinary read or write would then block the thread
+//! that serves hundreds of other clients. Each call here sets a flag that prevents blocking.
 use std::{
     io::{self, IoSlice},
     pin::Pin,
@@ -20,7 +20,7 @@ const MAX_SLICES: usize = 1024;
 const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// A TCP connection whose reads and writes never block, whatever the flags of its open file are.
+/// A TCP connection whose reads and writes never block, regardless of the flags of its open file.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     stream: TcpStream,
@@ -35,8 +35,8 @@ impl Upstream {
         Ok(Self { stream: TcpStream::from_std(stream)? })
     }
 
-    /// Makes one call that moves at most `max` bytes, if the socket is ready for it. A call that moves fewer has reached the end of the
-    /// available data: the socket then counts as not ready, which saves a call that would only return `WouldBlock`.
+    /// Makes one call that transfers at most `max` bytes, if the socket is ready. If the call transfers fewer, no more
+    /// is possible now: the socket then counts as not ready, which saves a call that would only return `WouldBlock`.
     fn attempt(
         &self,
         interest: Interest,
@@ -107,7 +107,7 @@ impl AsyncWrite for Upstream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // The kernel accepts no more slices in one call.
+        // The kernel accepts at most this number of slices in one call.
         let slices = &slices[..slices.len().min(MAX_SLICES)];
         let max = slices.iter().map(|slice| slice.len()).sum();
         self.poll_send(cx, max, |stream| sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), SEND))
@@ -122,7 +122,7 @@ impl AsyncWrite for Upstream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // It shuts the write side down without waiting for delivery.
+        // Shuts the write side down without waiting for delivery.
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the server's side, a second descriptor of its open file as a hostile agent has it, and the peer's side.
+    /// Returns the server's side, a second descriptor of its open file, as a hostile agent has it, and the peer's side.
     fn connection() -> (Upstream, std::net::TcpStream, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -150,7 +150,7 @@ mod tests {
         (Upstream::adopt(ours).unwrap(), shared, listener.accept().unwrap().0)
     }
 
-    /// Closes the connection if `work` blocks its thread, so that a failure does not hang.
+    /// Closes the connection if `work` blocks its thread, so that a failed test does not hang.
     async fn assert_not_blocking(far: &std::net::TcpStream, work: impl Future<Output = ()>) {
         let (through, far) = (Arc::new(AtomicBool::new(false)), far.try_clone().unwrap());
         let watched = through.clone();

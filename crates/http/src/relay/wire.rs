@@ -1,5 +1,5 @@
-//! WebSocket frames (RFC 6455 §5.2): following their headers through a byte stream, and, where messages must be
-//! parsed, decoding whole frames from a buffer.
+//! WebSocket frames (RFC 6455 §5.2): tracks their headers in a byte stream, and decodes whole frames where messages
+//! must be parsed.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -12,9 +12,9 @@ pub(crate) const CLOSE: u8 = 0x8;
 pub(crate) const PING: u8 = 0x9;
 pub(crate) const PONG: u8 = 0xA;
 
-/// The maximum frame header: two bytes, eight of length, four of mask.
+/// The maximum size of a frame header: two bytes, eight of length, four of mask.
 const MAX_HEADER_BYTES: usize = 14;
-/// The maximum payload of a control frame.
+/// The maximum payload of a control frame, in bytes.
 const MAX_CONTROL_BYTES: u64 = 125;
 
 /// A message exceeds the limit.
@@ -43,7 +43,7 @@ impl From<BadFrame> for CloseReason {
     }
 }
 
-/// Follows the frame headers of one direction; payloads are skipped by their length and never parsed.
+/// Tracks the frame headers of one direction. Payloads are skipped by their length and not parsed.
 #[derive(Debug)]
 pub struct FrameTracker {
     header: HeaderBuffer,
@@ -64,7 +64,7 @@ impl FrameTracker {
     /// Advances over `bytes`, the next ones of the stream.
     ///
     /// # Errors
-    /// [`TooLong`] as soon as the header of the frame that goes over the limit is known.
+    /// [`TooLong`] as soon as the header of the frame that exceeds the limit is known.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while !bytes.is_empty() {
             if self.payload_left > 0 {
@@ -87,13 +87,13 @@ impl FrameTracker {
         self.header.is_empty() && self.payload_left == 0
     }
 
-    /// Returns the count of messages whose last frame has started.
+    /// Returns the number of messages whose last frame has started.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Returns whether a close frame has started; nothing may follow it.
+    /// Returns whether a close frame has started; no frame may follow it.
     #[must_use]
     pub fn close_seen(&self) -> bool {
         self.close_seen
@@ -132,7 +132,7 @@ impl HeaderBuffer {
         self.length >= 2 && self.length == header_length(self.bytes[1])
     }
 
-    /// Adds the bytes that belong to the header and returns their count.
+    /// Adds the bytes that belong to the header and returns their number.
     pub(super) fn fill(&mut self, bytes: &[u8]) -> usize {
         let mut count = 0;
         while count < bytes.len() && !self.is_complete() {
@@ -185,7 +185,7 @@ impl Header {
         Self { fin, reserved, opcode, payload, mask }
     }
 
-    /// Checks the rules for every frame of either side; extensions are never negotiated.
+    /// Checks the rules for frames of both sides. Extensions are never negotiated.
     pub(super) fn check(&self) -> Result<(), BadFrame> {
         if self.reserved {
             return Err(BadFrame::Protocol("a reserved bit is set"));
@@ -241,7 +241,7 @@ pub(crate) fn decode(buffer: &mut BytesMut, limit: u64) -> Result<Option<Frame>,
     Ok(Some(Frame { fin: header.fin, opcode: header.opcode, masked: header.mask.is_some(), payload }))
 }
 
-/// Encodes a whole, unfragmented frame; masked if it goes from a client to a server.
+/// Encodes a whole, unfragmented frame. `mask` is required for a frame from a client to a server.
 pub(crate) fn encode(opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
     let mut frame = BytesMut::with_capacity(MAX_HEADER_BYTES + payload.len());
     put_header(&mut frame, true, opcode, payload.len() as u64, mask);

@@ -1,4 +1,4 @@
-//! Start, list, stop, download.
+//! The handlers of recordings: start, list, stop, download.
 
 use actix_web::{
     HttpResponse,
@@ -15,32 +15,32 @@ use crate::{
     stream,
 };
 
-/// How to record.
+/// A recording to start.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = StartReplay)]
 pub(crate) struct Start {
-    /// Frames per second, 1 to 60; more than 20 need a graphics card. Default: 10.
+    /// Frames per second, 1 to 60; more than 20 need a GPU. Default: 10.
     framerate: Option<i64>,
-    /// After how many seconds it stops by itself, 1 to 21600. Default: 3600.
+    /// The time in seconds after which the recording stops automatically, 1 to 21600. Default: 3600.
     max_duration_in_seconds: Option<i64>,
-    /// With sound. Default: false.
+    /// Whether sound is recorded. Default: false.
     record_audio: Option<bool>,
 }
 
-/// A film.
+/// A video.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
 #[expect(dead_code, reason = "it stands in the description only; the film is sent as it is")]
 pub(super) struct Mp4(Vec<u8>);
 
-/// What of a recording is downloaded.
+/// The choice of the video to download.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct DownloadReplayParams {
-    /// Whether to download what could be saved of a recording that failed. Default: false.
+    /// Whether the incomplete video of a failed recording is downloaded too. Default: false.
     partial: Option<bool>,
 }
 
-/// The header that requests a part.
+/// The header that requests a part of the video.
 #[derive(IntoParams)]
 #[expect(dead_code, reason = "it is in the OpenAPI document only")]
 pub(super) struct RangeHeader {
@@ -72,7 +72,7 @@ pub(crate) async fn download_replay(request: Request<StoredSession>) -> Answer {
     video(request).await
 }
 
-/// `GET /live/{session_id}/replays/{replay_id}/video`: the same for whoever may watch.
+/// `GET /live/{session_id}/replays/{replay_id}/film`: returns the video, for any token of the session.
 pub(crate) async fn watched_video(request: Request<RecordingViewer>) -> Answer {
     video(request).await
 }
@@ -80,7 +80,7 @@ pub(crate) async fn watched_video(request: Request<RecordingViewer>) -> Answer {
 async fn video<C: SessionCredential>(request: Request<C>) -> Answer {
     let which = request.path("replay_id")?;
     let also_failed = request.query::<DownloadReplayParams>()?.partial.unwrap_or(false);
-    // A film never changes once it is there, so its name is its tag.
+    // A stored video never changes, so its id is its entity tag.
     let tag = format!("\"{}\"", which.to_ascii_lowercase());
     let part = range::wanted(request.http().headers(), &tag);
     let video = request.services().replays.video(request.session(), &which, part, also_failed).await?;

@@ -1,4 +1,4 @@
-//! `…/replays`: recordings, and the page that plays one.
+//! The routes `…/replays`: recordings, and the page that plays a recording.
 
 mod handlers;
 mod page;

@@ -11,12 +11,13 @@ const PAGE: &str = include_str!("assets/replay.html");
 const SCRIPT: &str = include_str!("assets/replay.js");
 const STYLE: &str = include_str!("assets/replay.css");
 
-/// `GET /live/{session_id}/replays/{replay_id}`: the same bytes for every recording; the page finds the film from its own address.
+/// `GET /live/{session_id}/replays/{replay_id}`: returns the page, which is the same for every recording and derives
+/// the URL of the video from its own URL.
 pub(crate) async fn replay_page(_: Request<RecordingViewer>) -> HttpResponse {
     embedded("text/html; charset=utf-8", "no-store", PAGE)
 }
 
-/// The page's own parts, if this is the name of one.
+/// `GET /live/assets/{name}`: returns the asset, if it exists.
 pub(crate) fn asset(name: &str) -> Option<HttpResponse> {
     match name {
         "replay.js" => Some(embedded("text/javascript; charset=utf-8", "no-cache", SCRIPT)),

@@ -1,10 +1,10 @@
-//! `Range`: which bytes of a film are wanted (RFC 9110 §14).
+//! Parses the header `Range` (RFC 9110 §14).
 
 use actix_web::http::header::{self, HeaderMap};
 use casement_domain::replay::Part;
 
-/// The one part that the headers ask for, of the film with this tag. None: all of it, which also answers what is no range, more than
-/// one, or meant for another film.
+/// Returns the part that the headers request of the video with this entity tag. Returns `None` for the whole video,
+/// also if the range is malformed, there are several ranges, or `If-Range` names another tag.
 pub(super) fn wanted(headers: &HeaderMap, tag: &str) -> Option<Part> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     if text(header::IF_RANGE).is_some_and(|known| known != tag) {
@@ -23,7 +23,7 @@ pub(super) fn wanted(headers: &HeaderMap, tag: &str) -> Option<Part> {
 
 fn number(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // More than there can be is as good as the most.
+    // A number that overflows is beyond the end of every video.
     plain.then(|| text.parse().unwrap_or(u64::MAX))
 }
 

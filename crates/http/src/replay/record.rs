@@ -19,12 +19,12 @@ pub(crate) struct ReplayBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     finished_at: Option<Moment>,
-    /// The URL of a page that plays it while it is stored.
+    /// The URL of a page that plays the recording as long as it is stored.
     replay_view_url: String,
     status: Status,
-    /// The size of the video; it grows while the recording runs.
+    /// The size of the video in bytes; it grows while the recording runs.
     size_bytes: u64,
-    /// The reason of its end, unless it was stopped.
+    /// The reason why the recording ended, unless it was stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }

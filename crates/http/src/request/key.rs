@@ -33,7 +33,7 @@ const PROJECT: &str = "x-kernel-project-id";
 /// An API key that opens a project: its own, or the one that the request names.
 pub(crate) struct ProjectKey;
 
-/// As [`ProjectKey`], for a handler that stores by itself that its call begins.
+/// An API key as [`ProjectKey`], for a handler that stores the audit intent itself.
 pub(crate) struct DeferredAudit;
 
 /// An API key of the whole organization.
@@ -42,7 +42,7 @@ pub(crate) struct OrganizationKey;
 /// Any valid API key: of the organization or of one project.
 pub(crate) struct AnyKey;
 
-/// What a key of a project gives access to.
+/// The access that a key of a project grants.
 pub(crate) struct ProjectAccess {
     scope: Scope,
     user: UserId,
@@ -119,7 +119,7 @@ impl Credential for AnyKey {
 /// Returns the text of the key.
 ///
 /// # Errors
-/// `unauthorized`, with one response for everything that is no bearer credential.
+/// `unauthorized`, with the same response for everything that is not a bearer credential.
 fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let mut values = headers.get_all(header::AUTHORIZATION);
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -146,7 +146,7 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
             Ok(caller)
         }
         Err(error) => {
-            // A key that could not be looked up was not refused.
+            // A key counts as refused only if it could be looked up.
             if matches!(error, AuthenticateError::Refused) {
                 Identity::refused(request, text);
             }
@@ -155,7 +155,8 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
     }
 }
 
-/// Counts the call against the rate of its key. A refusal by `reached` is reported before one by the rate; the call counts in both cases.
+/// Counts the call against the rate limit of its key. If `reached` is an error, that is returned rather than the rate
+/// limit's; the call counts in both cases.
 fn counted<T>(api: &Api, caller: &Caller, reached: Result<T, ApiError>) -> Result<T, ApiError> {
     let admitted = api.rate.admit(caller.key);
     let reached = reached?;
@@ -189,30 +190,30 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
         &self.access.scope
     }
 
-    /// The user who created the caller's key.
+    /// Returns the user who created the caller's key.
     pub(crate) fn user(&self) -> UserId {
         self.access.user
     }
 
-    /// Notes which session the call is about.
+    /// Notes the session of the call, for telemetry.
     pub(crate) fn about(&self, session: &Session) {
         telemetry::about(&self.http, session.id);
     }
 
-    /// Reports whether the response has been delivered.
+    /// Returns the receipt that reports whether the response was delivered.
     pub(crate) fn receipt(&self) -> DeliveryReceipt {
         self.http.conn_data::<DeliveryReceipt>().cloned().unwrap_or_default()
     }
 
-    /// Returns the audit record of the call for a response with `status` right now, see [`prepared_record`].
+    /// Returns the audit record of the call for a response with `status`, see [`prepared_record`].
     pub(crate) fn prepared_record(&self, status: StatusCode) -> Option<Arc<PreparedRecord>> {
         prepared_record(&self.http, status)
     }
 
-    /// Runs `work` to its end, whether or not the caller still waits: a change that is dropped midway leaves something for cleanup.
+    /// Runs `work` to its end, even if the caller disconnects: a change that is dropped midway would need a cleanup.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The errors of `work`.
     pub(crate) async fn finish<F, W, T, E>(&self, work: F) -> Result<T, ApiError>
     where
         F: FnOnce(Arc<Services>, Scope) -> W,
@@ -224,10 +225,10 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
         self.services().runtime.spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
     }
 
-    /// Runs `work` to its end on the thread of the connection, which wakes no other thread: for work that does little but wait.
+    /// Runs `work` to its end on the thread of the connection, which wakes no other thread. For work that mostly waits.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The errors of `work`.
     pub(crate) async fn finish_here<F, W, T, E>(&self, work: F) -> Result<T, ApiError>
     where
         F: FnOnce(Arc<Services>, Scope) -> W,

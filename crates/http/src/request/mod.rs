@@ -1,5 +1,5 @@
-//! A request whose caller has been checked. A handler reaches the use cases only through [`Request`], and its type names the
-//! [`Credential`] that the caller must show, so no handler can be written that does not check it.
+//! Requests of authenticated callers. A handler reaches the use cases only through [`Request`], whose type names the
+//! [`Credential`] that is required, so every handler checks a credential.
 
 mod key;
 mod session;
@@ -31,22 +31,22 @@ use crate::{
     state::{Api, Services},
 };
 
-/// What a caller must show.
+/// The credential that a handler requires.
 pub(crate) trait Credential: 'static {
-    /// What a good credential gives access to.
+    /// The access that a valid credential grants.
     type Access: 'static;
 
-    /// How the documentation names it.
+    /// The credential in the documentation.
     const REQUIREMENT: Requirement;
 
-    /// Checks the credential, counts the call and, unless the handler does it later, stores that the call begins.
+    /// Checks the credential, counts the call and, unless the handler does it later, stores the audit intent.
     ///
     /// # Errors
-    /// `unauthorized`, `forbidden`, `rate_limited`, and what finding the project or the session fails with.
+    /// `unauthorized`, `forbidden`, `rate_limited`, and the errors of finding the project or the session.
     async fn admit(api: &Api, request: &HttpRequest) -> Result<Self::Access, ApiError>;
 }
 
-/// No credential: anybody may call.
+/// No credential.
 pub(crate) struct Public;
 
 impl Credential for Public {
@@ -59,7 +59,7 @@ impl Credential for Public {
     }
 }
 
-/// A request of a caller who has shown the credential `C`. Its body is not read yet.
+/// A request of a caller with the credential `C`. The body is not read yet.
 pub(crate) struct Request<C: Credential> {
     api: Data<Api>,
     http: HttpRequest,
@@ -84,7 +84,7 @@ impl<C: Credential> FromRequest for Request<C> {
     }
 }
 
-/// The body, which nothing has read yet.
+/// Returns the body, which was not read yet.
 fn extracted(request: &HttpRequest, payload: &mut dev::Payload) -> Result<Payload, ApiError> {
     let payload = Payload::from_request(request, payload).now_or_never().and_then(Result::ok);
     payload.ok_or_else(|| ApiError::internal("the body was taken before"))
@@ -99,12 +99,12 @@ impl<C: Credential> Request<C> {
         &self.api
     }
 
-    /// The state of the server, for work that outlives the request.
+    /// Returns the state of the server, for work that outlives the request.
     pub(crate) fn shared_api(&self) -> Data<Api> {
         self.api.clone()
     }
 
-    /// The request as it came.
+    /// Returns the HTTP request.
     pub(crate) fn http(&self) -> &HttpRequest {
         &self.http
     }
@@ -113,7 +113,7 @@ impl<C: Credential> Request<C> {
         self.http.headers()
     }
 
-    /// The identifier of the request in the log.
+    /// Returns the id of the request, as in the log.
     pub(crate) fn request_id(&self) -> String {
         audit::request_id(&self.http)
     }
@@ -142,7 +142,7 @@ impl<C: Credential> Request<C> {
         Query::parse(self.http.query_string())
     }
 
-    /// Reads which page of a list is wanted.
+    /// Reads the requested page of a list.
     ///
     /// # Errors
     /// `invalid_input`.
@@ -159,7 +159,7 @@ impl<C: Credential> Request<C> {
         body::object(&self.http, &mut self.payload).await
     }
 
-    /// Reads the texts of a form; its files are read as they come.
+    /// Reads the texts of a form. Its files are streamed.
     ///
     /// # Errors
     /// See [`Form::read`].
@@ -171,13 +171,13 @@ impl<C: Credential> Request<C> {
     /// Returns the body as a stream.
     ///
     /// # Errors
-    /// `payload_too_large`, if the announced length is over `max_bytes`.
+    /// `payload_too_large` if the announced length exceeds `max_bytes`.
     pub(crate) fn body(&mut self, max_bytes: u64) -> Result<(ByteStream, body::BodyEnd), ApiError> {
         let payload = self.take_payload()?;
         body::stream(&self.http, payload, max_bytes)
     }
 
-    /// Takes the body out of the request; an empty one stays.
+    /// Takes the body out of the request and leaves an empty one.
     ///
     /// # Errors
     /// `internal`: never.
@@ -194,10 +194,10 @@ impl<C: Credential> Request<C> {
 
 /// Returns a segment of the path, decoded.
 fn segment(request: &HttpRequest, name: &str) -> Result<String, ApiError> {
-    // The router has decoded most of the path already, and has replaced what is not UTF-8.
+    // The router has decoded most of the path already, and has replaced bytes that are not UTF-8.
     decoded(request.uri().path())?;
     let text = decoded(request.match_info().get(name).unwrap_or_default())?;
-    // PostgreSQL refuses NUL. No name and no identifier contains the substitute character, so the lookup finds nothing, as for
-    // any unknown name.
+    // PostgreSQL refuses NUL. No name and no identifier contains the substitute character, so the lookup finds nothing,
+    // as for any unknown name.
     Ok(text.replace('\0', "\u{1a}"))
 }

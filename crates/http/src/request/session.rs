@@ -23,18 +23,19 @@ use crate::{
     token::Permission,
 };
 
-/// How long work inside a session may continue when the server stops.
+/// The maximum time for which work inside a session continues when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Which sessions a credential opens.
+/// The sessions that a credential opens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionScope {
     Active,
-    /// Also sessions that have ended, for a key or for a token that only permits watching. All other tokens expire with their session.
+    /// Also sessions that have ended, for a key or a token that only permits watching. All other tokens expire with
+    /// their session.
     ActiveOrEnded,
 }
 
-/// Which credentials a direct route accepts besides the token in its query.
+/// The credentials that a direct route accepts in addition to the token in its query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AcceptedCredentials {
     TokenOnly,
@@ -42,35 +43,35 @@ pub(crate) enum AcceptedCredentials {
     KeyOrPassword,
 }
 
-/// A credential that opens a session: under `/browsers/{id}` an API key, under `/vm/{session_id}` and `/live/{session_id}` what
-/// [`ACCEPTED`](Self::ACCEPTED) says.
+/// A credential that opens a session: under `/browsers/{id}` an API key, under `/vm/{session_id}` and
+/// `/live/{session_id}` the credentials of [`ACCEPTED`](Self::ACCEPTED).
 pub(crate) trait SessionCredential: 'static {
     const ACCEPTED: AcceptedCredentials = AcceptedCredentials::Key;
     const SCOPE: SessionScope = SessionScope::Active;
-    /// The least permission of a token.
+    /// The minimum permission of a token.
     const PERMISSION: Permission = Permission::Drive;
 }
 
-/// For operations in and connections to an active session.
+/// The credential for operations in, and connections to, an active session.
 pub(crate) struct ActiveSession;
 
 impl SessionCredential for ActiveSession {}
 
-/// For what a session stores. The session may have ended.
+/// The credential for data that a session has stored. The session may have ended.
 pub(crate) struct StoredSession;
 
 impl SessionCredential for StoredSession {
     const SCOPE: SessionScope = SessionScope::ActiveOrEnded;
 }
 
-/// For classic WebDriver, whose clients may send the token as a password.
+/// The credential for classic WebDriver, whose clients may send the token as a password.
 pub(crate) struct WebDriverClient;
 
 impl SessionCredential for WebDriverClient {
     const ACCEPTED: AcceptedCredentials = AcceptedCredentials::KeyOrPassword;
 }
 
-/// For the live view: any token.
+/// The credential for the live view: any token.
 pub(crate) struct LiveViewer;
 
 impl SessionCredential for LiveViewer {
@@ -78,7 +79,7 @@ impl SessionCredential for LiveViewer {
     const PERMISSION: Permission = Permission::View;
 }
 
-/// For what a person does in the live view: a token that permits more than watching.
+/// The credential for actions in the live view: a token that permits more than watching.
 pub(crate) struct LiveOperator;
 
 impl SessionCredential for LiveOperator {
@@ -86,7 +87,7 @@ impl SessionCredential for LiveOperator {
     const PERMISSION: Permission = Permission::Interact;
 }
 
-/// For the recordings of a session, which may have ended: any token.
+/// The credential for the recordings of a session: any token. The session may have ended.
 pub(crate) struct RecordingViewer;
 
 impl SessionCredential for RecordingViewer {
@@ -118,11 +119,11 @@ pub(crate) struct SessionAccess {
     pub(crate) end: EndSignal,
     /// Counts as an open connection of the session until it is dropped.
     pub(crate) registered: Registration,
-    /// Whether the caller has shown a key of the whole organization.
+    /// Whether the credential is a key of the whole organization.
     organization_wide: bool,
 }
 
-/// What opened a session.
+/// The credential that opened a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PresentedCredential {
     Token(Permission),
@@ -140,7 +141,7 @@ impl SessionAccess {
     ) -> Result<Self, ApiError> {
         let text = segment(request, "session_id")?;
         let (id, presented) = presented(api, request, &text, accepted, scope).await?;
-        // Registration before the lookup, so that the signal reports an end in between.
+        // Registers before the lookup, so that the signal reports an end in between.
         let (end, registered) = api.services.connections.register(id);
         let by_token = matches!(presented, PresentedCredential::Token(_));
         let permission = match presented {
@@ -176,7 +177,8 @@ impl SessionAccess {
     }
 
     /// # Errors
-    /// `forbidden` for a token without the permission; `invalid_state` for one that drives the browser while a login runs in it.
+    /// `forbidden` for a token without the permission; `invalid_state` if the request drives the browser while a login
+    /// runs in it.
     fn require(&self, permission: Permission) -> Result<(), ApiError> {
         match (permission, self.permission) {
             (Permission::View, _) | (Permission::Interact, Permission::Drive | Permission::Interact) => Ok(()),
@@ -189,7 +191,7 @@ impl SessionAccess {
     }
 }
 
-/// Notes which session the request is about, in the log and for telemetry.
+/// Notes the session of the request, for the log and for telemetry.
 fn note_session(request: &HttpRequest, id: SessionId) {
     tracing::Span::current().record("session", tracing::field::display(id));
     telemetry::about(request, id);
@@ -213,7 +215,8 @@ async fn presented(
     };
     if let Some(token) = token {
         let (session, permission) = services.tokens.verify(&token).map_err(|_| ApiError::unauthorized(true))?;
-        // The token of another session is refused like a bad one: it must not reveal whether this session exists.
+        // The token of another session is refused like an invalid one, so that the response does not reveal whether
+        // this session exists.
         return match text.parse::<SessionId>() {
             Ok(id) if id == session => Ok((session, PresentedCredential::Token(permission))),
             _ => Err(ApiError::unauthorized(true)),
@@ -249,7 +252,7 @@ fn password(headers: &HeaderMap) -> Option<String> {
 /// Parses the identifier of a session in a path.
 ///
 /// # Errors
-/// `not_found`: a text that is no identifier names no session.
+/// `not_found` if the text is not an identifier.
 pub(crate) fn session_id(text: &str) -> Result<SessionId, ApiError> {
     text.parse().map_err(|_| NotFound::new("browser session", text).into())
 }
@@ -259,10 +262,11 @@ impl<C: Credential<Access = SessionAccess>> Request<C> {
         &self.access.session
     }
 
-    /// Runs `work` for as long as its caller waits. A server that stops drops the work soon after, as if its caller had hung up.
+    /// Runs `work` as long as its caller waits. When the server stops, it drops the work soon after, as if the caller
+    /// had disconnected.
     ///
     /// # Errors
-    /// Those of `work`; `internal` if it was dropped, because it may have had effects.
+    /// The errors of `work`; `internal` if it was dropped, because it may have had effects.
     pub(crate) async fn while_served<T, E: Into<ApiError>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
@@ -282,7 +286,8 @@ impl<C: Credential<Access = SessionAccess>> Request<C> {
         }
     }
 
-    /// Returns the signal of the session's end, and what counts as an open connection until it is dropped.
+    /// Returns the signal of the session's end, and the registration, which counts as an open connection until it is
+    /// dropped.
     pub(crate) fn into_open(self) -> (EndSignal, Registration) {
         (self.access.end, self.access.registered)
     }

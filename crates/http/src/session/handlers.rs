@@ -1,4 +1,4 @@
-//! Create, list, get, update, delete.
+//! The handlers of sessions: create, list, get, update, delete.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -27,13 +27,13 @@ use crate::{
 };
 
 impl Api {
-    /// The record of a session as it is now.
+    /// Returns the present record of a session.
     pub(crate) async fn session(&self, session: Session) -> Result<SessionBody, StoreError> {
         let mut records = self.sessions(vec![session]).await?;
         Ok(records.pop().unwrap_or_else(|| unreachable!("a session has a record")))
     }
 
-    /// The records of sessions as they are now.
+    /// Returns the present records of sessions.
     pub(crate) async fn sessions(&self, sessions: Vec<Session>) -> Result<Vec<SessionBody>, StoreError> {
         let loaded: Vec<_> = sessions.iter().filter_map(|session| session.shape.profile).map(|one| one.id).collect();
         let profiles = self.services.profiles.of_ids(&loaded).await?;
@@ -59,12 +59,12 @@ pub(crate) async fn create_browser(mut request: Request<ProjectKey>) -> Answer {
     Ok(fresh.deliver(request.receipt(), answer::created(&location, &body)))
 }
 
-/// Which sessions are listed.
+/// The filter of a list of sessions.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct BrowserListParams {
     /// `active` (default), `deleted` or `all`.
     status: Option<String>,
-    /// An older form of `status=all`.
+    /// Whether ended sessions are listed too: an older form of `status=all`. Ignored with `status`.
     include_deleted: Option<bool>,
     /// Part of the name of the session or its pool, or the whole id of the session, its profile or its proxy.
     query: Option<String>,

@@ -1,4 +1,4 @@
-//! Request bodies of sessions.
+//! The request bodies of sessions.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,13 @@ pub(crate) struct CreateBrowser {
     pub(crate) headless: Option<bool>,
     /// Whether signs of automation are hidden. Default: false.
     pub(crate) stealth: Option<bool>,
-    /// Needs `headless: false` and an installation with a GPU. Default: false.
+    /// Whether the browser uses a GPU. Requires `headless: false` and an installation with a GPU. Default: false.
     pub(crate) gpu: Option<bool>,
     /// Whether the display shows only the page; headful only. Default: false.
     pub(crate) kiosk_mode: Option<bool>,
-    /// 1 to 255 characters, unique among the project's active sessions.
+    /// The name: 1 to 255 characters, unique among the project's active sessions.
     pub(crate) name: Option<String>,
-    /// The idle timeout, 10 to 259200. Default: 60.
+    /// The idle timeout in seconds, 10 to 259200. Default: 60.
     pub(crate) timeout_seconds: Option<i64>,
     /// The profile to load.
     pub(crate) profile: Option<Profile>,
@@ -36,23 +36,23 @@ pub(crate) struct CreateBrowser {
     pub(crate) proxy_id: Option<String>,
     /// Extensions of the project, loaded in this order.
     pub(crate) extensions: Option<Vec<Reference>>,
-    /// Size of the display. Default: 1920 × 1080.
+    /// The size of the display. Default: 1920 × 1080.
     pub(crate) viewport: Option<ViewportInput>,
     /// Chrome policies by name, at most 5 MiB of JSON.
     pub(crate) browser_policy: Option<Map<String, Value>>,
     /// An alias of `browser_policy`.
     pub(crate) chrome_policy: Option<Map<String, Value>>,
-    /// An absolute URL to open first; its navigation is not waited for.
+    /// An absolute URL to open first. The response does not wait for the navigation.
     pub(crate) start_url: Option<String>,
-    /// At most 50 pairs: keys of 1 to 128, values of up to 256 characters.
+    /// The tags, at most 50: keys of 1 to 128, values of up to 256 characters.
     pub(crate) tags: Option<BTreeMap<String, String>>,
     /// The telemetry to capture. Default: none.
     pub(crate) telemetry: Option<Telemetry>,
-    /// An invocation of the project that the session belongs to.
+    /// The id of an invocation of the project, to which the session then belongs.
     pub(crate) invocation_id: Option<String>,
 }
 
-/// A resource of the project, by exactly one of both.
+/// A resource of the project, by either its id or its name.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Reference {
     pub(crate) id: Option<String>,
@@ -61,10 +61,10 @@ pub(crate) struct Reference {
 
 from_fields!(Reference => reference::Reference { id, name });
 
-/// Returns the request unless `fields` has refusals.
+/// Returns the request if `fields` has no refusals.
 ///
 /// # Errors
-/// Returns the refusals of `fields`, and those of the domain's `parse`, as `invalid_input`.
+/// `invalid_input` with the refusals of `fields` and of the domain's `parse`.
 pub(crate) fn checked<W: Clone, T>(
     request: W,
     fields: Fields,
@@ -98,18 +98,18 @@ impl From<Profile> for ProfileRequest {
     }
 }
 
-/// Size of the display in pixels.
+/// The size of the display in pixels.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ViewportInput {
-    /// 1 to 16384. Required.
+    /// The width, 1 to 16384. Required.
     #[schema(required, nullable = false)]
     width: Option<i64>,
-    /// 1 to 16384. Required.
+    /// The height, 1 to 16384. Required.
     #[schema(required, nullable = false)]
     height: Option<i64>,
-    /// 1 to 1000, in hertz. Default: by the area.
+    /// The refresh rate in hertz, 1 to 1000. Default: derived from the area.
     refresh_rate: Option<i64>,
-    /// On update: whether the size may change while a viewer is connected. Default: false.
+    /// For updates: whether the size may change while a viewer is connected. Default: false.
     force: Option<bool>,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Telemetry {
     browser: Option<BTreeMap<String, Option<Toggle>>>,
 }
 
-/// On or off.
+/// Whether a category is captured.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct Toggle {
     enabled: Option<bool>,
@@ -152,7 +152,7 @@ fn category((name, toggle): (String, Option<Toggle>), fields: &mut Fields) -> Op
     Some((category, toggle?.enabled?))
 }
 
-/// Returns the policy of either name; two different policies are refused.
+/// Returns the policy from the field that has one; two different policies are refused.
 pub(crate) fn policy(
     browser_policy: Option<Map<String, Value>>,
     chrome_policy: Option<Map<String, Value>>,
@@ -170,7 +170,7 @@ pub(crate) fn policy(
 
 impl CreateBrowser {
     /// # Errors
-    /// Returns `invalid_input` if a field is refused that the domain does not have.
+    /// `invalid_input` if a field that only this body has is refused.
     pub(crate) fn into_request(self) -> Result<SessionRequest, ApiError> {
         let mut fields = Fields::new();
         let request = SessionRequest {
@@ -194,14 +194,14 @@ impl CreateBrowser {
     }
 }
 
-/// The changes of a session; an absent field stays.
+/// The changes of a session; an absent field leaves its value unchanged.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct UpdateBrowser {
-    /// `""` or null clears.
+    /// The new name; `""` or null removes the name.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<String>)]
     name: Option<Option<String>>,
-    /// Replaces all of them; `{}` clears.
+    /// Replaces all tags; `{}` removes them.
     tags: Option<BTreeMap<String, String>>,
     /// The telemetry to capture.
     telemetry: Option<Telemetry>,
@@ -217,13 +217,13 @@ pub(crate) struct UpdateBrowser {
     disable_default_proxy: Option<bool>,
     /// The profile to load, if none is loaded yet.
     profile: Option<Profile>,
-    /// The new size.
+    /// The new size of the display.
     viewport: Option<ViewportInput>,
 }
 
 impl UpdateBrowser {
     /// # Errors
-    /// Returns `invalid_input` if a field is refused that the domain does not have.
+    /// `invalid_input` if a field that only this body has is refused.
     pub(crate) fn into_request(self) -> Result<SessionUpdateRequest, ApiError> {
         let mut fields = Fields::new();
         let request = SessionUpdateRequest {

@@ -1,4 +1,4 @@
-//! `/browsers`: sessions.
+//! The routes `/browsers`: sessions.
 
 mod handlers;
 mod input;

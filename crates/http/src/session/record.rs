@@ -27,7 +27,7 @@ pub(crate) struct SessionBody {
     session_id: String,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
-    /// The WebSocket URL of CDP for the whole browser.
+    /// The WebSocket URL of the Chrome DevTools Protocol, for the whole browser.
     cdp_ws_url: String,
     /// The WebSocket URL of WebDriver BiDi.
     webdriver_ws_url: String,
@@ -41,15 +41,15 @@ pub(crate) struct SessionBody {
     kiosk_mode: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// The idle timeout.
+    /// The idle timeout in seconds.
     timeout_seconds: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<PoolReference>,
     viewport: Viewport,
-    /// The present state of the profile that it was started with.
+    /// The present record of the profile that the session has loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<ProfileBody>,
-    /// The proxy of its traffic.
+    /// The id of the proxy of the session's traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,12 +71,12 @@ pub(crate) struct SessionBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = BrowserTelemetry)]
 pub(crate) struct Captured {
-    /// Whether each category is captured: `console`, `page`, `interaction`, `network`, `control`, `connection`, `system`,
-    /// `screenshot`, `captcha`.
+    /// Whether each category is captured: `console`, `page`, `interaction`, `network`, `control`, `connection`,
+    /// `system`, `screenshot`, `captcha`.
     browser: BTreeMap<&'static str, Switch>,
 }
 
-/// On or off.
+/// Whether a category is captured.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = BrowserTelemetryCategory)]
 struct Switch {
@@ -109,7 +109,7 @@ pub(crate) struct Viewport {
 /// The usage of a session.
 #[derive(Debug, Serialize, ToSchema)]
 struct Usage {
-    /// The time from its creation to now, or to its end, in milliseconds.
+    /// The time from the creation of the session to now, or to its end, in milliseconds.
     uptime_ms: i64,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Urls<'a> {
     live: String,
     /// The token that controls the session; two URLs contain it.
     token: String,
-    /// The source of the other tokens.
+    /// The issuer of the other tokens.
     issuer: (&'a SessionTokens, SessionId, OffsetDateTime),
 }
 
@@ -156,7 +156,7 @@ impl<'a> Urls<'a> {
         format!("{}/webdriver?jwt={}", self.socket_base, self.token)
     }
 
-    /// Returns the URL of the live view with mouse and keyboard, and nothing else of the session.
+    /// Returns the URL of the live view with mouse and keyboard. Its token grants no other access to the session.
     pub(crate) fn live_view(&self) -> String {
         format!("{}?jwt={}", self.live, self.mint(Permission::Interact))
     }

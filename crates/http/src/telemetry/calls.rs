@@ -15,18 +15,18 @@ use time::OffsetDateTime;
 
 use crate::{openapi, state::Services};
 
-/// Receives the id of the session that a call is about.
+/// The slot for the id of the session of a call.
 #[derive(Clone, Default)]
 struct SessionSlot(Rc<Cell<Option<SessionId>>>);
 
-/// Notes the session that a call is about.
+/// Notes the session of a call.
 pub(crate) fn about(request: &HttpRequest, session: SessionId) {
     if let Some(slot) = request.extensions().get::<SessionSlot>() {
         slot.0.set(Some(session));
     }
 }
 
-/// A call that may be about a session.
+/// A call that may belong to a session.
 pub(crate) struct Call {
     slot: SessionSlot,
     method: Method,
@@ -46,7 +46,7 @@ impl Call {
         }
     }
 
-    /// Records the event of a completed call, without waiting for it.
+    /// Records the telemetry event of a completed call, without waiting until it is stored.
     pub(crate) fn complete(&self, services: &Services, route: &str, status: StatusCode, request: &str) {
         let Some(session) = self.slot.0.get() else { return };
         if !services.recorder.captures(session, Category::Control) {

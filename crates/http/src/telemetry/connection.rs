@@ -17,7 +17,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Cdp,
-    /// WebDriver BiDi. Its events have the types of CDP events and differ in the source, because clients know no others.
+    /// WebDriver BiDi. Its events have the types of CDP events, because clients know no other types, and differ in the
+    /// source.
     WebDriver,
     LiveView {
         /// The id of the viewer.
@@ -25,7 +26,7 @@ pub(crate) enum Kind {
     },
 }
 
-/// A connection to a session, whose events are recorded.
+/// A connection to a session, for which telemetry events are recorded.
 pub(crate) struct Connection {
     recorder: Arc<dyn Recorder>,
     clock: Arc<dyn Clock>,
@@ -79,7 +80,7 @@ impl RelayObserver for Connection {
     }
 }
 
-/// Maps a close reason to the reason in the event: the client's end, the browser's, or the server's.
+/// Maps a close reason to the reason in the event: an end by the client, by the browser or by the server.
 fn reason(end: Option<CloseReason>) -> &'static str {
     match end {
         None | Some(CloseReason::Normal) => "client_close",

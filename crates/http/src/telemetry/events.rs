@@ -1,4 +1,4 @@
-//! Telemetry events, page by page.
+//! The handler that lists telemetry events.
 
 use std::fmt::Write as _;
 use time::OffsetDateTime;
@@ -22,25 +22,26 @@ use crate::{
 /// An event with its number.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TelemetryEvent {
-    /// Counts the events of the session from 1 on. A gap means events that were lost, and a `telemetry_dropped` event says so.
+    /// The number of the event in its session, from 1 on. A gap means that events were lost, which a
+    /// `telemetry_dropped` event reports.
     seq: u64,
     event: TelemetryEventBody,
 }
 
-/// What happened.
+/// A telemetry event.
 #[derive(Debug, Serialize, ToSchema)]
 struct TelemetryEventBody {
-    /// Such as `console_log`.
+    /// The type, such as `console_log`.
     r#type: String,
     category: String,
-    /// When, in microseconds since 1970.
+    /// The time in microseconds since 1970-01-01 00:00 UTC.
     ts: i64,
-    /// Who says so: `kind` (`cdp`, `kernel_api`, `extension`, `local_process`), and its own word for it.
+    /// The source: its `kind` (`cdp`, `kernel_api`, `extension` or `local_process`), and its own name of the event.
     source: Map<String, Value>,
-    /// What else there is to say, by the type.
+    /// Further fields, which depend on the type.
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Map<String, Value>>,
-    /// Something in `data` was cut.
+    /// True if a value in `data` was truncated.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated: Option<bool>,
 }
@@ -51,22 +52,22 @@ pub(super) fn write(output: &mut String, event: &NumberedEvent) {
     let _ = write!(output, r#"{{"seq":{},"event":{}}}"#, event.seq, event.event.body);
 }
 
-/// Which events are listed.
+/// The filter and the page of a list of events.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct EventParams {
-    /// 1 to 100. Default: 20.
+    /// The maximum number of events, 1 to 100. Default: 20.
     #[param(value_type = Option<u32>)]
     limit: Option<i64>,
-    /// `X-Next-Offset` of the page before; then `since` is ignored.
+    /// The `X-Next-Offset` of the previous page. With it, `since` is ignored.
     #[param(value_type = Option<u64>)]
     offset: Option<i64>,
-    /// The inclusive begin: a date-time, or an age such as `5m`. Default: `5m`.
+    /// The inclusive start: a date-time, or an age such as `5m`. Default: `5m`.
     since: Option<String>,
-    /// The exclusive end, in the same forms.
+    /// The exclusive end: a date-time, or an age.
     until: Option<String>,
     /// `asc` (default), or `desc`: newest first.
     order: Option<String>,
-    /// Only these categories.
+    /// The categories to list. Default: all.
     #[param(required = false)]
     category: Vec<String>,
 }

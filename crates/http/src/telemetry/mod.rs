@@ -1,4 +1,4 @@
-//! The routes `…/telemetry`: events of a session, page by page and live; and the events that the server itself
+//! The routes `…/telemetry`: events of a session, as a list and as a stream; and the events that the server itself
 //! records: calls and connections.
 
 mod calls;

@@ -1,4 +1,4 @@
-//! The live stream of telemetry events.
+//! The handler that streams telemetry events.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// The time that the last events of a session may take after its end.
+/// The maximum time for which a stream waits for the last events after the end of its session.
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
-/// The comment for a client that reads too slowly.
+/// The last frame for a client that reads too slowly.
 const SLOW_READER_COMMENT: Bytes = Bytes::from_static(b": slow_reader\n\n");
 
-/// Where the stream begins.
+/// The start of a stream.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct StreamParams {
-    /// `all`: with the oldest stored event. Default: with the next event.
+    /// `all`: the stream begins with the oldest stored event. Default: with the next event.
     #[param(value_type = Option<String>)]
     replay: Option<Verbatim>,
 }
@@ -34,7 +34,7 @@ pub(super) struct StreamParams {
 #[derive(IntoParams)]
 #[expect(dead_code, reason = "it is in the OpenAPI document only")]
 pub(super) struct LastEventHeader {
-    /// The number of the last event that the caller has.
+    /// The number of the last event that the client has received.
     #[param(rename = "Last-Event-ID")]
     last_event_id: Option<String>,
 }
@@ -60,7 +60,8 @@ fn frames(request: Request<ActiveSession>, events: FollowedEvents) -> impl Strea
             (end, open) = registry.register(session);
             reason = end.ended().await;
         }
-        // The session waits for its connections before its last event, so this one is released first.
+        // The session waits for the end of its connections before its last event, so this registration is dropped
+        // first.
         drop(open);
         if reason != CloseReason::Drain {
             tokio::time::sleep(LAST_EVENTS_TIMEOUT).await;

@@ -1,4 +1,4 @@
-//! The embedded pages and assets.
+//! The embedded page of the web interface and its assets.
 
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder,
@@ -33,7 +33,8 @@ const ASSETS: &[(&str, &str, &str)] = &[
     ("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
 ];
 
-/// Allows nothing from other origins, nothing inline, and no text that becomes markup or code. Images are shown from blobs.
+/// Allows nothing from other origins, nothing inline, and no text that becomes markup or code. Images are loaded from
+/// blobs.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";

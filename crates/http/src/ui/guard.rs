@@ -1,8 +1,9 @@
 //! Authenticates requests of the web interface by cookie in place of an API key.
 //!
-//! A browser sends a cookie by itself, so it proves identity but not intent. Four measures, each of which would suffice: the cookie is
-//! `SameSite=Strict`; the browser's statement of a request's origin (`Sec-Fetch-Site`, `Origin`) must be this very origin; a request that
-//! changes something carries a token that only our own pages can read; and no response here allows another site to read it.
+//! A browser sends a cookie automatically, so it proves identity but not intent. There are four measures, each of which
+//! would suffice: the cookie is `SameSite=Strict`; the origin that the browser states (`Sec-Fetch-Site`, `Origin`) must
+//! be the origin of this server; a request that changes something must send a token that only pages of this server can
+//! read; and no response here permits other sites to read it.
 
 use actix_web::{
     HttpRequest,
@@ -29,8 +30,8 @@ const SECURE_NAME: &str = "__Host-casement_ui";
 /// Authenticates the caller by the cookie.
 ///
 /// # Errors
-/// `forbidden` for a request that does not come from our own pages; `unauthorized` if nobody is signed in, or the key
-/// was revoked since.
+/// `forbidden` for a request that is not from a page of this server; `unauthorized` without a valid sign-in, or if the
+/// key was revoked since.
 pub(crate) async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
     signed_in(api, request).await.map(|(caller, _)| caller)
 }
@@ -58,7 +59,7 @@ pub(super) async fn signed_in(api: &Api, request: &HttpRequest) -> Result<(Calle
 /// Checks that a request comes from a page of this server.
 ///
 /// # Errors
-/// `forbidden` for a request of another site, or of a browser that omits its origin although it should state it.
+/// `forbidden` for a request from another site, and for a request that should state its origin but does not.
 pub(crate) fn check_own_page(request: &HttpRequest) -> Result<(), ApiError> {
     let headers = request.headers();
     let has = |name: &str| headers.contains_key(name);
@@ -73,7 +74,7 @@ pub(crate) fn check_own_page(request: &HttpRequest) -> Result<(), ApiError> {
     }
 }
 
-/// Returns whether an origin has this host, with or without TLS, because a proxy may have terminated it.
+/// Returns whether an origin has this host, with or without TLS, because a proxy may have terminated TLS.
 fn is_at(origin: &HeaderValue, host: &HeaderValue) -> bool {
     let (Ok(origin), Ok(host)) = (origin.to_str(), host.to_str()) else { return false };
     let Some(scheme) = ["http", "https"].into_iter().find(|scheme| origin.starts_with(&format!("{scheme}://"))) else {
@@ -97,7 +98,7 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
     }
 }
 
-/// Returns whether a request carries a cookie of the web interface, valid or not.
+/// Returns whether a request has a cookie of the web interface, valid or not.
 pub(crate) fn has_cookie(request: &HttpRequest) -> bool {
     cookies(request).any(|(name, _)| [NAME, SECURE_NAME].contains(&name))
 }
@@ -117,7 +118,7 @@ pub(crate) fn cookies(request: &HttpRequest) -> impl Iterator<Item = (&str, &str
 /// Returns the `Set-Cookie` value that sets or removes the cookie.
 pub(super) fn set_cookie(api: &Api, content: Option<&str>) -> String {
     let (name, secure) = (cookie_name(api), api.is_https());
-    // The prefix requires this path and binds the cookie to this host.
+    // The prefix `__Host-` requires this path and binds the cookie to this host.
     let attributes = if secure { "Path=/; Secure" } else { "Path=/ui" };
     let age = if content.is_some() { MAX_DURATION.whole_seconds() } else { 0 };
     format!("{name}={}; {attributes}; HttpOnly; SameSite=Strict; Max-Age={age}", content.unwrap_or_default())

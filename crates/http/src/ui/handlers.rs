@@ -1,4 +1,4 @@
-//! Handlers for signing in and out.
+//! The handlers for signing in and out.
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -21,7 +21,7 @@ use crate::{
     state::Api,
 };
 
-/// The maximum body of a sign-in, in bytes; the client is not authenticated yet.
+/// The maximum size of the body of a sign-in, in bytes; the client is not authenticated yet.
 const MAX_SIGN_IN_BYTES: usize = 4096;
 
 /// The body of a sign-in.
@@ -30,16 +30,16 @@ pub(crate) struct SignInRequest {
     key: Option<String>,
 }
 
-/// The current sign-in, for our own pages.
+/// The current sign-in, for the pages of the web interface.
 #[derive(Debug, Serialize)]
 struct SignInBody {
     api_key_id: String,
-    /// The project that the key is restricted to; absent: all.
+    /// The only project that the key opens; absent: all projects.
     #[serde(skip_serializing_if = "Option::is_none")]
     project_id: Option<String>,
-    /// The token that every change carries.
+    /// The token that requests must send to change something.
     csrf_token: String,
-    /// The end of the sign-in at the latest.
+    /// The time at which the sign-in ends at the latest.
     ends_at: Moment,
 }
 

@@ -1,7 +1,7 @@
 //! The web interface at `/ui`.
 //!
-//! The pages are the same for everybody. They read data under `/ui/api`, where some of the API's own handlers respond (see `routes`).
-//! There, and nowhere else, a cookie replaces an API key: `guard` checks it, `sign_ins` stores the sign-ins.
+//! The pages are the same for all users. They read data under `/ui/api`, where some of the API's own handlers respond
+//! (see `routes`). Only there, a cookie replaces an API key: `guard` checks the cookie, `sign_ins` stores the sign-ins.
 
 mod assets;
 mod guard;
@@ -22,10 +22,10 @@ pub(crate) use self::{
     thumbnail::thumbnail,
 };
 
-/// The route of a session's thumbnail, which is part of a page.
+/// The route of a session's thumbnail.
 pub(crate) const THUMBNAIL: &str = "/ui/api/browsers/{id}/thumbnail";
 
-/// Returns whether a request is of the web interface, by its matched route.
+/// Returns whether the matched route of a request is one of the web interface.
 pub(crate) fn is_ui(request: &HttpRequest) -> bool {
     request.match_pattern().is_some_and(|route| route.starts_with("/ui/"))
 }

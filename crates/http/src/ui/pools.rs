@@ -12,14 +12,14 @@ use crate::{
     request::{ProjectKey, Request},
 };
 
-/// The status of a pool, as far as this node knows.
+/// The status of a pool, as known on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PoolStatus {
-    /// The count of callers that wait for a browser of the pool.
+    /// The number of callers that wait for a browser of the pool.
     pub waiting: u32,
-    /// The time that the first of them has waited.
+    /// The time in seconds for which the first of these callers has waited.
     pub longest_wait_seconds: u32,
-    /// The count of consecutive failed starts.
+    /// The number of consecutive failed starts.
     pub failed_starts: u32,
     /// The kind of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]

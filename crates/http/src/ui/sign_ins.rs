@@ -1,4 +1,4 @@
-//! The sign-ins of the web interface. They are in memory; after their loss people sign in again.
+//! The sign-ins of the web interface. They are held in memory only; after a restart people sign in again.
 
 use std::{collections::HashMap, net::IpAddr, num::NonZeroU32};
 
@@ -14,13 +14,14 @@ use crate::{error::ApiError, rate::AddressRate};
 /// The time without requests after which a sign-in ends, and the maximum duration of a sign-in.
 const IDLE_TIMEOUT: Duration = Duration::hours(2);
 pub(super) const MAX_DURATION: Duration = Duration::hours(12);
-/// The maximum count of sign-ins with one key and in total. One more replaces the one that was idle for longest.
+/// The maximum number of sign-ins with one key, and in total. A further one replaces the one that has been idle
+/// longest.
 const MAX_PER_KEY: usize = 20;
 const MAX_TOTAL: usize = 1000;
-/// The burst of attempts to sign in per address, and the attempts per minute.
+/// The maximum number of sign-in attempts per address in a minute, and in a burst.
 const MAX_ATTEMPTS: NonZeroU32 = NonZeroU32::MIN.saturating_add(19);
 
-/// The hash of a cookie's value, so that a reader of the memory cannot impersonate anybody.
+/// The hash of a cookie's value, so that the memory of the server contains no usable cookies.
 type CookieHash = [u8; 32];
 
 /// All sign-ins on this node.
@@ -34,7 +35,7 @@ pub(crate) struct SignIns {
 pub(crate) struct SignIn {
     /// The id of the key; the key itself is not stored.
     pub(crate) key: ApiKeyId,
-    /// The CSRF token, which changing requests carry besides the cookie.
+    /// The CSRF token, which requests must send in addition to the cookie to change something.
     pub(crate) token: String,
     pub(crate) started_at: OffsetDateTime,
     started: MonotonicTime,
@@ -61,7 +62,7 @@ impl SignIns {
         self.attempts.admit(from)
     }
 
-    /// Signs in. Returns the value of the cookie, which cannot be derived from what is stored.
+    /// Signs in. Returns the value of the cookie, which cannot be derived from the stored sign-in.
     pub(super) fn begin(
         &self,
         key: ApiKeyId,
@@ -93,12 +94,12 @@ impl SignIns {
         Some(sign_in.clone())
     }
 
-    /// Signs out.
+    /// Ends the sign-in of a cookie.
     pub(super) fn end(&self, cookie: &str) {
         self.open.lock().remove(&hash(cookie));
     }
 
-    /// Signs out all sign-ins with this key.
+    /// Ends all sign-ins with this key.
     pub(super) fn end_all_with_key(&self, key: ApiKeyId) {
         self.open.lock().retain(|_, sign_in| sign_in.key != key);
     }

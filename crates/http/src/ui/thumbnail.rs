@@ -1,4 +1,4 @@
-//! Thumbnails of sessions.
+//! The handler of thumbnails of sessions.
 
 use actix_web::http::header;
 use jpeg_encoder::{ColorType, Encoder};
@@ -11,14 +11,14 @@ use crate::{
     request::{ProjectKey, Request},
 };
 
-/// The maximum width, in pixels.
+/// The maximum width of a thumbnail, in pixels.
 const MAX_WIDTH: usize = 480;
 const JPEG_QUALITY: u8 = 70;
-/// An upper bound of the decoded image: above the largest display with four bytes per pixel.
+/// The maximum size of a decoded screenshot, in bytes: more than the largest display has at four bytes per pixel.
 const MAX_DECODED_BYTES: usize = 128 * 1024 * 1024;
 
-/// `GET /ui/api/browsers/{id}/thumbnail`: returns a thumbnail. It does not count as activity, so the session may
-/// become idle.
+/// `GET /ui/api/browsers/{id}/thumbnail`: returns a thumbnail. The request does not count as activity, so the session
+/// may reach its idle timeout.
 pub(crate) async fn thumbnail(request: Request<ProjectKey>) -> Answer {
     let session = request.services().sessions.get(request.scope(), &request.path("id")?, false).await?;
     session.admits(request.scope().organization_wide)?;
@@ -75,7 +75,7 @@ fn mean(pixels: &[u8], line: usize, samples: usize, at: (usize, usize), side: us
     for y in at.1..at.1 + side {
         let row = &pixels[y * line..];
         for pixel in row[at.0 * samples..(at.0 + side) * samples].chunks_exact(samples) {
-            // Grey has one sample, possibly with a second for opacity.
+            // A grey pixel has one sample, and possibly a second one for opacity.
             let colour = |channel: usize| usize::from(pixel[if samples < 3 { 0 } else { channel }]);
             (0..3).for_each(|channel| sums[channel] += colour(channel));
         }
@@ -96,7 +96,7 @@ mod tests {
         file
     }
 
-    /// Width and height of a baseline JPEG.
+    /// Returns the width and height of a baseline JPEG.
     fn size(jpeg: &[u8]) -> (u16, u16) {
         let at = jpeg.windows(2).position(|pair| pair == [0xff, 0xc0]).expect("a frame");
         let number = |at: usize| u16::from_be_bytes([jpeg[at], jpeg[at + 1]]);

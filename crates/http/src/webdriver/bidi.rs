@@ -1,5 +1,6 @@
-//! BiDi over its own socket. Messages are parsed until `session.new` was bound *and* chromedriver accepted it; a
-//! refused one leaves the connection unbound, so the next must be parsed as well. After that bytes pass.
+//! BiDi connections without a classic session. Messages are parsed until a `session.new` was bound *and* chromedriver
+//! accepted it; after a refused one the connection is still unbound, so further messages are parsed. After that, bytes
+//! are forwarded unparsed.
 
 use std::{
     any::Any,
@@ -29,16 +30,17 @@ use crate::relay::{
     RelayObserver, UnreadBytes, Upstream, WEBDRIVER_HOST, upgrade_upstream, wire,
 };
 
-/// The maximum message before the session is bound.
+/// The maximum size of a message before the session is bound, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 1024 * 1024;
-/// The maximum response before the session is bound; errors contain a stack trace.
+/// The maximum size of a response before the session is bound, in bytes; errors contain a stack trace.
 const MAX_RESPONSE_BYTES: u64 = 4 * MAX_MESSAGE_BYTES;
-/// The bytes that are read from a client while one of its commands runs: enough to detect that it has disconnected.
+/// The maximum number of bytes that are read from a client while one of its commands runs. Reading detects a
+/// disconnect.
 const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
-/// The time that a client has until its session is bound.
+/// The maximum time until the session of a client is bound.
 const BINDING_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A client's BiDi connection without a session yet.
+/// A client's BiDi connection that has no session yet.
 pub struct BidiRelay {
     /// The public `…/webdriver?jwt=…` URL, for the response to `session.new`.
     pub webdriver_url: Url,
@@ -56,7 +58,7 @@ impl BidiRelay {
     /// Performs the handshake with chromedriver on `upstream`, then accepts the client's.
     ///
     /// # Errors
-    /// [`RelayError`] when chromedriver's handshake fails; no response was sent to the client yet.
+    /// [`RelayError`] if chromedriver's handshake fails; no response was sent to the client yet.
     pub async fn open(
         self,
         client: &ClientHandshake,
@@ -90,7 +92,7 @@ enum Phase {
     Over,
 }
 
-/// Streams what the client gets: first whole messages, then the relay's bytes.
+/// Streams the bytes for the client: first whole messages, then the bytes of the relay.
 fn chunks(phase: Phase) -> impl Stream<Item = io::Result<Bytes>> + Unpin {
     Box::pin(stream::unfold(phase, |mut phase| async move {
         loop {
@@ -130,7 +132,8 @@ struct Binding {
     chromedriver: Messages,
     /// The `id` of a pending `session.new`. While it is set, no further message of the client is handled.
     pending_session: Option<Value>,
-    /// The bytes of commands that chromedriver has not accepted yet. While there are any, no further message of the client is handled.
+    /// The bytes of commands that chromedriver has not accepted yet. Unless empty, no further message of the client is
+    /// handled.
     outgoing: BytesMut,
     steps: VecDeque<Step>,
     webdriver_url: Url,
@@ -152,7 +155,7 @@ impl Binding {
         }
     }
 
-    /// Handles buffered messages, then waits for more. An error is the end.
+    /// Handles a buffered message, or waits for more bytes. An error ends the connection.
     async fn advance(&mut self) -> Result<(), Step> {
         if let Some(message) = self.chromedriver.next(MAX_RESPONSE_BYTES).map_err(Step::End)? {
             self.handle_upstream(message);
@@ -208,7 +211,7 @@ impl Binding {
         }
     }
 
-    /// Forwards a command. It is serialized again from the parsed value, so that chromedriver cannot interpret it differently.
+    /// Forwards a command, serialized from the parsed value, so that chromedriver cannot interpret it differently.
     fn command(&mut self, mut command: Value) {
         if command.get("method").and_then(Value::as_str) == Some("session.new") {
             match capabilities::bind(&command["params"], Bidi::Forced) {
@@ -259,7 +262,7 @@ impl Binding {
         self.steps.push_back(Step::Send(wire::encode(opcode, payload, None)));
     }
 
-    /// Returns the session's reason, if it comes soon.
+    /// Returns the end reason of the session; the default reason if the session reports none within the crash grace.
     async fn end_reason(&mut self) -> CloseReason {
         let reason = tokio::time::timeout(self.limits.crash_grace, self.ending.session_end.as_mut()).await;
         reason.unwrap_or(self.ending.default_reason)
@@ -284,7 +287,7 @@ fn is_valid_close(payload: &[u8]) -> bool {
     }
 }
 
-/// Moves bytes in one direction or the other. Cancel-safe.
+/// Writes outgoing bytes or reads incoming ones, whichever is possible first. Cancel-safe.
 async fn exchange(upstream: &mut Upstream, read: &mut BytesMut, outgoing: &mut BytesMut) -> io::Result<()> {
     poll_fn(|cx| {
         let written = if outgoing.is_empty() { Poll::Pending } else { pin!(upstream.write_buf(outgoing)).poll(cx) };

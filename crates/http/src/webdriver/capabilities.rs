@@ -1,15 +1,15 @@
 //! Binds a WebDriver session to the browser that already runs.
 //!
-//! chromedriver follows capabilities: a binary, arguments, preferences or a profile directory in them would start a
-//! second browser under the caller's control. So only capabilities about the protocol pass, everything else is
-//! removed, and the debugger address is set by the server.
+//! chromedriver obeys capabilities: a binary, arguments, preferences or a profile directory in them would start a
+//! second browser under the caller's control. So only capabilities of the protocol are accepted, all others are
+//! removed, and the server sets the debugger address.
 
 use serde_json::{Map, Value, json};
 
 /// The running browser's address inside the session.
 const DEBUGGER_ADDRESS: &str = "127.0.0.1:9222";
 
-/// The capabilities that pass. None of them affects a command line, a file or another host.
+/// The accepted capabilities. None of them affects a command line, a file or another host.
 const ALLOWED_CAPABILITIES: [&str; 11] = [
     "acceptInsecureCerts",
     "browserName",
@@ -33,25 +33,25 @@ pub enum BadCapabilities {
     /// `capabilities`, `alwaysMatch` or an element of `firstMatch` is not an object, or `firstMatch` is not an array.
     #[error("`{0}` has the wrong type")]
     Type(&'static str),
-    /// `firstMatch` has more elements than any client sends.
+    /// `firstMatch` has more elements than allowed.
     #[error("`firstMatch` has too many elements")]
     TooMany,
 }
 
-/// The maximum count of elements of `firstMatch`.
+/// The maximum number of elements of `firstMatch`; clients send fewer.
 const MAX_ALTERNATIVES: usize = 64;
 
-/// Whether the bound session gets a BiDi endpoint.
+/// Whether the bound session has a BiDi endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bidi {
-    /// As the caller requests.
+    /// Only if the caller requests it.
     AsRequested,
-    /// Always, because the session is opened over BiDi itself.
+    /// Always, because the session is opened over BiDi.
     Forced,
 }
 
-/// Binds the parameters of `session.new` or of `POST /session` to the running browser. Everything else in them is
-/// removed; `desiredCapabilities` of the old protocol is read as `alwaysMatch`.
+/// Binds the parameters of `session.new` or of `POST /session` to the running browser. Removes all that is not
+/// accepted; `desiredCapabilities` of the old protocol is read as `alwaysMatch`.
 ///
 /// # Errors
 /// [`BadCapabilities`] if the parameters are malformed.

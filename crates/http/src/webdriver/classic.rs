@@ -1,4 +1,4 @@
-//! Classic WebDriver: a reverse proxy to chromedriver that passes commands for sessions of the running browser and
+//! Classic WebDriver: a reverse proxy to chromedriver that forwards commands for sessions of the running browser and
 //! blocks chromedriver's own endpoints.
 
 use actix_web::{
@@ -19,12 +19,12 @@ use super::{
 };
 use crate::relay::{Upstream, WEBDRIVER_HOST};
 
-/// The maximum request body, in bytes; it may contain a file to upload.
+/// The maximum size of a request body, in bytes; it may contain a file to upload.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
-/// The maximum body of a request for a new session, and of its response, in bytes.
+/// The maximum size of the body of a request for a new session, and of its response, in bytes.
 const MAX_NEW_SESSION_BYTES: usize = 1024 * 1024;
 
-/// A command of a client that may reach chromedriver.
+/// A checked command of a client, which is forwarded to chromedriver.
 #[derive(Debug)]
 pub struct ClassicRequest {
     method: Method,
@@ -58,10 +58,10 @@ pub struct ClassicResponse {
 /// A command was refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClassicError {
-    /// There is no such command, or callers may not use it (404 `unknown command`).
+    /// The command does not exist, or callers may not use it (404 `unknown command`).
     #[error("there is no such WebDriver command")]
     UnknownCommand,
-    /// WebDriver has no such method (405 `unknown method`).
+    /// The method does not exist in WebDriver (405 `unknown method`).
     #[error("WebDriver knows GET, POST and DELETE")]
     Method,
     /// The body of a new session is too long or not JSON (400 `invalid argument`).
@@ -79,7 +79,7 @@ pub enum ClassicError {
 }
 
 impl ClassicRequest {
-    /// Checks a command. `tail` is the path after `…/wd/`, still percent-encoded; `body` has at most [`MAX_BODY_BYTES`].
+    /// Checks a command. `tail` is the path after `…/wd/`, percent-encoded; `body` has at most [`MAX_BODY_BYTES`].
     ///
     /// # Errors
     /// [`ClassicError`] if callers may not use the command, or a new session cannot be bound.
@@ -96,7 +96,8 @@ impl ClassicRequest {
                 let ends = command.is_empty() && method == Method::DELETE;
                 if ends { CommandKind::End(id) } else { CommandKind::Within(id) }
             }
-            // Everything else belongs to chromedriver: `shutdown`, `sessions` of other clients.
+            // All other commands control chromedriver itself, such as `shutdown`, or concern other clients, such as
+            // `sessions`.
             _ => return Err(ClassicError::UnknownCommand),
         };
         let body = if kind == CommandKind::NewSession { bind_body(&body)? } else { body };
@@ -142,7 +143,7 @@ pub async fn forward(
     let upstream_response = send(request, Upstream::adopt(upstream)?).await?;
     let status = StatusCode::from_u16(upstream_response.status().as_u16()).map_err(response_error)?;
     if status.is_informational() {
-        // An informational status does not end a response: what follows would be taken for another one.
+        // An informational status does not end a response: the client would read the body as the next one.
         return Err(ClassicError::Response(format!("status {status} is no final answer").into()));
     }
     let mut response = HttpResponse::build(status);
@@ -169,13 +170,13 @@ pub async fn forward(
 
 async fn send(request: ClassicRequest, upstream: Upstream) -> Result<Response<Incoming>, ClassicError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(upstream)).await.map_err(response_error)?;
-    // The task ends with the sender and the response body, so also when the client disconnects.
+    // The task ends with the sender and the response body, and so also when the client disconnects.
     actix_web::rt::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection to chromedriver failed");
         }
     });
-    // Nothing of the client's head is forwarded: no token, origin or public host.
+    // No header of the client is forwarded: no token, no origin and no public host.
     let request = Request::builder()
         .method(request.method.as_str())
         .uri(request.path)

@@ -1,4 +1,5 @@
-//! WebDriver, classic and BiDi. Both reach the chromedriver inside the session and are bound to the browser that runs there.
+//! Classic WebDriver and WebDriver BiDi. Both use the chromedriver inside the session and are bound to the browser that
+//! runs there.
 
 mod bidi;
 mod capabilities;

@@ -1,9 +1,9 @@
-//! The BiDi URL that a client of a classic session gets.
+//! The public BiDi URL of a classic session.
 
 use serde_json::Value;
 use url::Url;
 
-/// The id of a WebDriver session, as chromedriver creates it.
+/// The id of a WebDriver session, which chromedriver creates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WebDriverSessionId(String);
 
@@ -33,7 +33,7 @@ impl WebDriverSessionId {
     }
 }
 
-/// Turns `…/webdriver?jwt=…` into `…/webdriver/session/<id>?jwt=…`.
+/// Returns `…/webdriver/session/<id>?jwt=…` for `…/webdriver?jwt=…`.
 fn session_url(webdriver_url: &Url, id: &WebDriverSessionId) -> String {
     let mut url = webdriver_url.clone();
     let path = format!("{}/session/{}", url.path().trim_end_matches('/'), id.as_str());
@@ -41,8 +41,8 @@ fn session_url(webdriver_url: &Url, id: &WebDriverSessionId) -> String {
     url.into()
 }
 
-/// Replaces chromedriver's own URL with the public one in `result`, the response to a new session (an object with
-/// `sessionId` and `capabilities`). Without a URL, nothing changes.
+/// Replaces chromedriver's own URL by the public one in `result`, the response to a new session (an object with
+/// `sessionId` and `capabilities`). Does nothing if the response has no URL.
 pub(super) fn rewrite(result: &mut Value, webdriver_url: &Url) {
     let id = result.get("sessionId").and_then(Value::as_str).and_then(|id| WebDriverSessionId::parse(id).ok());
     let Some(Value::Object(capabilities)) = result.get_mut("capabilities") else { return };

@@ -1,5 +1,5 @@
-//! The open classic WebDriver sessions. Their clients hold no connection to the browser, because each command is a
-//! request of its own, so telemetry reports such a session as a connection.
+//! The open classic WebDriver sessions. Each command is a request of its own, so their clients have no permanent
+//! connection to the browser; telemetry therefore reports each session as a connection.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     telemetry::Connection,
 };
 
-/// The maximum count of reported sessions of one browser.
+/// The maximum number of reported sessions of one browser.
 const MAX_REPORTED: usize = 100;
 
 type OpenSessions = HashMap<SessionId, HashMap<WebDriverSessionId, ReportedSession>>;
@@ -22,7 +22,7 @@ type OpenSessions = HashMap<SessionId, HashMap<WebDriverSessionId, ReportedSessi
 /// An open session that telemetry reports.
 struct ReportedSession {
     connection: Connection,
-    /// The count of commands and responses.
+    /// The number of commands and responses.
     messages: u64,
     /// The task that waits for the end of the browser.
     end_task: AbortHandle,
@@ -33,7 +33,7 @@ struct ReportedSession {
 pub(crate) struct ClassicSessions(Arc<Mutex<OpenSessions>>);
 
 impl ClassicSessions {
-    /// Registers a created session. It ends with its browser at the latest.
+    /// Registers a created session. It ends when its browser ends, if not earlier.
     pub(crate) fn created(
         &self,
         session: SessionId,
@@ -64,7 +64,7 @@ impl ClassicSessions {
         }
     }
 
-    /// Removes a session that has ended, for the server's reason or by its client.
+    /// Removes a session that has ended: for the server's `reason`, or by its client if `reason` is `None`.
     pub(crate) fn ended(&self, session: SessionId, id: &WebDriverSessionId, reason: Option<CloseReason>) {
         let mut open = self.0.lock();
         let Some(by_id) = open.get_mut(&session) else { return };

@@ -1,4 +1,4 @@
-//! Acquire: responses, waits and disconnecting callers.
+//! Acquire requests: responses, waits and disconnecting callers.
 
 use std::{
     sync::{
@@ -146,7 +146,7 @@ async fn the_wait_is_no_longer_than_the_clients_timeout() {
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
     let reply = api.request("POST", PATH, &[&key, "X-Stainless-Read-Timeout: 10"], "").await;
     assert_eq!(reply.status, 204);
-    // 8 seconds of waiting, and the 30 seconds by which a ticket outlives its wait.
+    // The wait of 8 seconds, and the 30 seconds for which a ticket stays valid after its wait.
     assert_eq!(*until.lock(), Some(time::Duration::seconds(38)));
 }
 
@@ -199,7 +199,8 @@ async fn a_lease_for_a_disconnected_caller_is_returned() {
     until("given back", || back.load(Ordering::SeqCst)).await;
 }
 
-/// The caller disconnects while its ticket is read: a transaction locks the row and must end before the ticket can leave.
+/// The caller disconnects while its ticket is read: a transaction locks the row and must end before the ticket can
+/// leave the queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_disconnects_while_its_ticket_is_read_leaves_the_queue() {
     let turn = Arc::new(Semaphore::new(0));
@@ -310,7 +311,7 @@ async fn a_session_created_for_a_disconnected_caller_ends() {
     let starting = reached.clone();
     ports.engine.expect_start().returning(move |_| {
         starting.store(true, Ordering::SeqCst);
-        // Longer than a disconnect and its detection take.
+        // The start takes longer than a disconnect and its detection.
         std::thread::sleep(Duration::from_secs(2));
         Ok(Started::default())
     });

@@ -1,4 +1,4 @@
-//! An acquire whose audit record is stored with its lease has exactly that record, whatever its result.
+//! An acquire request whose audit record is stored with its lease has exactly that record, for every result.
 
 use std::{
     sync::{
@@ -38,7 +38,7 @@ fn warm() -> Pool {
 type StoredBatch = Arc<Mutex<Vec<AuditEntry>>>;
 
 /// Starts a server with a pool whose next browser is cached, because a caller just leased one. During the lease of the
-/// next caller, `happens` is called; the caller gets `session`, whose browser responds if `answers` is set.
+/// next caller, `happens` is called. That lease returns `session`, whose browser responds if `answers` is true.
 async fn with_next_browser_cached(
     mut ports: Ports,
     happens: impl Fn() + Send + Sync + 'static,
@@ -67,7 +67,7 @@ async fn with_next_browser_cached(
     let api = TestApi::start(ports);
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
     until("it was looked ahead", || seen.load(Ordering::SeqCst)).await;
-    // The server caches the next browser on a thread of its own, which cannot be observed.
+    // The server caches the next browser on a separate thread, which cannot be observed.
     tokio::time::sleep(Duration::from_secs(2)).await;
     (api, stored)
 }

@@ -1,4 +1,4 @@
-//! `/audit-logs`, and the audit record of every call.
+//! The routes `/audit-logs`, and the audit record of every call.
 
 use std::{
     io::Read as _,
@@ -213,11 +213,11 @@ async fn a_changing_call_is_answered_only_after_its_record_is_durable() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_intent_is_stored_before_a_call_changes_anything() {
     let trail = Trail { fails_intents: true, ..Trail::default() };
-    // No changing port has an expectation.
+    // Ports that change something have no expectations.
     let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
-    // Reads are expected.
+    // Ports that only read have expectations.
     ports.pools.expect_find().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
     let path = format!("/browsers/{}", session_id(1));
@@ -267,7 +267,7 @@ async fn a_long_call_is_recorded_with_the_time_of_its_response() {
     });
     let api = TestApi::start(ports);
     assert!(clock.set(api.clock.clone()).is_ok());
-    // A client that exports up to five past noon in between starts there the next time.
+    // A client that has exported the records until five past noon meanwhile begins its next export there.
     api.call("DELETE", &format!("/browsers/{}", session_id(1)), "").await;
     let [(_, entry)] = &trail.entries().await[..] else { panic!("one record") };
     assert_eq!(entry.at, NOON + Duration::minutes(10));
@@ -368,7 +368,7 @@ async fn refused_credentials_count_against_their_address_and_valid_ones_are_serv
     let from = |address: &str| format!("X-Forwarded-For: {address}");
     let (bad, other) = (from("203.0.113.9"), from("203.0.113.10"));
     let mut statuses = std::collections::BTreeMap::<u16, u32>::new();
-    // The burst is twenty; afterwards one per second.
+    // The burst is twenty; after that, one per second is admitted.
     for n in 0..10_000 {
         let token = format!("/vm/{}/cdp?jwt=nonsense", session_id(1));
         let reply = match n % 2 {

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::support::{Key, Ports, TestApi, other_project, request};
 
-/// Returns every operation of the API description: method, path, and whether it needs a key.
+/// Returns every operation of the API description: its method, its path, and whether it requires a key.
 fn operations() -> Vec<(String, String, bool)> {
     let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
     let mut operations = Vec::new();
@@ -59,7 +59,7 @@ async fn every_operation_refuses_a_missing_a_malformed_and_a_revoked_key() {
                 None => "Bearer realm=\"casement\"",
                 Some(_) => "Bearer realm=\"casement\", error=\"invalid_token\"",
             };
-            // Deprecated routes state their end to everybody.
+            // Removed routes send the date of their removal even without a valid credential.
             let lines = reply.to_string();
             let dated = |line: &&str| ["deprecation: ", "sunset: ", "link: "].iter().any(|name| line.starts_with(name));
             let lines = lines.lines().filter(|line| !(path.starts_with("/projects/") && dated(line)));

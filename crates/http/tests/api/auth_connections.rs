@@ -1,4 +1,4 @@
-//! `/auth/connections`: creating, updating and deleting connections.
+//! The routes `/auth/connections`: creating, updating and deleting connections.
 
 use casement_domain::{
     AuthConnectionId, ProfileId, ProxyId, SessionId,

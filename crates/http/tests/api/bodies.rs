@@ -1,4 +1,4 @@
-//! The documented request bodies are what the operations accept.
+//! The operations accept the request bodies as documented.
 
 use casement_domain::testing::{invocation, session};
 use pretty_assertions::assert_eq;
@@ -45,10 +45,10 @@ fn operations() -> Vec<Operation> {
     found
 }
 
-/// Returns a body without any field that is always required.
+/// Returns a body without the fields that are always required.
 fn nothing_of(path: &str) -> &'static str {
     match path {
-        // Without a type it counts as a proxy of the caller, which needs an address.
+        // Without a type, the proxy counts as one of the caller's own, which requires an address.
         "/proxies" => r#"{"config": {"host": "proxy.example", "port": 1}}"#,
         _ => "{}",
     }

@@ -1,4 +1,4 @@
-//! `…/computer`: mouse, keyboard and clipboard.
+//! The routes `…/computer`: mouse, keyboard and clipboard.
 
 use casement_domain::{
     browser::{EngineError, EngineFault},

@@ -1,4 +1,4 @@
-//! `/org/credential_providers`: tokens are sealed and never returned; vaults are reached through their port.
+//! The routes `/org/credential_providers`: tokens are sealed and never returned; vaults are called through their port.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `/credentials`: values are stored sealed and never returned.
+//! The routes `/credentials`: values are stored sealed and never returned.
 
 use casement_domain::{
     CredentialId,

@@ -1,4 +1,4 @@
-//! `/deployments` and `/apps`: all variants of the form, and secrets that are never returned.
+//! The routes `/deployments` and `/apps`: all variants of the form, and secrets that are never returned.
 
 use casement_domain::{
     deployment::{
@@ -111,7 +111,7 @@ async fn a_source_repository_is_named_in_parts_or_in_one_text() {
     }
 }
 
-/// The invalid forms, with the named fields.
+/// Each invalid form is listed with the field that the error names.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_field_is_named_and_nothing_is_stored() {
     let long = "x".repeat(33 << 10);

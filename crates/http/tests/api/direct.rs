@@ -1,4 +1,4 @@
-//! `/vm/{session_id}` and `/live/{session_id}`.
+//! The routes `/vm/{session_id}` and `/live/{session_id}`.
 
 use casement_domain::{
     fs::Upload,
@@ -16,7 +16,7 @@ use super::support::{Key, Ports, TestApi, other_project};
 const UPGRADE: [&str; 3] =
     ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="];
 
-/// The first session is active, the second has ended, others do not exist.
+/// Starts a server in which the first session is active, the second has ended, and others do not exist.
 fn api() -> TestApi {
     let mut ports = Ports::default();
     ports.sessions.expect_find().returning(|id| {
@@ -36,7 +36,7 @@ fn api() -> TestApi {
     TestApi::start(ports)
 }
 
-/// Returns the header lines of a WebSocket upgrade, where the path serves one.
+/// Returns the header lines of a WebSocket upgrade if the path serves WebSockets.
 fn lines(path: &str) -> Vec<&'static str> {
     if path.contains("/wd/") { Vec::new() } else { [&UPGRADE[..], &["Connection: Upgrade"]].concat() }
 }
@@ -111,11 +111,11 @@ async fn a_live_view_token_opens_only_the_live_view() {
         }
         for (method, path) in operations_inside() {
             let reply = api.request(&method, &format!("{path}?jwt={token}"), &[], "").await;
-            // Some have no direct route.
+            // Some operations have no direct route.
             let refused = [(403, "forbidden".to_owned()), (404, "route_not_found".to_owned())];
             assert!(refused.contains(&(reply.status, reply.code())), "{method} {path} with {permission:?}: {reply}");
         }
-        // It is neither an API key nor a password of WebDriver.
+        // The token is neither an API key nor a password of WebDriver.
         let bearer = format!("Authorization: Bearer {token}");
         assert_eq!(api.request("GET", "/browsers", &[&bearer], "").await.status, 401);
         let page = api.request("GET", &format!("/live/{}?jwt={token}", session_id(1)), &[], "").await;
@@ -205,7 +205,7 @@ async fn webdriver_accepts_the_token_as_a_password() {
     // Other routes accept no password.
     let cdp = format!("/vm/{}/cdp", session_id(1));
     assert_eq!(api.request("GET", &cdp, &[&basic(&api.token(session_id(1), Permission::Drive))], "").await.status, 401);
-    // chromedriver's own commands are refused with the errors of its protocol.
+    // Commands that control chromedriver itself are refused with the errors of its protocol.
     let shutdown = api
         .request(
             "GET",
@@ -321,7 +321,7 @@ async fn the_session_of_a_login_is_closed_to_project_keys_and_session_tokens() {
     let renamed = api.request("PATCH", &format!("/browsers/{id}"), &[&of_project, json], r#"{"name": "mine"}"#).await;
     assert_eq!(renamed.status, 409, "{renamed}");
 
-    // Ended sessions, and the organization's own key.
+    // Reading the record, the live view, and the key of the whole organization stay permitted.
     assert_eq!(api.request("GET", &format!("/browsers/{id}"), &[&of_project], "").await.status, 200);
     assert_eq!(api.request("GET", &format!("/live/{id}?jwt={token}"), &[], "").await.status, 200);
     let screenshot = format!("/browsers/{id}/computer/screenshot");

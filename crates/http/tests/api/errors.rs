@@ -5,7 +5,7 @@ use std::path::Path;
 use casement_http::Code;
 use pretty_assertions::assert_eq;
 
-/// Renders the page in `docs/`.
+/// Renders `docs/errors.md`.
 fn page() -> String {
     let mut page = String::from(
         "# Errors\n\n\

@@ -1,4 +1,4 @@
-//! `/extensions`, and loading them into a session.
+//! The routes `/extensions`, and loading extensions into a session.
 
 use bytes::Bytes;
 use casement_domain::{
@@ -36,7 +36,7 @@ fn bytes(content: &'static [u8]) -> ByteStream {
     stream::iter([Ok(Bytes::from_static(content))]).boxed()
 }
 
-/// The extensions `red` and a nameless one.
+/// Returns ports with two extensions: `red`, and one without a name.
 fn ports() -> Ports {
     let mut ports = Ports::default();
     ports.extensions.expect_find().returning(|project, which| {

@@ -1,4 +1,4 @@
-//! `…/fs`.
+//! The routes `…/fs`.
 
 use bytes::Bytes;
 use casement_domain::{

@@ -1,4 +1,4 @@
-//! `/login/{connection_id}`: opened once by a code, then by a cookie only, and never framed.
+//! The routes `/login/{connection_id}`: the page is opened once by a code, then by a cookie only, and is never framed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const GIVEN: &str = r#"{"field_values":{"identifier":"ann"}}"#;
 /// The stored login of the connection.
 type StoredFlow = Arc<Mutex<Option<Flow>>>;
 
-/// Returns ports that store one flow as the database would.
+/// Returns ports that store one flow in memory as the database would.
 fn storing(flow: Flow) -> (Ports, StoredFlow) {
     let stored: StoredFlow = Arc::new(Mutex::new(Some(flow)));
     let mut ports = Ports::default();
@@ -54,7 +54,7 @@ async fn enter(api: &TestApi, tail: &str, headers: &[&str]) -> Reply {
     api.request("POST", &page(tail), headers, "").await
 }
 
-/// Opens the page with its code and returns the cookie line.
+/// Opens the page with its code and returns the header line with the cookie.
 async fn opened(api: &TestApi) -> String {
     let reply = enter(api, "?code=the-code", &[OWN, ORIGIN]).await;
     assert_eq!((reply.status, reply.header("location")), (303, Some(page("").as_str())), "{reply}");
@@ -207,7 +207,7 @@ async fn input_is_accepted_from_the_page_and_from_no_other_site() {
     assert_eq!((reply.status, reply.json()), (202, json!({ "accepted": true })), "{reply}");
     let flow = stored.lock().clone().expect("a flow");
     assert!(flow.submission.is_some() && flow.step == FlowStep::Submitting);
-    // Nothing is requested now.
+    // The login requests no input now.
     assert_eq!(submit(&[&cookie, OWN, ORIGIN], GIVEN).await.status, 409);
     let answers = reply.text();
     assert!(!answers.contains("ann"), "what is given is not repeated");
@@ -278,7 +278,7 @@ async fn calls_with_the_code_or_the_cookie_are_recorded_without_the_submitted_va
     assert!(!text.contains("secret-word") && !text.contains("the-code"), "{text}");
 }
 
-/// An element of a page: its name and its attributes.
+/// An element of a page.
 struct Element {
     name: String,
     attributes: BTreeMap<String, String>,
@@ -290,7 +290,7 @@ impl Element {
     }
 }
 
-/// Parses the elements of one of our own pages in order: well-formed, without `<` or `>` in attributes.
+/// Parses the elements of a page in order. The page must be well-formed, without `<` or `>` in attributes.
 fn elements(html: &str) -> Vec<Element> {
     let tags = html.split('<').skip(1).filter_map(|rest| rest.split_once('>')).map(|(tag, _)| tag);
     let one = |tag: &str| {
@@ -343,7 +343,7 @@ async fn the_page_is_labelled_for_screen_readers() {
         }
     }
     let of = |id: &str| page.iter().find(|one| one.has("id", id)).unwrap_or_else(|| panic!("no {id}"));
-    // Status messages are announced politely, errors at once.
+    // Screen readers announce status messages politely, and errors at once.
     assert!(of("status").has("role", "status") && of("refusal").has("role", "alert"));
     assert!(of("title").has("tabindex", "-1"), "the focus goes there when it is over");
     assert!(of("look").has("aria-expanded", "false") && of("look").has("aria-controls", "view"));

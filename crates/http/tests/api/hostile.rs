@@ -1,4 +1,4 @@
-//! Hostile input. Each is refused with the field it is about, and no port is called.
+//! Hostile input. Each is refused with the name of its field, and no port is called.
 
 use std::time::Duration;
 

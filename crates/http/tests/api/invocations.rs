@@ -1,4 +1,4 @@
-//! `/invocations`: synchronous and asynchronous calls, the two ways to end one, and its browsers.
+//! The routes `/invocations`: synchronous and asynchronous invocations, the two ways to end one, and its browsers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,7 +32,7 @@ fn ended() -> Invocation {
     }
 }
 
-/// Returns ports with the running app `shop`. A waiter gets `changes` notifications before its timeout.
+/// Returns ports with the running app `shop`. A waiter receives `changes` notifications before its timeout.
 fn running(changes: usize) -> Ports {
     let mut ports = Ports::default();
     ports.deployments.expect_find_app().returning(|project, name, version| {

@@ -1,4 +1,4 @@
-//! `/org/api_keys`.
+//! The routes `/org/api_keys`.
 
 use casement_domain::{
     ApiKeyId, UserId,

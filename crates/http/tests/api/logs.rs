@@ -1,4 +1,4 @@
-//! The log lines of requests, and secrets that must not be in them.
+//! The log lines of requests, and the secrets that they must not contain.
 
 use std::{
     io,
@@ -31,7 +31,7 @@ use super::{
 struct Log(Mutex<Vec<u8>>);
 
 impl Log {
-    /// Returns the log so far; collecting starts with the first call.
+    /// Returns the log so far. The first call starts the collection.
     fn text() -> String {
         static LOG: OnceLock<&'static Log> = OnceLock::new();
         let log = LOG.get_or_init(|| {
@@ -106,7 +106,7 @@ async fn the_log_has_one_line_per_request_with_its_id_and_no_secret() {
     }
     let failed = line(&["request_id=log-4", "request failed"]).await;
     assert!(failed.contains("the row has no state"), "{failed}");
-    // The last one.
+    // Waits for the line of the last request.
     let answered = line(&["request_id=log-4", "request completed", "path=/browsers"]).await;
     for fact in ["method=GET", "status=", "elapsed_ms=", "route="] {
         assert!(answered.contains(fact), "{answered}");
@@ -162,7 +162,7 @@ async fn a_client_that_reads_nothing_is_disconnected_as_a_slow_reader() {
     Log::text();
     let api = sockets::api().await;
     let mut socket = socket(&api, "vm/ID/cdp", "slow-1").await;
-    // The browser echoes, and the client reads nothing.
+    // The browser echoes, and the client does not read.
     let sending = tokio::spawn(async move { while socket.send(Message::text("x".repeat(60_000))).await.is_ok() {} });
     let line = line(&["relay ended", "request_id=slow-1"]).await;
     assert!(line.contains("reason=\"slow_reader\""), "{line}");
@@ -177,7 +177,7 @@ async fn a_client_that_reads_steadily_but_slowly_is_no_slow_reader() {
     let started = Instant::now();
     let (mut sink, mut stream) = futures_util::StreamExt::split(&mut socket);
     let sending = async { while sink.send(Message::text("x".repeat(60_000))).await.is_ok() {} };
-    // A megabyte per second, for longer than the stall timeout.
+    // The client reads a megabyte per second, for longer than the stall timeout.
     let reading = async {
         while started.elapsed() < Duration::from_secs(12) {
             stream.next().await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! `/browser_pools`.
+//! The routes `/browser_pools`.
 
 use casement_domain::{
     ExtensionId, ProfileId, ProxyId,
@@ -66,7 +66,7 @@ async fn pools_are_listed_and_read_with_their_counts() {
     assert!(read.get("name").is_none());
 }
 
-/// Names may be reassigned; what a pool was created with does not change.
+/// Names may be reassigned, but the configuration of a pool keeps the resources that the names meant at its creation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_shows_what_its_selectors_resolved_to() {
     let id = |high, low| ulid::Ulid::from_parts(high, low);

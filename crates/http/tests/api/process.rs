@@ -1,4 +1,4 @@
-//! `…/process`, `…/logs` and `…/curl`.
+//! The routes `…/process`, `…/logs` and `…/curl`.
 
 use std::{
     sync::{
@@ -345,8 +345,8 @@ async fn a_raw_request_is_forwarded_and_its_response_returned() {
     assert_eq!(api.request("GET", &format!("/vm/{}/curl/raw?jwt={token}", session_id(1)), &[], "").await.status, 400);
 }
 
-/// Chromium as the person's browser, for every origin of the request; browsers that do not state the origin; and the
-/// web interface's own cookie.
+/// Tests requests of Chromium as a person's browser, from every origin; of browsers that do not state the origin; and
+/// with the cookie of the web interface.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_caused_by_a_browsers_page_is_refused_and_not_sent() {
     let mut ports = ports();

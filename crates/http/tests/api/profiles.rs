@@ -1,4 +1,4 @@
-//! `/profiles`, and references to profiles in sessions and pools.
+//! The routes `/profiles`, and references to profiles in sessions and pools.
 
 use bytes::Bytes;
 use casement_domain::{

@@ -1,4 +1,4 @@
-//! `/org/projects`, limits, and the removed routes under `/projects`.
+//! The routes `/org/projects`, limits, and the removed routes under `/projects`.
 
 use casement_domain::{
     organization::{Caps, Organization},
@@ -15,7 +15,7 @@ use time::macros::datetime;
 
 use super::support::{Key, Ports, Reply, TestApi, other_project};
 
-/// The default project, and another one named `second`.
+/// Returns a repository with the default project, and another one named `second`.
 fn store() -> MockProjectRepository {
     let mut store = MockProjectRepository::new();
     store.expect_default_of().returning(|_| Ok(project()));
@@ -206,7 +206,7 @@ fn dated(reply: &Reply) -> [Option<&str>; 3] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_removed_routes_always_return_410() {
-    // Nothing is read and nothing is deleted.
+    // The repository has no expectations: nothing is read and nothing is deleted.
     let api = api(MockProjectRepository::new());
     let link = |id: &str| format!("</org/projects/{id}>; rel=\"successor-version\"");
     let expected = |link: &str| {

@@ -143,7 +143,7 @@ async fn only_utf_8_json_is_accepted() {
     assert!(reply.text().contains("'Content-Type: application/json'"), "it says what to do: {reply}");
     let reply = api.request("POST", "/browsers", &[&key, "Content-Encoding: gzip"], "{}").await;
     assert_eq!(reply.status, 415);
-    // Without a content type it counts as JSON, so this one is parsed.
+    // A body without a content type counts as JSON, so this one is parsed.
     let raw = format!(
         "POST /browsers HTTP/1.1\r\nHost: casement.test\r\n{key}\r\nContent-Length: 1\r\nConnection: close\r\n\r\n["
     );
@@ -152,7 +152,7 @@ async fn only_utf_8_json_is_accepted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_is_a_500_and_the_next_request_is_served() {
-    // The sessions' repository has no expectations, so the mock panics: once in the handler, once in spawned work.
+    // The repository of sessions has no expectations, so the mock panics: once in the handler, once in a spawned task.
     let api = TestApi::start(Ports::default());
     let reply = api.get("/browsers").await;
     assert_eq!((reply.status, &*reply.code()), (500, "internal"));
@@ -191,7 +191,7 @@ async fn a_running_request_completes_while_the_server_drains_and_later_ones_are_
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let (answer, may_answer) = std::sync::mpsc::channel();
     let mut ports = listing();
-    // The running request blocks the worker, so that later requests are handled only after it.
+    // The running request blocks the worker, so that later requests are handled only after its end.
     let may_answer = parking_lot::Mutex::new(may_answer);
     ports.sessions.expect_find_in_project().returning(move |_, _, _| {
         sender.send(()).unwrap();
@@ -216,7 +216,7 @@ async fn a_running_request_completes_while_the_server_drains_and_later_ones_are_
     let (done, answered, refused) = tokio::join!(draining, answered, refused);
     done.unwrap();
     assert!(answered.starts_with("HTTP/1.1 200 "), "{answered}");
-    // Or no response: an idle connection may be closed before its next request is read.
+    // There may be no response, because an idle connection may be closed before its next request is read.
     assert!(refused.is_empty() || refused.starts_with("HTTP/1.1 503 "), "{refused}");
 }
 
@@ -235,7 +235,7 @@ async fn a_draining_server_refuses_new_requests_and_stops() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_connections_with_half_a_head_the_oldest_are_closed_and_others_are_served() {
-    /// The maximum of one address.
+    /// The maximum number of incomplete heads from one address.
     const BOUND: usize = 1000;
     const TIMEOUT: Duration = Duration::from_secs(60);
     let api = TestApi::start(Ports::default());
@@ -244,7 +244,7 @@ async fn of_connections_with_half_a_head_the_oldest_are_closed_and_others_are_se
         let mut connection = api.connect().await;
         connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: casement.test\r\nX-Long: ").await.unwrap();
         half_sent.push(connection);
-        // Each one is registered before the next, so that the oldest is known.
+        // The connections are registered in order, so that the oldest ones are known.
         if half_sent.len() % 50 == 0 {
             assert_eq!(api.get("/healthz").await.status, 200);
         }

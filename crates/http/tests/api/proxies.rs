@@ -1,4 +1,4 @@
-//! `/proxies`, and references to proxies in sessions.
+//! The routes `/proxies`, and references to proxies in sessions.
 
 use casement_domain::{
     ProxyId,
@@ -99,7 +99,7 @@ async fn invalid_fields_are_named_and_nothing_is_dialled() {
     }
 }
 
-/// Returns ports of an installation with gateways for two types.
+/// Returns ports of an installation with proxy gateways.
 fn renting() -> Ports {
     let upstream = |url: &str| Upstream::parse(&url.parse().unwrap()).unwrap();
     let residential = "socks5://me[-{country}][-{city}][-{asn}]:s3cr3t@gate.example:1080";

@@ -1,4 +1,4 @@
-//! `…/replays`, and the page of a recording.
+//! The routes `…/replays`, and the page of a recording.
 
 use bytes::Bytes;
 use casement_domain::{
@@ -33,7 +33,7 @@ fn replay(n: u128, state: ReplayState) -> Replay {
     }
 }
 
-/// Four recordings: complete, running, failed, failed without data.
+/// Returns ports with four recordings: complete, running, failed, and failed without data.
 fn ports() -> Ports {
     let mut ports = Ports::default();
     ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
@@ -56,7 +56,7 @@ fn part(offset: u64, length: u64) -> ByteStream {
     stream::iter(parts).boxed()
 }
 
-/// The same recordings of an ended session, whose machine is not called any more.
+/// Returns ports with the same recordings of an ended session, whose browser must not be called.
 fn stored_ports() -> Ports {
     let ended = || Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session(1) };
     let mut ports = Ports::default();
@@ -96,7 +96,7 @@ async fn recordings_of_an_ended_session_stay_readable_to_the_same_callers() {
     assert_eq!(api.get(&format!("{}/{}?partial=true", base(), id(3))).await.body, VIDEO);
     assert_eq!(api.post(&format!("{}/{}/stop", base(), id(1)), "").await.status, 204);
     assert_eq!(api.post(&base(), "").await.status, 404, "nothing begins in a session that has ended");
-    // With a key, as under `/browsers`.
+    // The same, with a key under `/vm`.
     let direct = format!("/vm/{}/replays", session_id(1));
     assert_eq!(api.request("GET", &direct, &[&key], "").await.status, 200);
     assert_eq!(

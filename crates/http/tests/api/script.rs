@@ -1,4 +1,4 @@
-//! `…/playwright/execute`.
+//! The route `…/playwright/execute`.
 
 use std::time::Duration;
 

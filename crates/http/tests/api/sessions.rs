@@ -1,4 +1,4 @@
-//! `/browsers`.
+//! The routes `/browsers`.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::support::{Key, Ports, TestApi, other_project};
 
 const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
 
-/// Returns ports with which a browser can start.
+/// Returns ports with which a browser starts successfully.
 fn startable() -> Ports {
     let mut ports = Ports::default();
     ports.spares.expect_take().returning(|_| None);

@@ -1,5 +1,5 @@
-//! A wait queue whose leases take a while, and whose tickets are locked by one transaction at a time. A mock alone could
-//! only block its thread, which may be the one under test.
+//! A wait queue whose leases take a while, and whose tickets are locked by one transaction at a time. A mock could only
+//! block its thread, which may be the thread under test.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 pub(super) struct SlowQueue {
     pub(super) queue: MockWaitQueue,
     pub(super) delay: Duration,
-    /// The lock of a ticket's row, which a reader holds for a while.
+    /// The lock of a ticket's row, which a reader holds during `delay`.
     pub(super) row: tokio::sync::Mutex<()>,
 }
 

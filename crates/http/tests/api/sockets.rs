@@ -24,7 +24,7 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 
 use super::support::{Key, Ports, TestApi, Trail, request};
 
-/// A browser that echoes.
+/// A browser that echoes all messages.
 struct Echo(SocketAddr);
 
 impl Echo {
@@ -85,7 +85,7 @@ async fn open(api: &TestApi) -> WebSocketStream<TcpStream> {
     socket
 }
 
-/// Returns code and reason of the next close frame.
+/// Returns the code and the reason of the next close frame.
 async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, String) {
     let next = tokio::time::timeout(Duration::from_secs(60), socket.next()).await.expect("an end");
     match next {

@@ -1,4 +1,4 @@
-//! Reading and following the telemetry events of a session.
+//! Listing and streaming the telemetry events of a session.
 
 use casement_domain::{
     StoreError,

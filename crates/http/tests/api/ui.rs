@@ -45,7 +45,7 @@ async fn sign_in(api: &TestApi, key: Key) -> SignedIn {
     SignedIn { cookie: format!("Cookie: other=1; {pair}"), token: format!("X-Casement-CSRF: {token}") }
 }
 
-/// Returns the ports of a server with one session, which can be ended.
+/// Returns ports with one session.
 fn holding() -> Ports {
     let mut ports = Ports::default();
     ports.sessions.expect_list().returning(|_, _, _| Ok(Listed { items: vec![session(1)], next_offset: None }));
@@ -150,7 +150,8 @@ async fn pages_of_other_sites_can_neither_read_nor_change_nor_sign_in() {
     let signed_in = sign_in(&api, Key::Organization).await;
     let (cookie, token) = (signed_in.cookie.as_str(), signed_in.token.as_str());
     let path = format!("/ui/api/browsers/{}", session_id(1));
-    // The headers of a browser for a request from another site, another host of this site, or the address bar.
+    // The headers of browsers for requests from another site, from another origin of this site, or from the address
+    // bar.
     for from in [
         &["Sec-Fetch-Site: cross-site"][..],
         &["Sec-Fetch-Site: same-site"],
@@ -170,7 +171,7 @@ async fn pages_of_other_sites_can_neither_read_nor_change_nor_sign_in() {
         let key = json!({ "key": Key::Organization.text() }).to_string();
         assert_eq!(api.request("POST", "/ui/session", from, &key).await.status, 403, "{from:?}");
     }
-    // A changing request states its origin and carries the token.
+    // A request that changes something must state its origin and send the token.
     let other = format!("{}x", token.trim_end_matches('x'));
     for shown in [&[OWN][..], &[token], &[OWN, "X-Casement-CSRF: "], &[OWN, &other], &[OWN, token, token]] {
         let change = api.request("DELETE", &path, &[shown, &[cookie]].concat(), "").await;

@@ -1,4 +1,4 @@
-//! Classic WebDriver sessions are reported as connections.
+//! Telemetry reports classic WebDriver sessions as connections.
 
 use std::{
     net::SocketAddr,
@@ -80,7 +80,7 @@ impl BrowserConnector for Driver {
     }
 }
 
-/// A client and the events about it.
+/// A client, and the telemetry events about it.
 struct Client {
     api: TestApi,
     token: String,
@@ -128,7 +128,7 @@ impl Client {
         assert_eq!(event["source"]["event"], "webdriver");
     }
 
-    /// Asserts that a disconnect is reported, with its reason and the count of messages.
+    /// Asserts that a disconnect is reported with this reason and this number of messages.
     fn disconnects(&self, reason: &str, messages: u64) {
         let event = self.next();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Bytes pass unchanged.
+//! Relays forward bytes unchanged.
 
 use casement_http::relay::{FrameTracker, TooLong};
 use pretty_assertions::assert_eq;
@@ -78,7 +78,7 @@ async fn the_upstream_gets_the_servers_handshake_and_nothing_of_the_clients() {
         assert_eq!(header(&seen, absent), None, "{absent}");
     }
     assert!(!seen.contains("secret"));
-    // The example of RFC 6455 §1.3.
+    // The value is from the example in RFC 6455 §1.3.
     assert_eq!(header(&answer, "sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
     assert_eq!(header(&answer, "sec-websocket-extensions"), None);
 }

@@ -1,10 +1,10 @@
-//! The filtering of a caller's capabilities.
+//! The filter of a caller's capabilities.
 
 use casement_http::webdriver::{BadCapabilities, Bidi, bind};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
-/// Attempts to start another browser or to change the running one.
+/// Returns capabilities that attempt to start another browser or to change the running one.
 fn hostile() -> Vec<(&'static str, Value)> {
     let options = json!({
         "binary": "/bin/sh", "args": ["--no-sandbox", "--remote-debugging-port=1", "user-data-dir=/root"],

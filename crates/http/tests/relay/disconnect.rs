@@ -1,4 +1,4 @@
-//! A caller that disconnects before its response leaves nothing behind.
+//! The resources of a caller that disconnects before its response are released.
 
 use std::sync::{
     Arc,

@@ -85,7 +85,7 @@ impl SessionAccess {
         self.frames.lock().push_back(frame);
     }
 
-    /// Waits for that many actions and returns them.
+    /// Waits until `count` actions were performed and returns all of them.
     async fn did(&self, count: usize) -> Vec<Action> {
         eventually("it is done", || self.done.lock().len() >= count).await;
         std::mem::take(&mut *self.done.lock())
@@ -240,7 +240,7 @@ async fn files_are_dropped_onto_the_page_at_the_position() {
     let created = json!({"method": "Target.targetCreated", "params": {"targetInfo": info}});
     browser.send(Message::text(created.to_string())).await.unwrap();
     answered(&mut browser, "Target.attachToTarget", json!({"sessionId": "S"})).await;
-    // The tab is followed for its title only, without frames.
+    // The tab is followed, but no frames of it are sent to the page.
     let cast = answered(&mut browser, "Page.startScreencast", json!({})).await;
     assert_eq!(cast["params"]["maxWidth"], 64);
     // A page can read dropped files, so only uploads are dropped.

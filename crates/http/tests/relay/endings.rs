@@ -1,4 +1,4 @@
-//! Every end of a relay sends its reason, where a close frame is possible.
+//! A relay ends with a close frame that states the reason, if a close frame is possible.
 
 use casement_http::relay::{CloseReason, Limits};
 use pretty_assertions::assert_eq;
@@ -127,7 +127,7 @@ async fn a_message_above_the_limit_is_refused_by_its_header_alone() {
     assert_eq!(seen, b"", "nothing of it reached the browser");
 }
 
-/// The browser would only close the connection, which looks like a crash.
+/// The browser itself would only close the connection, which looks like a crash.
 #[actix_web::test]
 async fn a_protocol_violation_is_reported_as_such_and_not_as_a_browser_crash() {
     let mask = Some([9; 4]);
@@ -144,7 +144,7 @@ async fn a_protocol_violation_is_reported_as_such_and_not_as_a_browser_crash() {
         let good = frame(true, 1, b"good", mask);
         client.write_all(&[good.clone(), bad].concat()).await.unwrap();
         assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1002, "protocol_error")), "{what}");
-        // Its data is read, so that it can read the close frame.
+        // The server still reads data of the client, so that the client can read the close frame.
         client.write_all(&vec![0; 1 << 20]).await.unwrap();
         drop(client);
         let mut seen = Vec::new();

@@ -156,7 +156,7 @@ async fn an_interactive_viewer_moves_the_mouse_types_and_pastes() {
     assert_eq!(next_command(&mut browser).await["params"], json!({"text": "line\nline"}));
 }
 
-/// Returns the next list of tabs that the page gets.
+/// Returns the next list of tabs that is sent to the page.
 async fn tabs(client: &mut Socket) -> Value {
     loop {
         let message = json_of(client).await;
@@ -174,7 +174,7 @@ async fn a_title_that_a_page_sets_later_is_requested_and_shown() {
     assert_eq!(tabs(&mut client).await[0]["title"], "<script>x</script>");
     let request = command(&mut browser, "Target.getTargets").await;
     let info = |id, title: &str| json!({"targetId": id, "type": "page", "title": title, "url": "https://a.test/"});
-    // A tab without an event is not listed.
+    // Only events add tabs to the list, so `U` is not listed.
     let infos = [info("T", &"<b>".repeat(100)), info("U", "unknown")];
     send(&mut browser, json!({"id": request["id"], "result": {"targetInfos": infos}})).await;
     loop {
@@ -208,7 +208,7 @@ async fn overlong_target_ids_are_not_stored() {
         }
     };
     assert_eq!((listed[0]["id"].as_str(), listed[1]["id"].as_str(), listed.get(2)), (Some("T"), Some("U"), None));
-    // No command goes to a session with that id.
+    // The id is too long, so no command is sent to that session.
     send(&mut browser, json!({"id": attach["id"], "result": {"sessionId": "x".repeat(65)}})).await;
     send(&mut client, json!({"t": "size", "w": 500, "h": 500})).await;
     send(&mut browser, created("V")).await;
@@ -220,13 +220,13 @@ async fn commands_to_an_unresponsive_browser_are_bounded() {
     let server = Server::start().await;
     let (mut client, browser) = pair(&server, "view").await;
     let (mut sink, mut messages) = browser.split();
-    // Each tab opens after the command for the last one: so none is in flight at the end, and every command is counted.
+    // Each tab opens after the command for the previous one, so every command is counted.
     let count = async {
         for number in 0..2000 {
             let gone =
                 json!({"method": "Target.targetDestroyed", "params": {"targetId": format!("tab {}", number - 1)}});
             let events = [gone, created(&format!("tab {number}"))].map(|event| Ok(Message::text(event.to_string())));
-            // Sent in one write; otherwise each would wait for an acknowledgement of the one before.
+            // Both are sent in one write; otherwise the second would wait for an acknowledgement of the first.
             if sink.send_all(&mut stream::iter(events)).await.is_err() {
                 return number;
             }
@@ -285,7 +285,7 @@ fn the_page_loads_nothing_from_other_origins_and_nothing_inline() {
     assert!(live_view::asset("../mod.rs").is_none());
 }
 
-/// A page that opens one dialog.
+/// A page with one open dialog.
 #[derive(Default)]
 struct Asking {
     answers: Mutex<Vec<DialogAnswer>>,
@@ -320,7 +320,7 @@ impl LiveDisplay for Asking {
     }
 }
 
-/// Returns the next message to the page about dialogs.
+/// Returns the dialogs of the next message to the page about them.
 async fn dialogs(client: &mut Socket) -> Value {
     loop {
         if let Message::Text(text) = soon(client.next()).await.unwrap().unwrap() {

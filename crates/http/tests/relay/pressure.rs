@@ -1,4 +1,4 @@
-//! Memory stays bounded when a peer does not read.
+//! The memory of a relay is bounded even if a peer does not read.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tokio::{
 use super::support::{Server, close_payload, eventually, frame, frame_header, soon};
 
 const MIB: usize = 1024 * 1024;
-/// Marks the child process of a test.
+/// The environment variable that marks the child process of a test.
 const ALONE: &str = "CASEMENT_TEST_ALONE";
 
 /// Returns this process's resident memory, in bytes.
@@ -22,8 +22,8 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// Writes `block` repeatedly until nothing is accepted for two seconds; returns the bytes accepted. On a busy machine
-/// a reader may pause for a fraction of a second.
+/// Writes `block` repeatedly, up to `most` bytes, until none are accepted for two seconds: on a busy machine, a reader
+/// may pause for a fraction of a second. Returns the number of accepted bytes.
 async fn flood(to: &mut TcpStream, block: &[u8], most: usize) -> usize {
     let mut taken = 0;
     while taken < most {
@@ -41,7 +41,7 @@ async fn a_client_that_does_not_read_stops_reads_from_the_browser() {
     let (client, mut upstream, _) = server.pair("/cdp").await;
     upstream.write_all(&frame_header(true, 2, 1 << 40, false)).await.unwrap();
     let taken = flood(&mut upstream, &vec![0; 64 * 1024], 256 * MIB).await;
-    // Nearly all of it is in the kernel's buffers of two loopback connections.
+    // Nearly all of these bytes are in the kernel's buffers of two loopback connections.
     assert!(taken < 24 * MIB, "{taken} bytes were taken for a client that reads none");
     drop(client);
 }
@@ -62,18 +62,18 @@ async fn a_client_that_stalls_too_long_is_a_slow_reader() {
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
     // One-byte frames of three bytes each: most positions in the stream are close to a boundary.
     let block = frame(true, 2, b"x", None).repeat(20_000);
-    // The flood ends when nothing was accepted for two seconds, which is above the limit.
+    // The flood ends when no bytes were accepted for two seconds, which is longer than the stall timeout.
     flood(&mut upstream, &block, 256 * MIB).await;
     let mut seen = Vec::new();
     soon(client.read_to_end(&mut seen)).await.unwrap();
     let close = frame(true, 8, &close_payload(4005, "slow_reader"), None);
-    // Inside a frame no close frame can be sent, and the connection just closes.
+    // Inside a frame, no close frame can be sent, and the connection is only closed.
     let between = (seen.len() - if seen.ends_with(&close) { close.len() } else { 0 }) % 3 == 0;
     assert_eq!(seen.ends_with(&close), between, "the close frame stands exactly where it may");
     eventually("the relay is over", || server.open() == 0).await;
 }
 
-/// Streams one message of `length` bytes from one end to the other; returns the peak memory.
+/// Streams one message of `length` bytes from one end to the other. Returns the peak memory in bytes.
 async fn stream(from: &mut TcpStream, to: &mut TcpStream, length: usize, masked: bool) -> usize {
     let mut head = frame_header(true, 2, length as u64, masked);
     head.extend(if masked { &[0; 4][..] } else { &[] });
@@ -103,7 +103,7 @@ async fn stream(from: &mut TcpStream, to: &mut TcpStream, length: usize, masked:
     tokio::join!(send, receive).1
 }
 
-/// Runs in a process of its own.
+/// The test runs in a separate process.
 #[actix_web::test]
 async fn a_hundred_megabytes_pass_both_ways_within_a_few_of_memory() {
     if std::env::var_os(ALONE).is_none() {
@@ -122,7 +122,7 @@ async fn a_hundred_megabytes_pass_both_ways_within_a_few_of_memory() {
     let begun = Instant::now();
     let up = timeout(Duration::from_secs(120), stream(&mut client, &mut upstream, 100 * MIB, true)).await.unwrap();
     let down = timeout(Duration::from_secs(120), stream(&mut upstream, &mut client, 256 * MIB, false)).await.unwrap();
-    // A buffered message would be far above this.
+    // The growth would be far higher if the message were buffered.
     let growth = up.max(down).saturating_sub(before);
     assert!(growth < 48 * MIB, "{growth} bytes more after {:?}", begun.elapsed());
 }

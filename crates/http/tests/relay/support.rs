@@ -40,7 +40,7 @@ pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(TEST_TIMEOUT, future).await.expect("this should have happened by now")
 }
 
-/// The ended relays that were observed: the reason and the count of messages.
+/// The observed ends of relays: the reason and the number of messages.
 type EndedRelays = Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>;
 
 /// The state of the test server.
@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) upstream: SocketAddr,
     pub(super) end: EndSender,
     pub(super) limits: Limits,
-    /// The count of open relays.
+    /// The number of open relays.
     pub(super) open: Arc<AtomicUsize>,
     pub(super) ended: EndedRelays,
     /// The display that live views show in place of a tab.
@@ -96,7 +96,7 @@ impl BrowserConnector for UpstreamConnector {
     }
 }
 
-/// The running server, and the listener that stands for the browser.
+/// The running server, and the listener that simulates the browser.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     pub(super) upstream: TcpListener,
@@ -106,7 +106,7 @@ pub(super) struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The call stops the server; the future only waits.
+        // The call itself stops the server; the future only waits for the end.
         drop(self.handle.stop(false));
     }
 }
@@ -155,7 +155,8 @@ impl Server {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Connects a client and returns it, the upstream connection of its relay and the head that the upstream got.
+    /// Connects a client. Returns the client, the upstream connection of its relay, and the head of the server's
+    /// handshake.
     pub(super) async fn pair(&self, path: &str) -> (TcpStream, TcpStream, String) {
         let (client, upstream) = tokio::join!(connect(self.address, path, ""), accept(&self.upstream));
         assert!(client.1.starts_with("HTTP/1.1 101"), "{}", client.1);
@@ -163,7 +164,7 @@ impl Server {
     }
 }
 
-/// The URL that BiDi clients get in these tests.
+/// Returns the public BiDi URL of these tests.
 pub(super) fn public_url() -> Url {
     "wss://casement.test/vm/S/webdriver?jwt=TOKEN".parse().unwrap()
 }
@@ -250,7 +251,7 @@ pub(super) async fn connect(address: SocketAddr, path: &str, extra: &str) -> (Tc
     (client, head)
 }
 
-/// Accepts the server's handshake.
+/// Accepts the server's handshake. Returns the connection and the head of the handshake.
 pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, String) {
     let (mut upstream, _) = soon(listener.accept()).await.unwrap();
     upstream.set_nodelay(true).unwrap();

@@ -42,7 +42,7 @@ async fn session_new_is_bound_until_one_is_accepted() {
     assert_eq!(header(&head, "host"), Some("127.0.0.1:9515"));
     for (id, accepted) in [(1, false), (2, false), (3, true)] {
         send(&mut client, &hostile_new(id), MASK).await;
-        // Sent right after it: must wait for the response, or it would pass without a check.
+        // A command right after `session.new` must wait for the response; otherwise it would be forwarded unchecked.
         if !accepted {
             send(&mut client, &json!({"id": 100 + id, "method": "session.status", "params": {}}), MASK).await;
         }
@@ -65,7 +65,7 @@ async fn session_new_is_bound_until_one_is_accepted() {
             assert_eq!(receive(&mut chromedriver).await["id"], 100 + id);
         }
     }
-    // The session is bound: bytes pass unparsed and unchanged.
+    // The session is bound: bytes are forwarded unparsed and unchanged.
     let anything = frame(false, 2, b"not even JSON", MASK);
     client.write_all(&anything).await.unwrap();
     let mut seen = vec![0; anything.len()];
@@ -121,14 +121,14 @@ async fn unknown_commands_are_refused_and_not_forwarded() {
         r#"{"method":"session.new"}"#,
         r#"{"id":-1,"method":"x"}"#,
         r#"{"id":1,"method":1}"#,
-        // Some parsers accept comments, so they must not pass unchecked.
+        // Some parsers accept comments, so commands with comments must not be forwarded.
         r#"{"id":1,/**/"method":"session.new","params":{}}"#,
         r#"{"id":1,"method":"session.new","params":[]}"#,
     ] {
         client.write_all(&frame(true, 1, text.as_bytes(), MASK)).await.unwrap();
         assert_eq!(receive(&mut client).await["error"], "invalid argument", "{text}");
     }
-    // The last of two duplicate keys counts, for the server and for chromedriver, which gets the reserialized command.
+    // The last of two equal keys counts, also for chromedriver, because the command is serialized again.
     let twice = r#"{"id":1,"method":"x","method":"session.new","params":{"capabilities":{"alwaysMatch":{"goog:chromeOptions":{"args":["a"]}}}}}"#;
     client.write_all(&frame(true, 1, twice.as_bytes(), MASK)).await.unwrap();
     let seen = receive(&mut chromedriver).await;
@@ -164,7 +164,7 @@ async fn before_a_session_messages_are_bounded_and_well_formed() {
     let stray = frame(true, 0, b"{}", MASK);
     let compressed = frame_bits(0x40, 1, b"{}");
     let reserved = frame(true, 3, b"{}", MASK);
-    // Codes that must not be sent, and a reason that is not UTF-8.
+    // Close frames with forbidden codes, or with a reason that is not UTF-8.
     let codes = [1004, 1005, 1006, 1015, 999, 2000, 5000].map(|code: u16| frame(true, 8, &code.to_be_bytes(), MASK));
     let reason = frame(true, 8, &[0x03, 0xe8, 0xff], MASK);
     for close in codes.into_iter().chain([reason, frame(true, 8, &[3], MASK)]) {
@@ -188,7 +188,7 @@ async fn before_a_session_messages_are_bounded_and_well_formed() {
     }
 }
 
-/// Responds to one request as chromedriver would, and returns the request.
+/// Responds to one request as chromedriver would. Returns the head and the body of the request.
 async fn play(server: &Server, answer: &str) -> (String, String) {
     let (mut stream, _) = soon(server.upstream.accept()).await.unwrap();
     let head = read_head(&mut stream).await;
@@ -325,11 +325,11 @@ async fn a_truncated_response_of_chromedriver_is_a_webdriver_error() {
 #[actix_web::test]
 async fn a_chromedriver_disconnect_is_a_normal_end_while_the_session_is_active() {
     let server = Server::start().await;
-    // Before a session is bound.
+    // chromedriver disconnects before a session is bound.
     let (mut client, chromedriver, _) = server.pair("/webdriver").await;
     drop(chromedriver);
     assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1000, "normal")));
-    // After a session was bound, as chromedriver does after `session.end`.
+    // chromedriver disconnects after a session was bound, as it does after `session.end`.
     let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
     send(&mut client, &hostile_new(1), MASK).await;
     receive(&mut chromedriver).await;
@@ -361,7 +361,8 @@ async fn a_chromedriver_that_ends_with_its_session_closes_with_its_reason() {
     }
 }
 
-/// Returns a client whose command chromedriver does not read completely, both connections, and the length of the command.
+/// Sends a command that chromedriver does not read completely. Returns the connections of the client and of
+/// chromedriver, and the length of the command.
 async fn clogged(server: &Server) -> (TcpStream, TcpStream, usize) {
     SockRef::from(&server.upstream).set_recv_buffer_size(4096).unwrap();
     server.shared.has_small_buffer.store(true, Ordering::SeqCst);

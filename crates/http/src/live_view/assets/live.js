@@ -1,6 +1,6 @@
 'use strict';
-// Shows frames of the session's browser and sends input back. Everything that comes from the browser's pages (titles,
-// addresses) is only ever put in as text.
+// Shows frames of the session's browser and sends input back. Values from the browser's pages (titles, addresses) are
+// inserted as text only.
 const $ = (id) => document.getElementById(id);
 const [screen, keys, tabs, address, status, keyboard, share] =
   ['screen', 'keys', 'tabs', 'url', 'status', 'keyboard', 'share'].map($);
@@ -15,9 +15,9 @@ let socket = null;
 let input = false;
 let viewUrl = null;
 let retries = 0;
-// Whether the whole display is shown, in parts that changed; else each picture is all there is.
+// Whether frames are changed parts of the whole display; otherwise each frame is a complete picture of the page.
 let display = false;
-// Pictures are drawn in the order in which they came.
+// Frames are drawn in the order of their arrival.
 let drawing = Promise.resolve();
 
 const send = (message) => {
@@ -63,7 +63,7 @@ async function draw(bytes) {
   }
 }
 
-// Something to read, for a while.
+// The timer of a notice that is shown for five seconds.
 let noticed = 0;
 function notice(text) {
   status.textContent = text;
@@ -97,7 +97,7 @@ function hear(message) {
   }
 }
 
-// A page without a display waits for an answer to its dialog; here it is asked. Its words are put in as text.
+// The dialog of a page in a session without a display. The page waits for its answer. Its message is inserted as text.
 let asked = null;
 const dialog = $('dialog');
 function ask(open) {
@@ -134,7 +134,7 @@ function fit() {
 }
 window.addEventListener('resize', () => { clearTimeout(fitting); fitting = setTimeout(fit, 200); });
 
-// Mouse, pen and one finger are a mouse; two fingers scroll.
+// A mouse, a pen or one finger acts as a mouse; two fingers scroll.
 const place = (event) => {
   const box = screen.getBoundingClientRect();
   return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
@@ -193,8 +193,8 @@ screen.addEventListener('wheel', (event) => {
   drive({ t: 'wheel', ...place(event), dx: event.deltaX * unit, dy: event.deltaY * unit, m: modifiers(event) });
 }, { passive: false });
 
-// The page's own browser names keys by its layout, so any layout works. What it cannot name as a key (a composition,
-// a phone's keyboard) comes as text.
+// The viewer's browser names keys by the viewer's layout, so any layout works. Input that has no key name (a
+// composition, a phone's keyboard) is sent as text.
 const isPaste = (event) => (event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === 'v';
 const isText = (event) => event.isComposing || event.key === 'Process' || event.key === 'Unidentified' || event.key === 'Dead';
 function key(kind, event) {
@@ -212,7 +212,7 @@ function key(kind, event) {
     m: third ? modifiers(event) & 12 : modifiers(event), loc: event.location, repeat: event.repeat,
   });
 }
-// What goes up while another window has the keyboard is not told here, and next to Command it never is.
+// The page gets no event for a key that goes up while another window has the focus, or while Command is held.
 const down = new Map();
 function letGo() {
   for (const [code, name] of down) drive({ t: 'key', k: 'up', key: name, code, m: 0 });
@@ -246,7 +246,7 @@ keys.addEventListener('paste', (event) => {
   if (text) drive({ t: 'text', s: text, paste: true });
 });
 
-// Files that are dropped are put into the session, and let fall onto the page that lies there.
+// Dropped files are uploaded to the session and then dropped onto the page at the same position.
 const UPLOADS = '/home/casement/Uploads/';
 const holdsFiles = (event) => input && event.dataTransfer && [...event.dataTransfer.types].includes('Files');
 for (const kind of ['dragenter', 'dragover']) {

@@ -1,4 +1,4 @@
-// The page of one login. Whatever a site says gets into the document as text alone.
+// The page of one login. Texts of a site are inserted into the document as text only.
 'use strict';
 
 const byId = id => document.getElementById(id);
@@ -6,9 +6,9 @@ const [title, status, refusal, form, fields, send, ways, choices, browser, look,
   ['title', 'status', 'refusal', 'form', 'fields', 'send', 'ways', 'choices', 'browser', 'look', 'view', 'left'].map(byId);
 const here = location.pathname.replace(/\/+$/, '');
 
-// A site must not turn its words around or hide some of them.
+// Replaces control and formatting characters, with which a site could reorder or hide text.
 const plain = text => String(text ?? '').replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, ' ');
-// As a sentence of its own.
+// Returns the text as a complete sentence.
 function sentence(text) {
   const said = plain(text).trim();
   return said && said[0].toUpperCase() + said.slice(1) + (/[.!?…]$/.test(said) ? ' ' : '. ');
@@ -26,7 +26,7 @@ function say(element, text) {
 }
 
 let shown = '', revision = 0, sentAt = 0, sending = false, ends = 0, stream, over = false;
-// What was typed and is no secret, for when the same is asked for again.
+// Typed values that are not secret, for the case that the same fields are requested again.
 const typed = new Map();
 
 const INPUTS = 'input, select';
@@ -63,7 +63,7 @@ function fieldOf(field, at) {
   const label = make('label', { for: id }, field.label || 'Value', field.required ? '' : ' (optional)');
   return make('div', { class: 'field' }, label, hint, row, fault);
 }
-// The value is what the site calls it, whatever is shown of that.
+// The value is the site's own text, even if the shown text differs.
 function optionOf(option) {
   const made = make('option', {}, option);
   made.value = option;
@@ -99,7 +99,7 @@ async function submit(body) {
     say(status, 'The server could not be reached. Try again.');
     return;
   }
-  // What comes of it is told by the stream; 409: it has moved on already.
+  // The stream reports the result. 409: the login no longer waits for this input.
   if (answer.ok || answer.status === 409) return;
   if (answer.status === 404) { finish('This page has expired', 'The login is over, or was begun anew. Ask for a new link.'); return; }
   busy(false);
@@ -161,7 +161,7 @@ function show(state) {
     else if (state.status === 'EXPIRED') finish('This login has expired', 'It took too long. Ask for a new link.');
     else if (state.status === 'CANCELED') finish('This login is over', 'It was canceled, or begun anew.');
     else {
-      // What went wrong may be what the site said.
+      // The error may contain the site's message already.
       const told = !state.website_error || state.error?.includes(state.website_error);
       const words = told ? '' : `The site said: ${state.website_error}`;
       finish('The login did not succeed', `${sentence(state.error)}${sentence(words)}Ask for a new link to try again.`);
@@ -176,7 +176,7 @@ function show(state) {
   const asks = JSON.stringify([waits, state.fields, state.choices]);
   form.hidden = !state.fields.length;
   ways.hidden = !state.choices.length;
-  // Drawn anew only where something else is asked for, or the same once more: somebody may be typing.
+  // The fields are created again only if the request differs or is repeated, because a person may be typing.
   if (asks !== shown || (waits && sending && revision !== sentAt)) {
     shown = asks;
     fields.replaceChildren(...state.fields.map(fieldOf));
@@ -203,7 +203,7 @@ function listen() {
   stream.onmessage = event => { show(JSON.parse(event.data)); tick(); };
   stream.onerror = () => {
     if (over) return;
-    // Refused for good: the cookie opens nothing any more.
+    // The server refused the stream: the cookie is no longer valid.
     if (stream.readyState === EventSource.CLOSED) finish('This page has expired', 'The login is over, or was begun anew. Ask for a new link.');
     else say(status, 'The connection was lost. Trying again…');
   };

@@ -1,5 +1,5 @@
 'use strict';
-// Plays the film of this page's recording, and says why when there is none. Texts are only ever put in as text.
+// Plays the video of this page's recording, or shows why there is none. Texts are inserted as text only.
 const $ = (id) => document.getElementById(id);
 const [film, status, download] = ['film', 'status', 'download'].map($);
 const query = new URLSearchParams(location.search);

@@ -1,8 +1,9 @@
-// What the pages ask the server. The browser adds the cookie by itself; a change shows the token, too.
+// The requests of the pages to the server. The browser adds the cookie; requests that change something also send the
+// CSRF token.
 
 let who = null;
 
-/** An answer that was no success. */
+/** A response without a success status. */
 export class Refusal extends Error {
   constructor(status, body) {
     super(body?.message ?? `the server answered ${status}`);
@@ -26,7 +27,7 @@ async function send(path, { method = 'GET', body, headers = {}, signal } = {}) {
   throw refusal;
 }
 
-/** Who is signed in; null for nobody. */
+/** Reads the current sign-in; null if there is none. */
 export async function recall() {
   const answer = await send('/ui/session');
   who = answer.status === 204 ? null : await answer.json();
@@ -49,20 +50,20 @@ export async function signOut() {
   }
 }
 
-/** In which project an organization's key looks around; empty for its default. */
+/** The id of the selected project, for a key of the whole organization; empty for the default project. */
 export const project = {
   get: () => sessionStorage.getItem('project') ?? '',
   set: (id) => { id ? sessionStorage.setItem('project', id) : sessionStorage.removeItem('project'); },
 };
 
-/** A call of the API. Gives the answer as it came. */
+/** Calls the API and returns the response. */
 export function call(path, options = {}) {
   const chosen = project.get();
   const headers = chosen ? { ...options.headers, 'X-Kernel-Project-Id': chosen } : options.headers;
   return send(`/ui/api${path}`, { ...options, headers });
 }
 
-/** A list: its items, and where the next page begins. */
+/** Reads a page of a list: its items, and the offset of the next page, null if there is none. */
 export async function list(path, options) {
   const answer = await call(path, options);
   const more = answer.headers.get('X-Has-More') === 'true';

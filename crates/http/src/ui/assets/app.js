@@ -1,4 +1,4 @@
-// Which page the address names, and what stands around it.
+// Selects the page by the URL and shows it with the header.
 import { $, el, notice } from './dom.js';
 import { call, current, project, recall, signOut } from './api.js';
 import * as apps from './apps.js';
@@ -10,9 +10,9 @@ import * as sessions from './sessions.js';
 import * as signIn from './sign-in.js';
 
 const main = $('main');
-/** Ends what the page that is shown has going on. */
+/** Ends the timers and streams of the shown page. */
 let leave = () => {};
-/** Counts the pages shown: what comes for an earlier one is thrown away. */
+/** The number of pages shown so far. Results for an earlier page are discarded. */
 let turn = 0;
 
 function pageAt(path) {
@@ -28,7 +28,7 @@ function pageAt(path) {
   return { page: null };
 }
 
-/** Goes to one of our own addresses. */
+/** Navigates to a path of the web interface. */
 export function go(path, { replace = false } = {}) {
   history[replace ? 'replaceState' : 'pushState'](null, '', path);
   show({ focus: true });
@@ -70,10 +70,10 @@ function failed(error) {
     el('button', { type: 'button', onclick: () => show() }, 'Try again'));
 }
 
-/** Which pages stand below which of the header's. */
+/** The path prefixes of the pages that belong to a link of the header. */
 const BELOW = { '/ui': ['/ui/sessions/'], '/ui/apps': ['/ui/deployments/', '/ui/invocations/'] };
 
-/** The header, as it is for who is signed in now. */
+/** Updates the header for the current sign-in. */
 function around() {
   const signedIn = Boolean(current());
   for (const element of document.querySelectorAll('[data-signed-in]')) element.hidden = !signedIn;
@@ -87,7 +87,7 @@ function around() {
 }
 
 let known = null;
-/** An organization's key sees one project at a time. */
+/** Fills the selection of the project, for a key of the whole organization. */
 async function projects(signedIn) {
   if (!signedIn || current().project_id) {
     $('project-label').hidden = true;

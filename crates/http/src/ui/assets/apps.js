@@ -1,15 +1,15 @@
-// Apps: what is deployed, and what was called of it.
+// The page of deployments and invocations.
 import { el, every, foreign, inert, moment } from './dom.js';
 import { list, segment } from './api.js';
 
 const REFRESH_SECONDS = 5;
 const PAGE = 50;
 
-/** How a state is coloured. */
+/** The CSS class of each status. */
 export const TONES = { running: 'good', succeeded: 'good', queued: 'busy', in_progress: 'busy', failed: 'bad', stopped: '' };
 const WORDS = { in_progress: 'being built' };
 
-/** What something is called that is called or built: an app where one is known. */
+/** The badge of a status. */
 export const badge = (status, running = 'running') =>
   el('span', { class: `badge ${TONES[status] ?? ''}` }, status === 'running' ? running : WORDS[status] ?? inert(status, 20));
 
@@ -35,7 +35,7 @@ function invocation(item) {
     el('td', {}, item.status_reason ? foreign(item.status_reason, 160) : ''));
 }
 
-/** A list that is read again and again, from its beginning as far as it was asked for. */
+/** A list that is read periodically, from its first page to the last one that was requested. */
 class Rows {
   constructor(path, draw, place, empty) {
     Object.assign(this, { path, draw, place, empty, pages: 1 });
@@ -55,7 +55,7 @@ class Rows {
       this.place.replaceChildren(...await this.draw(items));
       this.more.hidden = next === null;
       const text = items.length ? '' : this.empty;
-      // What did not change is not read out again.
+      // Screen readers read the text again when it is set, even if it has not changed.
       if (this.said.textContent !== text) this.said.textContent = text;
     } catch (error) {
       if (error.status !== 401) this.said.textContent = `That could not be read: ${error.message}`;

@@ -1,6 +1,7 @@
-// Building what is shown. Whatever comes from elsewhere (titles, addresses, console lines, names) is put in as text and as nothing else.
+// Creates the elements of the pages. Foreign values (titles, addresses, console lines, names) are inserted as text
+// only.
 
-/** An element: `el('p', { class: 'hint', onclick: f }, 'text', child)`. Attributes that are false, null or undefined are left out. */
+/** Creates an element: `el('p', { class: 'hint' }, 'text', child)`. Attributes that are false or nullish are left out. */
 export function el(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -15,8 +16,8 @@ export function el(name, attributes = {}, ...children) {
 const PICTURES = 0x2400;
 
 /**
- * Text of a page, fit to stand among ours: what steers terminals or turns the direction of writing is shown as a sign, and what is
- * longer than `most` is cut.
+ * Makes a foreign text harmless: replaces control characters and characters that change the direction of writing by
+ * visible ones, and truncates the text to `most` UTF-16 code units.
  */
 export function inert(text, most = 300) {
   const whole = String(text ?? '');
@@ -26,13 +27,13 @@ export function inert(text, most = 300) {
     .replace(/[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g, '\ufffd');
 }
 
-/** Such a text, kept from mixing with what stands beside it. */
+/** Creates an element with a harmless foreign text that does not change the direction of the text around it. */
 export const foreign = (text, most, attributes = {}) => el('bdi', attributes, inert(text, most));
 
 export const $ = (id) => document.getElementById(id);
 
 let clearing = 0;
-/** Says something for a while. */
+/** Shows a notice for six seconds. */
 export function notice(text) {
   const place = $('notice');
   place.textContent = text;
@@ -40,7 +41,7 @@ export function notice(text) {
   clearing = setTimeout(() => { place.textContent = ''; }, 6000);
 }
 
-/** Asks before something that cannot be undone. */
+/** Shows a confirmation dialog; resolves to whether the action was confirmed. */
 export function confirmed(question, explanation, action) {
   return new Promise((resolve) => {
     const yes = el('button', { value: 'yes', class: 'danger' }, action);
@@ -53,7 +54,7 @@ export function confirmed(question, explanation, action) {
   });
 }
 
-/** `3 min`, `2 h 5 min`: two units are enough for a person. */
+/** Formats a duration with at most two units: `3 min`, `2 h 5 min`. */
 export function span(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   const [days, hours, minutes] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60];
@@ -65,7 +66,7 @@ export function span(seconds) {
 const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 export const moment = (text) => el('time', { datetime: text }, MOMENT.format(new Date(text)));
 
-/** Does `work` now and every so many seconds while anybody can see the page. Returns what ends it. */
+/** Runs `work` now and then periodically while the page is visible. Returns a function that stops it. */
 export function every(seconds, work) {
   let timer = 0;
   let over = false;

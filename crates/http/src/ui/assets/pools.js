@@ -1,10 +1,10 @@
-// The pools: what they hold, who waits, and why one does not fill.
+// The page of pools: their browsers, their waiters, and the reason why a pool does not fill.
 import { el, every, foreign, span } from './dom.js';
 import { list } from './api.js';
 
 const REFRESH_SECONDS = 5;
 
-/** The server's words, for people. */
+/** Texts for the server's kinds of failure. */
 const BLOCKED = {
   agent_error: 'what runs inside the sandbox failed',
   browser_crashed: 'the browser crashed while it started',
@@ -56,7 +56,7 @@ function card(pool) {
     el('p', { class: `state ${state.tone}` }, state.text, pool.waiting > 0 ? ` The first in line has waited for ${span(pool.longest_wait_seconds)}.` : ''));
 }
 
-/** One cell for each browser, as far as there is room for them. */
+/** Creates one cell per browser; for more than 60 browsers, a proportional number. */
 function parts(size, ready, leased) {
   const most = 60;
   const scale = Math.min(1, most / size);
@@ -79,7 +79,7 @@ export async function show(place) {
       }
       pools.replaceChildren(...found.map(card));
       const text = found.length ? `${found.length} ${found.length === 1 ? 'pool' : 'pools'}` : 'There is no pool. Make one with POST /browser_pools.';
-      // What did not change is not read out again.
+      // Screen readers read the text again when it is set, even if it has not changed.
       if (said.textContent !== text) said.textContent = text;
     } catch (error) {
       if (error.status !== 401) said.textContent = `The pools could not be read: ${error.message}`;

@@ -1,4 +1,4 @@
-// The API for people, out of /openapi.json. Readable without being signed in, as that is.
+// The reference of the API, from /openapi.json. Like that document, it is readable without a sign-in.
 import { el } from './dom.js';
 
 export const open = true;
@@ -10,7 +10,7 @@ async function described() {
   return description;
 }
 
-/** What a reference points at. */
+/** Resolves a reference. */
 function resolved(schema) {
   const path = schema?.$ref;
   return path?.startsWith('#/') ? path.slice(2).split('/').reduce((part, name) => part?.[name], description) : schema;
@@ -18,13 +18,13 @@ function resolved(schema) {
 
 const nameOf = (schema) => schema?.$ref?.split('/').pop();
 
-/** `string`, `integer`, `list of BrowserSession`. */
+/** Returns the name of a type: `string`, `integer`, `list of BrowserSession`. */
 function kind(schema) {
   if (!schema) return 'anything';
   if (schema.$ref) return nameOf(schema);
   const several = schema.oneOf ?? schema.anyOf;
   if (several) return several.filter((one) => one.type !== 'null').map(kind).join(' or ');
-  // A part may say only which fields of another one must be given.
+  // A part without a type only lists required fields of another part.
   if (schema.allOf) return schema.allOf.filter((one) => one.$ref || one.properties).map(kind).join(' and ');
   const types = [schema.type].flat().filter((type) => type && type !== 'null');
   if (types[0] === 'array') return `list of ${kind(schema.items)}`;
@@ -72,7 +72,7 @@ function operation(path, method, spec) {
   const details = el('details', { class: 'operation' },
     el('summary', {}, el('span', { class: `method ${method}` }, method.toUpperCase()), el('code', { class: 'path' }, path),
       el('span', { class: 'summary' }, spec.summary ?? '')));
-  // Drawn when somebody looks: there are many.
+  // Created when the operation is opened, because there are many.
   details.addEventListener('toggle', () => {
     if (!details.open || details.children.length > 1) return;
     details.append(el('div', { class: 'inside' },

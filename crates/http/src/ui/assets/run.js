@@ -1,10 +1,10 @@
-// One deployment or one invocation: what it is, and what it said, live while it goes on.
+// The page of one deployment or invocation: its properties, and its log, live while it runs.
 import { confirmed, el, foreign, inert, moment, notice } from './dom.js';
 import { call, segment } from './api.js';
 import { TONES, badge } from './apps.js';
 import { follow } from './stream.js';
 
-/** More lines than these are not kept on the page. */
+/** The maximum number of lines on the page. */
 const MOST_LINES = 5000;
 const LONGEST_TEXT = 20000;
 
@@ -86,7 +86,7 @@ async function page(place, kind, { id }) {
   });
 
   const say = (event) => {
-    // Who reads the end goes on reading the end.
+    // Scrolls on only if the end of the log is visible.
     const atEnd = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 40;
     lines.append(el('li', {}, el('time', { datetime: event.timestamp }, inert(event.timestamp.slice(11, 23), 12)), foreign(event.message, 4000)));
     while (lines.childElementCount > MOST_LINES) lines.firstElementChild.remove();
@@ -101,7 +101,7 @@ async function page(place, kind, { id }) {
     if (event.event === 'error') notice(event.error?.message ?? 'The log broke off.');
   };
   const tell = (now) => {
-    // A stream begins with all that is kept.
+    // A stream begins with all stored lines.
     if (now === 'live') lines.replaceChildren();
     live.textContent = { live: 'Live', again: 'Connecting again…', ended: 'Over' }[now];
     live.classList.toggle('on', now === 'live');

@@ -1,4 +1,4 @@
-// One session: what it shows, what it is, and what happened in it.
+// The page of one session: its thumbnail, its properties and its telemetry events.
 import { el, every, foreign, inert, moment, notice, span } from './dom.js';
 import { call, list, segment } from './api.js';
 import { end, liveView, nameOf } from './sessions.js';
@@ -82,7 +82,7 @@ export async function show(place, { id, go }) {
   return () => { stop(); pictures.end(); events.end(); };
 }
 
-/** The timeline, with what chooses and follows. */
+/** The timeline, with the selection of categories and the live stream. */
 class Events {
   constructor(path, session, refresh) {
     this.path = path;
@@ -128,7 +128,7 @@ class Events {
       this.told('ended');
       return;
     }
-    // Nothing so far: from the first on, also what comes before the stream is open.
+    // Without stored events, the stream begins with the first one, so that none is missed before the stream is open.
     const from = last === undefined ? `${this.path}/telemetry/stream?replay=all` : `${this.path}/telemetry/stream`;
     this.stop = follow(from, { after: last, hear: (item) => this.hear(item), tell: (state) => this.told(state) });
   }

@@ -1,4 +1,4 @@
-// All sessions of the project: what they show, what they are, and an end to each.
+// The page of all sessions of the project: their thumbnails and properties, and a button that ends each.
 import { confirmed, el, every, foreign, inert, notice, span } from './dom.js';
 import { call, list, segment } from './api.js';
 import { watch } from './thumbnails.js';
@@ -7,7 +7,7 @@ const REFRESH_SECONDS = 10;
 const PAGE = 60;
 const STATUS = [['active', 'Active'], ['deleted', 'Ended'], ['all', 'All']];
 
-/** What is asked for stands in the address, so that it can be handed on. */
+/** Reads the filter from the URL, which can therefore be shared. */
 function asked() {
   const address = new URLSearchParams(location.search);
   const status = STATUS.some(([value]) => value === address.get('status')) ? address.get('status') : 'active';
@@ -35,13 +35,13 @@ function wanted({ status, query, tags }, offset) {
 
 export const nameOf = (session) => session.name ?? session.session_id;
 
-/** The live view at this very origin, whatever name the server goes by elsewhere. */
+/** Returns the path of the live view on the origin of this page, which may differ from the server's public URL. */
 export function liveView(session) {
   const address = new URL(session.browser_live_view_url);
   return address.pathname + address.search;
 }
 
-/** Ends a session, after a question. */
+/** Ends a session after a confirmation. Returns whether the session has ended. */
 export async function end(session) {
   const text = 'Its browser, its files and everything open in it are gone at once. Whoever uses it is disconnected.';
   if (!await confirmed(`End ${inert(nameOf(session), 60)}?`, text, 'End session')) return false;
@@ -159,7 +159,7 @@ export async function show(place) {
       const known = cards.get(session.session_id) ?? card(session);
       cards.set(session.session_id, known);
       known.update(session);
-      // Moved only if it must be: what has the focus keeps it.
+      // Moves a card only if its position has changed, because a moved element loses the focus.
       if (grid.children[at] !== known.item) grid.insertBefore(known.item, grid.children[at] ?? null);
     });
     const filtered = state.query || state.tags.length || state.status !== 'active';

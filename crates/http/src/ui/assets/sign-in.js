@@ -1,10 +1,10 @@
-// Signing in with an API key.
+// The page for signing in with an API key.
 import { el } from './dom.js';
 import { current, signIn } from './api.js';
 
 export const open = true;
 
-/** Only to our own pages. */
+/** Returns the page to open after the sign-in: only a page of the web interface. */
 function target() {
   const to = new URLSearchParams(location.search).get('to') ?? '';
   return /^\/ui(?:[/?]|$)/.test(to) && !to.startsWith('/ui/sign-in') ? to : '/ui';
@@ -42,7 +42,7 @@ export function show(place, { go }) {
   place.append(
     el('h1', {}, 'Sign in'),
     el('form', { class: 'card form', onsubmit: submit },
-      // For keepers of passwords, which want a name to every one.
+      // Password managers require a user name for each password.
       el('input', { type: 'text', name: 'username', autocomplete: 'username', value: 'API key', hidden: true }),
       el('label', { for: 'key' }, 'API key'), field, wrong,
       button,

@@ -1,10 +1,10 @@
-// Server-sent events by fetch: an EventSource cannot name the project.
+// Reads server-sent events with `fetch`, because an EventSource cannot send the header of the project.
 import { call } from './api.js';
 
 const FIRST_PAUSE = 1000;
 const LONGEST_PAUSE = 30000;
 
-/** Reads events, each with its id, until the stream ends. */
+/** Yields the events, each with its id, until the stream ends. */
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = '';
@@ -24,8 +24,9 @@ async function* events(body) {
 }
 
 /**
- * Follows a stream until it is ended or refused, taking it up again where it broke off. `hear` gets each event, `tell` whether it is
- * `live`, being taken up (`again`), or over (`ended`). `over` says whether an end of the stream was its last.
+ * Follows a stream until it has ended or is refused, and resumes it after a disconnect. Calls `hear` with each event,
+ * and `tell` with the state: `live`, `again` (reconnecting) or `ended`. `over` returns whether the end of the stream is
+ * final. Returns a function that stops following.
  */
 export function follow(path, { after, hear, tell, over = () => false }) {
   const ending = new AbortController();

@@ -1,11 +1,11 @@
-// Small pictures of sessions: fetched only for what can be seen, a few at a time and not often.
+// Thumbnails of sessions: fetched only for visible elements, at most two at a time, and every ten seconds by default.
 import { el } from './dom.js';
 import { call, segment } from './api.js';
 
 const EVERY_MS = 10000;
 const AT_A_TIME = 2;
 
-/** Keeps pictures in elements: `set(element, id)` begins, `set(element, null)` ends one. */
+/** Shows thumbnails in elements: `set(element, id)` starts the updates of one, `set(element, null)` ends them. */
 export function watch({ everyMs = EVERY_MS } = {}) {
   const places = new Map();
   let over = false;

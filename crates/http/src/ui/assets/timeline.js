@@ -1,11 +1,12 @@
-// What happened in a session, one line each, for a person. Everything in an event may come from a page: it is shown as text only.
+// The telemetry events of a session, one line each. Every value of an event may come from a page and is shown as text
+// only.
 import { el, foreign, inert } from './dom.js';
 
-/** More lines than these are not kept on the page. */
+/** The maximum number of lines on the page. */
 const MOST_ROWS = 1500;
 const LONGEST_DETAIL = 20000;
 
-/** What a proxy's failure is called, by the word of the interface. */
+/** The texts of proxy failures by their codes. */
 const proxyFailures = {
   unreachable: 'no connection to it could be made',
   timeout: 'it did not answer in time',
@@ -28,7 +29,7 @@ const kilobytes = (count) => (count >= 1024 ? `${Math.round(count / 1024)} KiB` 
 const at = (data) => (Number.isFinite(data.x) ? `at ${Math.round(data.x)}, ${Math.round(data.y)}` : '');
 const words = (...parts) => parts.filter((part) => part !== undefined && part !== null && part !== '').join(' ');
 
-/** How an event is told: what it is called, what stands behind that, and how it is coloured. */
+/** The line of each type of event: its title, its text and its colour. */
 const TELL = {
   console_log: (d) => ({ title: d.level && d.level !== 'log' ? d.level : 'log', text: d.text, tone: d.level === 'warning' || d.level === 'warn' ? 'warn' : '', code: true }),
   console_error: (d) => ({ title: 'error', text: d.text, tone: 'bad', code: true, aside: d.source_url ? `${d.source_url}${d.line === undefined ? '' : `:${d.line}`}` : '' }),
@@ -69,12 +70,12 @@ function told(event) {
   try {
     return (TELL[event.type] ?? (() => ({ title: event.type })))(event.data ?? {});
   } catch {
-    // A field of another kind than it should be.
+    // A field has an unexpected type.
     return { title: event.type };
   }
 }
 
-/** The event's own picture, from what is no address. */
+/** Creates the image of an event from its PNG data; null if they are invalid. */
 function picture(event) {
   try {
     const bytes = Uint8Array.from(atob(event.data.png), (sign) => sign.charCodeAt(0));
@@ -85,7 +86,7 @@ function picture(event) {
   }
 }
 
-/** What is kept of an event: its picture is kept as a picture. */
+/** Returns the event with the size of its PNG data in place of the data, because the image is shown separately. */
 function kept(event) {
   const png = event.data?.png;
   return png ? { ...event, data: { ...event.data, png: `(${kilobytes(Math.round(png.length * 0.75))})` } } : event;
@@ -105,13 +106,13 @@ export class Timeline {
     this.hidden = new Set();
     this.first = null;
     this.rows = new Map();
-    /** Requests whose answer is not there yet, by their id. */
+    /** Requests without a final response, by their id. */
     this.open = new Map();
   }
 
   get isEmpty() { return this.rows.size === 0; }
 
-  /** Takes in one event. Twice the same is once. */
+  /** Adds one event. An event that was added before is ignored. */
   add({ seq, event }, { older = false } = {}) {
     if (this.rows.has(seq)) return;
     if (event.type === 'network_response' || event.type === 'network_loading_failed') {
@@ -124,7 +125,7 @@ export class Timeline {
     if (!older) this.cut();
   }
 
-  /** An older page: its events come newest first. An answer may come before its request then. */
+  /** Adds an older page of events, newest first. The request of a response may be on another page. */
   addOlder(items) {
     const ordered = [...items].reverse();
     const rows = [];
@@ -140,7 +141,7 @@ export class Timeline {
     this.element.append(...rows);
   }
 
-  /** Puts an answer into the line of its request. */
+  /** Adds a response to the line of its request. Returns false if the request is unknown. */
   answered(event) {
     const asked = this.open.get(event.data?.request_id);
     if (!asked) return false;
@@ -149,7 +150,7 @@ export class Timeline {
     status.textContent = inert(`${event.type === 'network_response' ? title : words(title, event.data.error_text)} · ${milliseconds((event.ts - asked.event.ts) / 1000)}`, 80);
     if (tone) asked.row.classList.add(tone);
     asked.row.take(event);
-    // A request that fails has an answer before that sometimes.
+    // A request may have a response and then fail.
     if (event.type === 'network_loading_failed') this.open.delete(event.data.request_id);
     return true;
   }
@@ -165,7 +166,7 @@ export class Timeline {
       text === undefined ? null : foreign(text, 500, { class: code ? 'text code' : 'text' }),
       el('bdi', { class: 'status' }, aside ? inert(aside, 120) : ''));
     const events = [kept(event)];
-    // Drawn when somebody looks: there are many.
+    // Created when the line is opened, because there are many.
     const draw = () => { while (more.open && more.children.length <= events.length) more.append(detail(events[more.children.length - 1])); };
     const more = el('details', { ontoggle: draw }, line);
     const row = el('li', { class: classes, hidden: this.hidden.has(event.category) }, more);
@@ -178,13 +179,13 @@ export class Timeline {
     return row;
   }
 
-  /** Shows a category, or does not. */
+  /** Shows or hides a category. */
   show(category, isShown) {
     isShown ? this.hidden.delete(category) : this.hidden.add(category);
     for (const row of this.element.children) if (row.dataset.category === category) row.hidden = !isShown;
   }
 
-  /** What is too much goes, the oldest first. */
+  /** Removes the oldest lines above the maximum. */
   cut() {
     while (this.element.children.length > MOST_ROWS) this.element.lastElementChild.remove();
     if (this.rows.size > MOST_ROWS * 4) {

@@ -32,21 +32,21 @@ pub(in crate::api) struct Trail {
     pub(in crate::api) fails_records: bool,
     /// Whether storing audit intents fails.
     pub(in crate::api) fails_intents: bool,
-    /// Records from this moment on are not written yet.
+    /// The moment from which on records are not written yet.
     pub(in crate::api) unwritten_since: Option<OffsetDateTime>,
     /// The moment until which the records of all nodes are complete.
     pub(in crate::api) whole_until: Option<OffsetDateTime>,
 }
 
 impl Trail {
-    /// Returns the records, and whether their calls waited for them. Waits for the first record.
+    /// Waits for the first record, and returns all records, each with whether its call waited until it was stored.
     pub(in crate::api) async fn entries(&self) -> Vec<(bool, AuditEntry)> {
         let first = async {
             while self.entries.lock().is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        // Without a record, the list is empty.
+        // If there is no record until the timeout, the list is empty.
         tokio::time::timeout(TIMEOUT, first).await.ok();
         self.entries.lock().clone()
     }

@@ -26,7 +26,7 @@ pub(super) use self::{
     reply::{Reply, request},
 };
 
-/// The time that a response may take.
+/// The maximum wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const TOKEN_KEY: [u8; 32] = [7; 32];
 
@@ -73,7 +73,7 @@ impl TestApi {
         let (mut read, mut write) = stream.split();
         let mut bytes = Vec::new();
         let sending = async {
-            // The server may refuse before it has read everything.
+            // The server may refuse the request before it has read all of it.
             let _ = write.write_all(raw.as_ref()).await;
             std::future::pending::<()>().await;
         };

@@ -1,4 +1,4 @@
-//! The mocked ports, and the services over them.
+//! The mocked ports, and the services that use them.
 
 use std::{mem::take, sync::Arc, time::Duration};
 
@@ -58,7 +58,7 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) spares: MockSpareBrowsers,
     pub(in crate::api) pools: MockPoolRepository,
     pub(in crate::api) wait_queue: MockWaitQueue,
-    /// The time that a lease and a read of a ticket take. The worker that waits for them continues meanwhile.
+    /// The duration of a lease and of a read of a ticket. Neither blocks the worker that waits for it.
     pub(in crate::api) queue_delay: Duration,
     pub(in crate::api) tickets: MockTicketNotifier,
     pub(in crate::api) wake: MockPoolWake,
@@ -94,7 +94,7 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) displays: MockLiveDisplay,
     pub(in crate::api) scripts: MockScriptMachine,
     pub(in crate::api) keys: Option<MockApiKeyRepository>,
-    /// The time that the repository of keys takes.
+    /// The delay of the repository of keys.
     pub(in crate::api) keys_delay: Duration,
     pub(in crate::api) projects: Option<MockProjectRepository>,
     pub(in crate::api) not_ready: Option<String>,
@@ -104,7 +104,7 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) directory: MockApiKeyDirectory,
     pub(in crate::api) audit: MockAuditRepository,
     pub(in crate::api) trail: Trail,
-    /// Telemetry is not recorded unless a test sets this.
+    /// The recorder of telemetry events. Without one, none are recorded.
     pub(in crate::api) recorder: Option<MockRecorder>,
     pub(in crate::api) events: MockTelemetryStore,
     pub(in crate::api) feed: MockFeed,
@@ -114,7 +114,7 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) refused_limit: Option<u32>,
 }
 
-/// The use cases and ports that several others share.
+/// The use cases and ports that several other use cases share.
 struct Common {
     clock: Arc<FixedClock>,
     ids: Arc<CountingIds>,
@@ -325,7 +325,7 @@ impl Ports {
         })
     }
 
-    /// Builds the services of a server over these ports.
+    /// Builds the services of a server that use these ports.
     pub(super) fn into_services(mut self, clock: &Arc<FixedClock>, tokens: SessionTokens) -> Services {
         let common = Common::new(&mut self, clock);
         let pool_deps = self.pool_deps(&common);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// Returns the bytes of a request. Without a `Host` line it gets the public one.
+/// Returns the bytes of a request. The public host is added if `headers` has no `Host` line.
 pub(in crate::api) fn request(method: &str, path: &str, headers: &[&str], body: &str) -> Vec<u8> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
     if !headers.iter().any(|line| line.to_ascii_lowercase().starts_with("host:")) {
@@ -25,8 +25,8 @@ pub(in crate::api) fn request(method: &str, path: &str, headers: &[&str], body: 
     head.into_bytes()
 }
 
-/// Returns whether the head and the announced body of a reply are complete. A connection that carried an upgrade is
-/// closed only after a while.
+/// Returns whether the head and the announced body of a reply are complete. Readers cannot wait for the end of the
+/// connection, because one with an upgrade request is closed only after a while.
 pub(super) fn is_complete(bytes: &[u8], head_only: bool) -> bool {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
     let reply = Reply::parse(bytes);
@@ -34,7 +34,7 @@ pub(super) fn is_complete(bytes: &[u8], head_only: bool) -> bool {
     head_only || reply.status == 204 || length.is_some_and(|length| bytes.len() >= end + 4 + length)
 }
 
-/// A response, parsed.
+/// A parsed response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::api) struct Reply {
     pub(in crate::api) status: u16,
@@ -68,7 +68,7 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
     }
 
-    /// Returns the error's code, and checks the form of the error.
+    /// Returns the code of an error, and checks the format of the error.
     pub(in crate::api) fn code(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/json"), "{self}");
         let body = self.json();
