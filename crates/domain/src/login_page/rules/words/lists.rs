@@ -222,7 +222,7 @@ lists! {
         "selecciona una cuenta", "elegir una cuenta", "who s using", "log in as", "continue as",
     ]
 
-    /// The words before the name of an SSO provider.
+    /// The words beside the name of an SSO provider.
     WITH: [
         "with", "using", "via", "through", "mit", "uber", "avec", "con", "com", "met", "sign in", "log in", "continue",
         "weiter", "continuer", "continuar", "anmelden", "connexion", "se connecter", "iniciar sesion", "login", "sso",
