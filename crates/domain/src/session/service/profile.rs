@@ -29,7 +29,7 @@ impl Sessions {
         let profile = self.profile::<UseSessionError>(scope, request).await?;
         let taken = || UpdateSessionError::HasProfile(session.id);
         let alone = self.deps.profiles.alone(browser_of(session)?).ok_or_else(taken)?;
-        // Read again: the previous holder of the guard may have stored a profile.
+        // Reads the session again, because the previous holder of the guard may have stored a profile.
         let now = self.get(scope, &session.id.to_string(), false).await?;
         if now.shape.profile.is_some() { Err(taken()) } else { Ok((profile, alone)) }
     }
