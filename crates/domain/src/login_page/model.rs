@@ -73,7 +73,7 @@ pub struct Frame {
 /// A dialog or a bar over the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
-    /// The words of its label, `id` and `class`.
+    /// The words of the label, `id` and `class`.
     pub marks: String,
     /// Whether it is marked as a dialog (`<dialog>`, `role=dialog`, `aria-modal`).
     pub dialog: bool,
@@ -82,13 +82,13 @@ pub struct Layer {
 /// An input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Input {
-    /// Its place in the document: later elements have larger numbers.
+    /// The place in the document: later elements have larger numbers.
     pub place: usize,
-    /// The index of its frame in [`Reading::frames`].
+    /// The index of the frame in [`Reading::frames`].
     pub frame: usize,
-    /// The number of its form in the reading; `None` outside of any form.
+    /// The number of the form in the reading; `None` outside of any form.
     pub form: Option<usize>,
-    /// The index of its layer in [`Reading::layers`]; `None` in the page itself.
+    /// The index of the layer in [`Reading::layers`]; `None` in the page itself.
     pub layer: Option<usize>,
     /// Whether it is visible.
     pub visible: bool,
@@ -98,25 +98,25 @@ pub struct Input {
     pub disabled: bool,
     /// The handle for actions.
     pub handle: Handle,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
-    /// Its kind in lower case: `text`, `email`, `password`, `tel`, `number`, `url`, `checkbox`, `radio`, `select`, …
+    /// The kind in lower case: `text`, `email`, `password`, `tel`, `number`, `url`, `checkbox`, `radio`, `select`, …
     pub kind: String,
-    /// Its `name`.
+    /// The `name` attribute.
     pub name: String,
-    /// Its `id`.
+    /// The `id` attribute.
     pub id: String,
-    /// The text of its labels, `aria-labelledby` and `aria-label` included.
+    /// The text of the labels, `aria-labelledby` and `aria-label` included.
     pub label: String,
-    /// Its `placeholder`.
+    /// The `placeholder` attribute.
     pub placeholder: String,
-    /// Its description (`aria-describedby`).
+    /// The description (`aria-describedby`).
     pub hint: String,
-    /// Its `autocomplete`, in lower case.
+    /// The `autocomplete` attribute, in lower case.
     pub autocomplete: String,
-    /// Its `inputmode`, in lower case.
+    /// The `inputmode` attribute, in lower case.
     pub mode: String,
-    /// The maximum number of characters of its value.
+    /// The maximum number of characters of the value.
     pub max_length: Option<u32>,
     /// The options of a list.
     pub options: Vec<String>,
@@ -131,33 +131,33 @@ pub struct Input {
 /// A button, a link or another element that can be pressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Button {
-    /// Its place in the document: later elements have larger numbers.
+    /// The place in the document: later elements have larger numbers.
     pub place: usize,
     /// The handle for actions.
     pub handle: Handle,
-    /// The index of its frame in [`Reading::frames`].
+    /// The index of the frame in [`Reading::frames`].
     pub frame: usize,
-    /// The number of its form in the reading.
+    /// The number of the form in the reading.
     pub form: Option<usize>,
-    /// Its kind.
+    /// The kind.
     pub kind: ButtonKind,
-    /// Its label.
+    /// The label.
     pub label: String,
-    /// The text beside it in the same row, without its label.
+    /// The text beside the button in the same row, without the label.
     pub description: String,
-    /// The words of its `name`, `id`, `class`, `data-*` attributes and image.
+    /// The words of the `name`, `id`, `class`, `data-*` attributes and image.
     pub marks: String,
     /// The target of a link.
     pub href: String,
     /// Whether it is disabled.
     pub disabled: bool,
-    /// The index of its layer in [`Reading::layers`]; `None` in the page itself.
+    /// The index of the layer in [`Reading::layers`]; `None` in the page itself.
     pub layer: Option<usize>,
     /// Whether another element covers it.
     pub covered: bool,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
-    /// Its XPath, for people.
+    /// The XPath, for people.
     pub xpath: String,
 }
 
@@ -180,15 +180,15 @@ pub enum ButtonKind {
 /// A text of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text {
-    /// Its place in the document: later elements have larger numbers.
+    /// The place in the document: later elements have larger numbers.
     pub place: usize,
-    /// The index of its frame in [`Reading::frames`].
+    /// The index of the frame in [`Reading::frames`].
     pub frame: usize,
-    /// Its kind.
+    /// The kind.
     pub kind: TextKind,
     /// The text.
     pub text: String,
-    /// The index of its layer in [`Reading::layers`]; `None` in the page itself.
+    /// The index of the layer in [`Reading::layers`]; `None` in the page itself.
     pub layer: Option<usize>,
 }
 

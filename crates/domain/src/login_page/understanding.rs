@@ -103,20 +103,20 @@ pub struct PageQuestion {
 pub struct Field {
     /// The key of the field, the same in each reading of a login: `password`, `code`, `text-company`.
     pub key: String,
-    /// The name under which its value is stored: `username`, `email`, `phone`, `password`, `code`, or a name of its
+    /// The name under which the value is stored: `username`, `email`, `phone`, `password`, `code`, or a name of its
     /// own.
     pub reference: String,
-    /// Its purpose.
+    /// The purpose.
     pub kind: FieldKind,
-    /// Its type of input.
+    /// The type of input.
     pub input: InputKind,
-    /// Its label on the page, or a default label.
+    /// The label on the page, or a default label.
     pub label: String,
-    /// Its placeholder.
+    /// The placeholder.
     pub placeholder: Option<String>,
-    /// Its description on the page, such as where a code was sent.
+    /// The description on the page, such as where a code was sent.
     pub hint: Option<String>,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
     /// Whether it is required.
     pub required: bool,
@@ -126,7 +126,7 @@ pub struct Field {
     pub boxes: Vec<Handle>,
     /// The options of a list; empty for any other field.
     pub options: Vec<String>,
-    /// The origin of its frame.
+    /// The origin of the frame.
     pub origin: String,
 }
 
@@ -177,11 +177,11 @@ text_enum! {
 pub struct Choice {
     /// The key of the choice, the same in each reading of a login.
     pub key: String,
-    /// Its label on the page.
+    /// The label on the page.
     pub label: String,
-    /// Its description on the page.
+    /// The description on the page.
     pub description: Option<String>,
-    /// Its kind.
+    /// The kind.
     pub kind: ChoiceKind,
     /// The kind of a second factor.
     pub mfa: Option<MfaKind>,
@@ -195,9 +195,9 @@ pub struct Choice {
     pub handle: Handle,
     /// The button to click afterwards, if the choice must be confirmed.
     pub confirm: Option<Handle>,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
-    /// Its XPath, for people.
+    /// The XPath, for people.
     pub xpath: String,
 }
 
@@ -283,7 +283,7 @@ pub enum RefusalKind {
 /// A step that needs no person.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its kind.
+    /// The kind.
     pub kind: StepKind,
     /// The actions.
     pub acts: Vec<Act>,

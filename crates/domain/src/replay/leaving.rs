@@ -75,7 +75,7 @@ impl SessionReplays {
         let Some(deps) = &self.deps else { return };
         // Errors are reported when the recording is stored.
         let Ok(all) = deps.machine.list(browser).await else { return };
-        // One recording runs at a time, so at most one is stopped even if the machine reports more.
+        // One recording runs at a time, so at most one is stopped even if the sandbox reports more.
         if let Some(running) = all.iter().find(|one| one.state == ReplayState::Running) {
             let _ = deps.machine.stop(browser, running.id).await;
         }

@@ -183,7 +183,7 @@ fn empty(kind: FieldKind) -> Field {
     }
 }
 
-/// Returns the text of the page that tells where a code was sent.
+/// Returns the text of the page that describes where a code was sent.
 fn sent_where(page: &Page<'_>, kind: FieldKind, entry: &Entry<'_>) -> Option<String> {
     let sent = [
         "sent",

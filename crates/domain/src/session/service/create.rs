@@ -159,7 +159,7 @@ impl Sessions {
                 Replaced::LostRace => return Err(EngineError::NotRunning(id).into()),
             }
             self.deps.activity.watch(&active);
-            // From here on a loss of the browser ends this session. An earlier loss does not, so the probe must find
+            // A loss of the browser ends this session from now on. An earlier loss does not, so the probe must find
             // it.
             self.hand_out_new_browser(id, &active).await?;
             Ok(active)
