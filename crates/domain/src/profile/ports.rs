@@ -40,7 +40,7 @@ pub enum ProfileRenamed {
     NotFound,
 }
 
-    /// The result of deleting a profile.
+/// The result of deleting a profile.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileDeleted {

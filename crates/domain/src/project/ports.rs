@@ -28,7 +28,7 @@ pub enum ProjectStored {
     NameTaken,
 }
 
-    /// The result of a change.
+/// The result of a change.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectReplaced {

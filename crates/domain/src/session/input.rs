@@ -200,10 +200,10 @@ pub(crate) fn no_invocation() -> InvalidValue {
 }
 
 impl SessionRequest {
-/// Checks the request.
-///
-/// # Errors
-/// Returns every field that breaks a rule, or the feature that this installation does not support.
+    /// Checks the request.
+    ///
+    /// # Errors
+    /// Returns every field that breaks a rule, or the feature that this installation does not support.
     pub fn parse(self) -> Result<NewSession, Refusal> {
         let mut fields = Fields::new();
         if self.gpu == Some(true) && self.headless == Some(true) {
@@ -276,10 +276,10 @@ pub struct SessionUpdate {
 }
 
 impl SessionUpdateRequest {
-/// Checks the request.
-///
-/// # Errors
-/// Returns every field that breaks a rule.
+    /// Checks the request.
+    ///
+    /// # Errors
+    /// Returns every field that breaks a rule.
     pub fn parse(self) -> Result<SessionUpdate, Refusal> {
         let mut fields = Fields::new();
         let name = fields.take_optional("name", self.name, |name| {
