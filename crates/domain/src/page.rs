@@ -31,8 +31,7 @@ impl Page {
         Ok(Self { limit: limit.unwrap_or(Self::DEFAULT_LIMIT), offset: offset.unwrap_or(0) })
     }
 
-    /// Cuts `found` to the size of the page. The store was asked for one item more, which shows whether a next page
-    /// exists.
+    /// Cuts `found` to the size of the page. One item more than that shows that a next page exists.
     #[must_use]
     pub fn cut<T>(self, mut found: Vec<T>) -> Listed<T> {
         let size = self.limit as usize;

@@ -66,7 +66,7 @@ pub enum OperationError {
     /// The request body stopped arriving.
     #[error("the body stopped coming for {seconds} s")]
     Stalled {
-    /// The timeout.
+        /// The timeout.
         seconds: u32,
     },
     /// A request of the session to the web failed.
@@ -80,7 +80,7 @@ pub enum OperationError {
     /// A request of the session to the web was not answered in time.
     #[error("no answer within {seconds} s")]
     Unanswered {
-    /// The timeout.
+        /// The timeout.
         seconds: u32,
     },
     /// The requested range lies outside of the content.
@@ -92,7 +92,7 @@ pub enum OperationError {
     /// The operation exceeded its timeout.
     #[error("not done within {seconds} s")]
     Timeout {
-    /// The timeout.
+        /// The timeout.
         seconds: u32,
     },
     /// The operation failed after it began; a part of it may have taken effect.

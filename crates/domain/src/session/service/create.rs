@@ -159,8 +159,7 @@ impl Sessions {
                 Replaced::LostRace => return Err(EngineError::NotRunning(id).into()),
             }
             self.deps.activity.watch(&active);
-            // A loss of the browser ends this session from now on. An earlier loss does not, so the probe must find
-            // it.
+            // A loss of the browser ends this session from now on. The probe must find an earlier loss.
             self.hand_out_new_browser(id, &active).await?;
             Ok(active)
         }
@@ -195,7 +194,7 @@ impl Sessions {
         self.deps.engine.hand_out(id, hand_out(active)).await
     }
 
-    /// Ends a session that may have been stored although the store failed. The returned error tells that nothing was
+    /// Ends a session that may have been stored although the store failed. The returned error shows that nothing was
     /// done if that is certain.
     async fn undo(&self, session: &Session, error: StoreError) -> StoreError {
         match self.end(session.id, SessionEvent::StartFailed).await {
