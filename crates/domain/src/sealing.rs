@@ -80,8 +80,7 @@ impl Resealed {
     /// The number of values that are sealed again at once.
     const BATCH: u32 = 100;
 
-    /// Returns the number of values to read next. Values that failed are read again each time and must not displace
-    /// others.
+    /// Returns the number of values to read next. Failed values are read again each time and must not displace others.
     pub(crate) fn batch(&self) -> u32 {
         Self::BATCH.saturating_add(u32::try_from(self.failed.len()).unwrap_or(u32::MAX))
     }

@@ -57,8 +57,7 @@ pub struct Call {
     pub payload: Option<String>,
     /// The limits.
     pub limits: CallLimits,
-    /// The deadline, at which the caller of [`Runner::run`] ends the call. Without a caller the sandbox ends soon after
-    /// it.
+    /// The deadline, at which the caller of [`Runner::run`] ends the call, or the sandbox ends by itself soon after.
     pub deadline: OffsetDateTime,
 }
 

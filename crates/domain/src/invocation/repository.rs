@@ -63,8 +63,7 @@ pub trait InvocationRepository: Send + Sync {
     /// Returns only the status of the invocation.
     async fn status(&self, id: InvocationId) -> Result<Option<InvocationStatus>, StoreError>;
 
-    /// Returns the project's invocations, newest first. A page with large payloads and outputs has fewer items than
-    /// requested.
+    /// Returns the project's invocations, newest first. A page with large payloads and outputs may have fewer items.
     async fn list(
         &self,
         project: ProjectId,

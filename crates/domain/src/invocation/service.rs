@@ -248,8 +248,7 @@ impl Invocations {
     /// Ends the sessions of cancelled invocations that [`update`](Self::update) did not end.
     ///
     /// # Errors
-    /// [`InvocationFailure::Browser`] if a session could not be ended; the error of the store. The call may be
-    /// repeated.
+    /// [`InvocationFailure::Browser`] if a session could not be ended; the error of the store. May be called again.
     pub async fn clear_canceled(&self) -> Result<(), InvocationError> {
         for id in self.deps.invocations.canceled_with_sessions(BATCH).await? {
             self.deps.sessions.end_of_invocation(id).await.map_err(InvocationFailure::from)?;

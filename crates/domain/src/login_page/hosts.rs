@@ -80,8 +80,7 @@ impl std::fmt::Display for HostPattern {
     }
 }
 
-/// Returns whether the labels of a host match those of a pattern. Makes one pass over the host per label of the
-/// pattern.
+/// Returns whether the labels of a host match those of a pattern, in one pass over the host per label.
 fn fits(pattern: &[String], host: &[&str]) -> bool {
     // For each n: whether the labels of the pattern so far match the first n labels of the host.
     let mut before = vec![false; host.len() + 1];
@@ -104,8 +103,7 @@ fn fits(pattern: &[String], host: &[&str]) -> bool {
     before.last() == Some(&true)
 }
 
-/// The hosts that one login may visit: its own domain and its subdomains, the hosts listed for it, and
-/// [`WITHOUT_LISTING`].
+/// The hosts that one login may visit: its own domain with subdomains, those listed for it, and [`WITHOUT_LISTING`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedHosts {
     domain: String,
@@ -153,8 +151,7 @@ impl AllowedHosts {
     /// Returns the host of a URL if the login may visit it.
     ///
     /// # Errors
-    /// Returns the host that is not allowed, the scheme if that is neither `http` nor `https`, or the text if it is no
-    /// URL.
+    /// Returns the host that is not allowed, the scheme if it is neither `http` nor `https`, or a text that is no URL.
     pub fn check(&self, url: &str) -> Result<String, String> {
         let Ok(url) = Url::parse(url) else { return Err(super::clean(url, 100)) };
         match (url.scheme(), url.host_str()) {

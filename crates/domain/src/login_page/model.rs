@@ -29,8 +29,7 @@ pub struct Handle(pub String);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark(pub String);
 
-/// The content of a page. All texts come from the page: they are bounded and free of control characters, but not
-/// trusted.
+/// The content of a page. All texts come from the page: bounded and free of control characters, but not trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The URL of the page.

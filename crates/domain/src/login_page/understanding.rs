@@ -7,8 +7,7 @@ use secrecy::SecretString;
 use super::{Act, AllowedHosts, Handle, Key, Known, Reading, rules};
 use crate::text_enum::text_enum;
 
-/// The progress of one login. A page without a password field has another meaning before the password was sent than
-/// after.
+/// The progress of one login. A page without a password field means something else after the password was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// A user name was sent.
@@ -103,8 +102,7 @@ pub struct PageQuestion {
 pub struct Field {
     /// The key of the field, the same in each reading of a login: `password`, `code`, `text-company`.
     pub key: String,
-    /// The name under which the value is stored: `username`, `email`, `phone`, `password`, `code`, or a name of its
-    /// own.
+    /// The name under which the value is stored: `username`, `email`, `phone`, `password`, `code`, or another name.
     pub reference: String,
     /// The purpose.
     pub kind: FieldKind,

@@ -87,8 +87,7 @@ impl ProgramRequest {
 }
 
 impl Exec {
-    /// Checks a request to run a program. The timeout is 1 to 3600 seconds, default 60, and is cut to that of the
-    /// caller.
+    /// Checks a request to run a program. The timeout is 1 to 3600 seconds, default 60, at most that of the caller.
     ///
     /// # Errors
     /// Returns every field that breaks a rule, or [`OperationError::NotSupported`] for another user than the sandbox's.

@@ -101,8 +101,7 @@ pub trait ProfileRepository: Send + Sync {
     /// Stores the time of the profile's last use, unless a later one is stored.
     async fn used(&self, id: ProfileId, at: OffsetDateTime) -> Result<(), StoreError>;
 
-    /// Makes the version the current one of its profile, if the profile is not deleted and the session still has
-    /// changes to save.
+    /// Makes the version the current one of its profile, unless it is deleted or the session has nothing to save.
     async fn save(&self, version: &ProfileVersion) -> Result<VersionStored, StoreError>;
 
     /// Returns a version of the profile.

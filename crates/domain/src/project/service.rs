@@ -216,8 +216,7 @@ impl Projects {
         self.projects.organization(id).await
     }
 
-    /// Sets the default limit of concurrent sessions per project. An outer `None` leaves it unchanged; an inner `None`
-    /// and 0 remove it.
+    /// Sets the default limit of sessions per project. `None` changes nothing; `Some(None)` and 0 remove the limit.
     ///
     /// # Errors
     /// [`UseCaseError::Invalid`] if the value is out of range; the error of the store.

@@ -92,8 +92,7 @@ pub trait ProxyRepository: Send + Sync {
     /// Deletes the proxy, unless a pool or an auth connection uses it.
     async fn delete(&self, project: ProjectId, id: ProxyId, at: OffsetDateTime) -> Result<ProxyDeleted, StoreError>;
 
-    /// Claims up to `most` proxies for a check that were not claimed since `before`. Two servers never claim the same
-    /// proxy.
+    /// Claims up to `most` proxies for a check that were not claimed since `before`. Each is claimed by one server.
     async fn due(&self, before: OffsetDateTime, now: OffsetDateTime, most: u32) -> Result<Vec<Proxy>, StoreError>;
 
     /// Returns up to `most` passwords, also of deleted proxies, that are not sealed with `key`.

@@ -165,8 +165,7 @@ impl Proxies {
         }
     }
 
-    /// Checks a proxy and stores the result. If `url` is given, reads that through the proxy and does not store the
-    /// result.
+    /// Checks a proxy and stores the result. If `url` is given, reads that through the proxy and stores nothing.
     ///
     /// # Errors
     /// See [`UseCaseError`].
@@ -206,8 +205,7 @@ impl Proxies {
         ProxyChecked { status: ProxyStatus::Unavailable, failure: Some(failure), ip_address: None, at }
     }
 
-    /// Checks up to `most` proxies of any project whose next check is due, and returns their number. Each is checked by
-    /// one server.
+    /// Checks up to `most` proxies of any project that are due, and returns their number. One server checks each.
     ///
     /// # Errors
     /// See [`UseCaseError`]; later calls do the rest.
@@ -226,8 +224,7 @@ impl Proxies {
         Ok(taken)
     }
 
-    /// Reseals the passwords that are not sealed with the current master key. Passwords that cannot be opened are
-    /// unchanged.
+    /// Reseals the passwords that are not sealed with the current master key, except those that cannot be opened.
     ///
     /// # Errors
     /// See [`UseCaseError`]; the passwords that were resealed before stay resealed.

@@ -69,8 +69,7 @@ impl SessionReplays {
         }
     }
 
-    /// Stops the running recording before the browser is closed, because frames that are missing afterwards would count
-    /// as dropped.
+    /// Stops the running recording before the browser is closed, because later frames would count as dropped.
     pub(crate) async fn stop(&self, browser: BrowserId) {
         let Some(deps) = &self.deps else { return };
         // Errors are reported when the recording is stored.
@@ -81,8 +80,7 @@ impl SessionReplays {
         }
     }
 
-    /// Stores the videos of an ended session. Returns when each recording is settled: stored, or failed with the
-    /// reason.
+    /// Stores the videos of an ended session. Returns when each recording is settled: stored, or failed with a reason.
     ///
     /// # Errors
     /// [`RetryLater`] if a video or its state could not be stored now. The browser must exist until a retry succeeds.
@@ -179,8 +177,7 @@ impl ReplayDeps {
         self.now() - ended.ended_at.unwrap_or(self.now()) < SAVE_RETRY_TIMEOUT
     }
 
-    /// Decides whether to continue without storing the state. An unavailable store recovers, but a broken one may fail
-    /// forever.
+    /// Decides whether to continue without storing the state: a broken store may fail forever, an unavailable one not.
     fn give_up(&self, ended: &Session, error: &StoreError) -> Result<(), RetryLater> {
         match error {
             StoreError::Broken { .. } if !self.is_tried(ended) => Ok(()),

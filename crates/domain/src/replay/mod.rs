@@ -1,5 +1,4 @@
-//! Recordings of a session's display: they are in its sandbox while it is active, and stored for some time after its
-//! end.
+//! Recordings of a session's display: in its sandbox while it is active, and stored for some time after its end.
 
 mod leaving;
 mod model;

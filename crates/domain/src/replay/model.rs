@@ -17,11 +17,9 @@ pub struct Replay {
     pub finished_at: Option<OffsetDateTime>,
     /// The state.
     pub state: ReplayState,
-    /// The size of the video in bytes: the current size while the recording runs, and the size of the saved part of a
-    /// failed recording.
+    /// The size of the video in bytes: the current size while the recording runs, the saved part if it failed.
     pub size_bytes: u64,
-    /// The reason of the end for people: a bound was reached, or an error. `None` while the recording runs and after a
-    /// stop.
+    /// The reason of the end for people: a reached bound or an error. `None` while the recording runs and after a stop.
     pub detail: Option<String>,
 }
 
@@ -59,8 +57,7 @@ impl NewReplay {
     /// 21600 seconds, default 3600.
     ///
     /// # Errors
-    /// Returns every field that is out of bounds; [`OperationError::NotSupported`] for more than 20 frames per second
-    /// and for audio.
+    /// Returns every field out of bounds; [`OperationError::NotSupported`] for more than 20 frames per second or audio.
     pub fn parse(
         id: ReplayId,
         framerate: Option<i64>,

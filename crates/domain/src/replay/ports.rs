@@ -31,8 +31,7 @@ pub trait ReplayMachine: Send + Sync {
     /// Returns exactly `length` bytes of a video from `offset` on; the stream ends with an error if there are fewer.
     ///
     /// # Errors
-    /// [`OperationError::Missing`] if the recording does not exist; [`OperationError::State`] while it runs, or if the
-    /// video is damaged.
+    /// [`OperationError::Missing`] if there is none; [`OperationError::State`] if it runs or its video is damaged.
     async fn read(
         &self,
         browser: BrowserId,
@@ -53,15 +52,13 @@ pub trait ReplayRepository: Send + Sync {
     /// Deletes a recording that never began, or that has expired.
     async fn forget(&self, id: ReplayId) -> Result<(), StoreError>;
 
-    /// Returns the recordings of a session, oldest first. A recording that is not running and has a size above 0 has a
-    /// stored video.
+    /// Returns the recordings of a session, oldest first. An ended one with a size above 0 has a stored video.
     async fn of_session(&self, session: SessionId) -> Result<Vec<Replay>, StoreError>;
 
     /// Returns the recordings of a session that are not settled.
     async fn unsettled(&self, session: SessionId) -> Result<Vec<ReplayId>, StoreError>;
 
-    /// Stores the final state of a recording at the end of its session, once. If its size is above 0, its video is
-    /// stored.
+    /// Stores the final state of a recording at the end of its session, once. With a size above 0 its video is stored.
     async fn settle(&self, replay: &Replay) -> Result<(), StoreError>;
 
     /// Settles the unsettled recordings of ended sessions whose browser no longer exists as failed.

@@ -9,8 +9,7 @@ use crate::ids::ReplayId;
 use crate::session::{Activity, Session};
 use crate::session_operation::{ByteStream, OperationError, enter};
 
-/// The use cases of recordings. Those of an active session are in its sandbox, those of an ended session in the
-/// archive.
+/// The use cases of recordings, which are in the sandbox of an active session, or in the archive after its end.
 #[derive(Clone)]
 pub struct Replays {
     machine: Arc<dyn ReplayMachine>,

@@ -1,5 +1,4 @@
-//! The activity of this node's sessions: the time of each one's last use, in memory. The store is updated every few
-//! seconds.
+//! The activity of this node's sessions: their times of last use, in memory. The store is updated every few seconds.
 //!
 //! Idle timeouts use the monotonic clock. The store receives wall clock times, which are used only after a restart.
 
@@ -65,8 +64,7 @@ impl Activity {
         self.sessions.lock()
     }
 
-    /// Begins to watch an active session; its idle timeout counts from now. Does nothing if the session is watched
-    /// already.
+    /// Begins to watch an active session; its idle timeout counts from now. A watched session is unchanged.
     pub fn watch(&self, session: &Session) {
         self.watch_since(session, self.monotonic.monotonic_now());
     }
@@ -86,8 +84,7 @@ impl Activity {
         all.watched.entry(session.id).or_insert(entry);
     }
 
-    /// Takes back an undelivered session if it was not used; use is refused from then on. Returns whether it was taken
-    /// back.
+    /// Takes back an undelivered session if it was not used, and refuses use from then on. Returns whether it did.
     #[must_use]
     pub fn take_back(&self, session: &Session) -> bool {
         self.watch(session);

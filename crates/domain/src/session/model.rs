@@ -23,8 +23,8 @@ text_enum! {
         Crashed => "crashed",
         /// The browser exceeded its memory limit.
         Oom => "oom",
-        /// The browser was closed from inside: by a client (`Browser.close`, the last page of a browser with a display)
-        /// or by a person.
+        /// The browser was closed from inside: by a person, or by a client (`Browser.close`, or the last page of a browser
+        /// with a display).
         BrowserClosed => "browser_closed",
         /// The browser no longer answered and was ended.
         BrowserHung => "browser_hung",
@@ -132,8 +132,7 @@ impl Session {
         undelivered && self.pool.is_some() && self.start_url.is_none() && self.telemetry.is_none()
     }
 
-    /// Returns whether the user data is saved as a version of the profile. A session that was never delivered saves
-    /// nothing.
+    /// Returns whether the user data is saved as a version of the profile. A never delivered session saves nothing.
     #[must_use]
     pub fn saves_its_profile(&self) -> bool {
         let had = !matches!(self.state, SessionState::Ended(EndReason::StartFailed | EndReason::Undelivered));

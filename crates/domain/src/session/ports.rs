@@ -33,8 +33,7 @@ pub enum Created {
 /// The filter of a list of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionFilter {
-    /// The state. Starting sessions and sessions that were never delivered (`start_failed`, `undelivered`) are never
-    /// listed.
+    /// The state. Starting and never delivered sessions (`start_failed`, `undelivered`) are never listed.
     pub status: StatusFilter,
     /// A substring of the name of the session or its pool, compared without case, or the whole id of the session.
     pub query: Option<String>,

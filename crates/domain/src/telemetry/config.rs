@@ -141,8 +141,7 @@ pub fn on_change(request: Option<&ConfigRequest>, current: Option<&Capture>) -> 
     }
 }
 
-/// Returns whether all four categories of the DevTools protocol are off and none is on, by which older clients disable
-/// the capture.
+/// Returns whether the four categories of the DevTools protocol are off and none is on: "off" for older clients.
 fn four_off(browser: &BTreeMap<Category, bool>) -> bool {
     Category::OF_CDP.iter().all(|category| browser.get(category) == Some(&false)) && !browser.values().any(|on| *on)
 }

@@ -166,8 +166,7 @@ impl Event {
         Self::new(EventCategory::Captured(category), kind, at, (SourceKind::Service, source_event), data)
     }
 
-    /// Creates the event of the loss of the events `first` to `last`. `limit` is the storage limit that caused it, if
-    /// any.
+    /// Creates the event of the loss of the events `first` to `last`; `limit` is the storage limit that caused it.
     #[must_use]
     pub fn dropped(at: OffsetDateTime, first: u64, last: u64, limit: Option<StorageLimit>) -> Self {
         let mut data = json!({ "count": last - first + 1, "first_seq": first, "last_seq": last });

@@ -7,8 +7,7 @@
 //! stored. The transaction that stores events also stores the agent's number of the last one, from which reading
 //! continues after any interruption.
 //!
-//! **Reported losses.** Events that are lost to a limit use up their numbers, which a `telemetry_dropped` event
-//! reports.
+//! **Reported losses.** Lost events use up numbers, which a `telemetry_dropped` event reports.
 
 mod config;
 mod event;

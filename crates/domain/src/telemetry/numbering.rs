@@ -26,8 +26,7 @@ pub struct SequenceState {
     pub reported_at: OffsetDateTime,
 }
 
-/// The minimum interval of reports while a storage limit refuses events, because reports are stored even beyond the
-/// limit.
+/// The minimum interval of reports while a storage limit refuses events: reports are stored beyond the limit too.
 const REPORT_INTERVAL: Duration = Duration::MINUTE;
 
 impl SequenceState {
@@ -101,8 +100,7 @@ pub struct StoredBatch {
 }
 
 /// The maximum number that losses may use up, whatever an agent reports; beyond it every report of losses uses up one
-/// number. This leaves as many numbers for events until the maximum that an [offset](super::Span::offset) can
-/// represent.
+/// number. This leaves as many numbers for events, until the maximum of an [offset](super::Span::offset).
 const LAST_LOST: u64 = 1 << 31;
 
 /// Numbers the items of a batch and returns the events to store. Items that the agent sent before are skipped. Gaps in

@@ -88,8 +88,7 @@ pub trait Recorder: Send + Sync {
     /// Returns whether the browser of an ended session may hold events that are not stored.
     fn is_owed(&self, ended: &Session) -> bool;
 
-    /// Waits until the remaining events of the browser of an ended session are stored, or counted as lost after a
-    /// timeout.
+    /// Waits until the remaining events of an ended session's browser are stored, or lost after a timeout.
     async fn collect(&self, ended: &Session, browser: BrowserId);
 }
 

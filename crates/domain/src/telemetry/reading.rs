@@ -112,8 +112,7 @@ fn categories(texts: &[String]) -> Result<Vec<EventCategory>, InvalidValue> {
 }
 
 impl Span {
-    /// Returns the offset after the event with this number; `None` for a number above 32 bits, which no session
-    /// reaches.
+    /// Returns the offset after the event with this number; `None` above 32 bits, which no session reaches.
     #[must_use]
     pub fn offset(&self, session: SessionId, seq: u64) -> Option<u64> {
         let number = u32::try_from(seq).ok()?;

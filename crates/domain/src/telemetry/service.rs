@@ -32,8 +32,7 @@ impl TelemetryEvents {
         Self { store, feed, clock }
     }
 
-    /// Returns a page of events. It is empty if nothing was captured, nothing is stored any longer, or the store is
-    /// unavailable.
+    /// Returns a page of events: empty if nothing was captured or is stored any longer, or if the store is unavailable.
     ///
     /// # Errors
     /// See [`ReadEventsError`].

@@ -172,8 +172,7 @@ pub fn app_version(n: u32) -> AppVersion {
     }
 }
 
-/// Returns the n-th invocation: `buy` of the first deployment's app, accepted n seconds after [`NOON`], with a timeout
-/// of 900 s.
+/// Returns the n-th invocation: `buy` of the first deployment's app, accepted n seconds after [`NOON`], for 900 s.
 #[must_use]
 pub fn invocation(n: u32) -> Invocation {
     let app = app_version(1);

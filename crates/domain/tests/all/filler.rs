@@ -256,8 +256,7 @@ async fn a_success_and_a_lost_lead_clear_the_failures() {
     assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
 }
 
-/// Returns a world with a pool of eight that may have four browsers and one more every 30 s, and its last stored
-/// growth.
+/// Returns a world with a pool of eight that may have four browsers and one more every 30 s, and its stored growth.
 fn grows() -> (World, Arc<Mutex<Growth>>) {
     let stored = Arc::new(Mutex::new(Growth { allowance: 4, since: NOON }));
     let mut world = World::default();

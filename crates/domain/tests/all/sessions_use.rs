@@ -250,8 +250,7 @@ async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_l
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     world.sessions.expect_set_proxy().times(1).returning(move |_, requested| {
         assert_eq!(requested, Some(ours));
-        // The other call's proxy is stored between the storing of ours and the setting of our route; its own route is
-        // set.
+        // The other call stores its proxy after ours was stored and before our route is set; its own route is set.
         *stored.lock() = Some(theirs);
         Ok(true)
     });

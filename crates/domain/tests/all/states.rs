@@ -33,8 +33,7 @@ fn session_in(phase: usize, reason: EndReason) -> Session {
     }
 }
 
-/// The documented transitions of a session, one row per event, one column per phase. A new event without a row does not
-/// compile.
+/// The documented transitions of a session: a row per event, a column per phase. An event needs a row to compile.
 fn session_row(event: SessionEvent) -> [Cell<SessionState>; 4] {
     use EndReason as R;
     use SessionState::{Active, Ended};

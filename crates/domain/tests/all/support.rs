@@ -1,5 +1,4 @@
-//! The support of the tests of use cases: a mock of every port, and sessions in memory behind the repository of
-//! sessions.
+//! The support of the tests of use cases: a mock of every port, and sessions in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -106,8 +106,7 @@ pub(super) fn providers(page: &Page<'_>) -> Vec<Choice> {
     found
 }
 
-/// Returns the ways to sign in or to prove an identity, in addition to a form or instead of one. `second`: the page is
-/// about a second factor.
+/// Returns the ways to sign in or to prove an identity, with or without a form. `second`: for a second factor.
 pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Vec<Choice> {
     let mut found = Vec::new();
     for press in page.presses.iter().filter(|press| Some(&press.button.handle) != submit) {

@@ -198,8 +198,7 @@ fn offers_logout(page: &Page<'_>) -> bool {
     })
 }
 
-/// Rates how likely it is that the user is logged in: 6 suffices on a page that offers to log out, 4 after the other
-/// rules.
+/// Rates how likely the user is logged in: 6 suffices on a page that offers to log out, 4 after the other rules.
 fn signs_of_login(page: &Page<'_>) -> i32 {
     let (progress, reading) = (page.known.progress, page.reading);
     let logout = offers_logout(page);

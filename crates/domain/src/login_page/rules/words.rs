@@ -56,8 +56,7 @@ fn plain(c: char) -> Option<&'static str> {
     })
 }
 
-/// Returns whether a folded text has one of the phrases as whole words. A phrase that ends with `*` may be the
-/// beginning of a word.
+/// Returns whether a folded text has one of the phrases as whole words. A final `*` matches any rest of a word.
 pub(super) fn says(folded: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| match phrase.strip_suffix('*') {
         Some(beginning) => find(folded, beginning, false),
@@ -78,8 +77,7 @@ pub(super) fn is(folded: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| folded.trim() == *phrase)
 }
 
-/// Removes countdowns such as in `Call me (29 s)` and `Send again in 0:29`, because labels must not change every
-/// second.
+/// Removes countdowns as in `Call me (29 s)` and `Send again in 0:29`, so that labels do not change every second.
 pub(super) fn without_countdown(text: &str) -> String {
     let unit = |word: &str| {
         matches!(

@@ -95,8 +95,7 @@ impl Sessions {
         }
     }
 
-    /// Ends the sandbox of a browser that is marked as ending and deletes its row. The node's housekeeping retries
-    /// after errors.
+    /// Ends the sandbox of an ending browser and deletes its row. The node's housekeeping retries after errors.
     pub async fn clean_up(&self, browser: BrowserId) {
         if self.deps.engine.end(browser).await.is_ok() {
             self.deps.proxies.forget(browser);

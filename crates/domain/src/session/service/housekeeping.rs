@@ -52,8 +52,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends the sessions of this node whose idle timeout has passed, and stores the times of the last use of the
-    /// others.
+    /// Ends the sessions of this node whose idle timeout has passed, and stores the times of last use.
     ///
     /// # Errors
     /// Returns the error of the store; the next call does the rest.

@@ -139,8 +139,7 @@ impl Sessions {
         if session.telemetry.is_some() { self.deps.recorder.capture(session).await } else { Ok(()) }
     }
 
-    /// Returns a screenshot of the session's display or of a part of it, as PNG. `region` computes the part from the
-    /// size of the display.
+    /// Returns a PNG of the session's display or of a part of it, which `region` computes from the size of the display.
     ///
     /// # Errors
     /// See [`UseSessionError`].

@@ -18,8 +18,7 @@ impl Sessions {
         Ok(LoadedProfile { id: found.id, version: found.version, save_changes: request.save_changes })
     }
 
-    /// Reserves a profile for a session that has none. Until the guard is dropped, no other call can give the session a
-    /// profile.
+    /// Reserves a profile for a session that has none. Until the guard is dropped, no other call can.
     pub(super) async fn reserve_profile(
         &self,
         scope: &Scope,

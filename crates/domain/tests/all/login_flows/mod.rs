@@ -1,5 +1,4 @@
-//! Tests of flows from their first reading to their end, at a fake site: entered values, stored values, and ends of
-//! flows.
+//! Tests of flows from their first reading to their end, at a fake site: entered and stored values, and ends.
 
 mod endings;
 mod login_run;
