@@ -5,9 +5,9 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 /// The requested part of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The most items, 1 to 100.
+    /// The maximum number of items, 1 to 100.
     pub limit: u32,
-    /// How many items precede it.
+    /// The number of items before the page.
     pub offset: u64,
 }
 
@@ -31,7 +31,7 @@ impl Page {
         Ok(Self { limit: limit.unwrap_or(Self::DEFAULT_LIMIT), offset: offset.unwrap_or(0) })
     }
 
-    /// Cuts the items of a store, which was asked for one more than the page holds.
+    /// Cuts `found` to the size of the page. One item more than that shows that a next page exists.
     #[must_use]
     pub fn cut<T>(self, mut found: Vec<T>) -> Listed<T> {
         let size = self.limit as usize;

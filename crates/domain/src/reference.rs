@@ -2,7 +2,7 @@
 
 use crate::field::{FieldCode, InvalidValue};
 
-/// The unchecked reference to a resource of the project, by exactly one of id and name.
+/// An unchecked reference to a resource of the project, by either its id or its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
     /// The id.

@@ -1,4 +1,4 @@
-//! Secrets that must be read again in clear: sealed before they are stored, opened where they are needed.
+//! Encryption of secrets that are needed in clear text later: they are sealed before storing and opened for use.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use secrecy::{ExposeSecret as _, SecretSlice};
 
 use crate::session_operation::ByteStream;
 
-/// Sealing or opening failed. It says nothing of what was inside.
+/// An error of sealing or opening. It reveals nothing of the content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// The keys cannot be read.
     #[error("the master key cannot be read: {0}")]
     NoKey(String),
-    /// It was sealed under a key that is not there.
+    /// The value was sealed with a key that does not exist here.
     #[error("sealed under the key {0}, which is not there")]
     UnknownKey(String),
-    /// It is not what was sealed in that place: cut, altered, or moved from elsewhere.
+    /// The value is not the one that was sealed in this place: it is cut, altered, or moved from another place.
     #[error("the sealed value is damaged or does not belong here")]
     Damaged,
 }
 
-/// Under which key something is sealed; says nothing of the key itself.
+/// The identifier of a master key. It reveals nothing of the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyId(pub [u8; 8]);
 
@@ -31,10 +31,10 @@ impl std::fmt::Display for KeyId {
 }
 
 impl KeyId {
-    /// What every sealed value begins with, before its key's id: the form it has.
+    /// The format of sealed values: the first byte of each, before the id of its key.
     pub const FORM: u8 = 1;
 
-    /// Under which key a value is sealed, if it has a form that is known.
+    /// Returns the key of a sealed value, if its format is known.
     #[must_use]
     pub fn of(sealed: &[u8]) -> Option<Self> {
         match sealed {
@@ -44,55 +44,56 @@ impl KeyId {
     }
 }
 
-/// Seals and opens. What is sealed in one place opens in that place only: `place` names it, `proxies/<id>/password`, and is
-/// checked, not stored. The same value sealed twice gives different bytes.
+/// The port that seals and opens short values. `place` names where a value is stored, such as `proxies/<id>/password`;
+/// it is checked but not stored, so a value opens only with the place it was sealed for. Sealing the same value twice
+/// gives different bytes.
 pub trait Sealer: Send + Sync {
-    /// Seals under the key that is in force.
+    /// Seals a value with the current key.
     ///
     /// # Errors
-    /// [`SealError::NoKey`].
+    /// [`SealError::NoKey`] if the keys cannot be read.
     fn seal(&self, place: &str, plain: &[u8]) -> Result<Vec<u8>, SealError>;
 
-    /// What is inside.
+    /// Returns the content of a sealed value.
     ///
     /// # Errors
     /// See [`SealError`].
     fn open(&self, place: &str, sealed: &[u8]) -> Result<SecretSlice<u8>, SealError>;
 
-    /// The key that is in force.
+    /// Returns the current key.
     ///
     /// # Errors
-    /// [`SealError::NoKey`].
+    /// [`SealError::NoKey`] if the keys cannot be read.
     fn current(&self) -> Result<KeyId, SealError>;
 }
 
-/// What sealing anew has come to, under the key in force.
+/// The result of sealing stored values again with the current key.
 #[derive(Debug, Default)]
 pub struct Resealed {
-    /// How many values.
+    /// The number of values that were sealed again.
     pub done: usize,
-    /// What cannot be opened and stays as it is, by the places where it was sealed.
+    /// The errors of values that cannot be opened and stay unchanged, by their places.
     pub failed: BTreeMap<String, SealError>,
 }
 
 impl Resealed {
-    /// Values are sealed anew so many at a time.
+    /// The number of values that are sealed again at once.
     const BATCH: u32 = 100;
 
-    /// How many values to ask for: those that failed before come again, and must not hide the others.
+    /// Returns the number of values to read next. Failed values are read again each time and must not displace others.
     pub(crate) fn batch(&self) -> u32 {
         Self::BATCH.saturating_add(u32::try_from(self.failed.len()).unwrap_or(u32::MAX))
     }
 
-    /// How many values were looked at. Once a batch adds none, there are no others.
+    /// Returns the number of values that were processed. A batch that adds none is the last one.
     pub(crate) fn looked_at(&self) -> usize {
         self.done + self.failed.len()
     }
 
-    /// The value, sealed under the key in force; none if it cannot be opened, which is noted.
+    /// Returns the value, sealed with the current key. Returns `None` and records the error if it cannot be opened.
     ///
     /// # Errors
-    /// [`SealError::NoKey`]: nothing can be opened.
+    /// [`SealError::NoKey`] if the keys cannot be read, so no value can be opened.
     pub(crate) fn anew(
         &mut self,
         sealer: &dyn Sealer,
@@ -119,18 +120,19 @@ impl std::ops::Add for Resealed {
     }
 }
 
-/// Seals and opens what is too long to be in memory. Each stream has a key of its own, itself sealed by a [`Sealer`]: so that another
-/// master key costs a row, not the whole content.
+/// The port that seals and opens content that does not fit into memory. Each stream has a key of its own, which a
+/// [`Sealer`] seals, so that a rotation of the master key rewrites a row and not the whole content.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait StreamSealer: Send + Sync {
-    /// The stream's key, sealed in `place`, and the content as it is sealed on its way.
+    /// Returns the key of the stream, sealed in `place`, and the sealed content as a stream.
     ///
     /// # Errors
-    /// [`SealError::NoKey`].
+    /// [`SealError::NoKey`] if the keys cannot be read.
     fn seal(&self, place: &str, content: ByteStream) -> Result<(Vec<u8>, ByteStream), SealError>;
 
-    /// What is inside, as it is opened on its way. Content that is cut or altered, or was sealed under another key, ends the stream with
-    /// [`OperationError::Failed`](crate::session_operation::OperationError::Failed), and nothing of it came before that is not true.
+    /// Returns the opened content as a stream. Content that is cut or altered, or was sealed with another key, ends the
+    /// stream with [`OperationError::Failed`](crate::session_operation::OperationError::Failed); everything before the
+    /// error is authentic.
     ///
     /// # Errors
     /// See [`SealError`].

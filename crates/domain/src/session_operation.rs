@@ -1,4 +1,4 @@
-//! What everything that is done inside a session's machine shares: how an operation begins, and how it fails.
+//! The begin and the errors of operations inside a session, shared by all kinds of operations.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,118 +12,118 @@ use crate::field::InvalidInput;
 use crate::ids::{BrowserId, SessionId};
 use crate::session::{Activity, ActivityGuard, Session};
 
-/// Bytes on their way into a session or out of it. After the first error nothing more comes.
+/// A stream of bytes into a session or out of it. The first error ends it.
 pub type ByteStream = BoxStream<'static, Result<Bytes, OperationError>>;
 
-/// What failed on the way to something outside.
+/// The fault of a request to a server outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamFault {
-    /// Its name is not known.
+    /// The name of the server cannot be resolved.
     Dns,
-    /// It could not be reached, or broke off.
+    /// The server could not be reached, or the connection broke.
     Connect,
-    /// No secure connection came to be.
+    /// The TLS handshake failed.
     Tls,
     /// The session's proxy could not be used.
     Proxy,
-    /// It answered something that is no answer to what was asked.
+    /// The server sent a response that cannot be used: another status, a wrong format or too many bytes.
     HttpStatus,
 }
 
-/// An operation inside a session was not done.
+/// The error of an operation inside a session.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// Valid, but not possible in this installation: root in the sandbox, sound in a recording.
+    /// The request is valid, but this installation does not support it: root in the sandbox, sound in a recording.
     #[error("{0}")]
     NotSupported(String),
-    /// What the operation names is not there: a file, a process, a watch, a recording.
+    /// The object that the operation names does not exist: a file, a process, a watch, a recording.
     #[error("{0}")]
     Missing(String),
-    /// The sandbox's user may not do that to that path.
+    /// The user of the sandbox lacks the permission for the path.
     #[error("{0}")]
     Forbidden(String),
-    /// Something is there already.
+    /// The object to create exists already.
     #[error("{0}")]
     Exists(String),
-    /// What the operation names is in a state that does not allow it: a process that has exited.
+    /// The state of the object does not allow the operation: a process has exited.
     #[error("{0}")]
     State(String),
-    /// A number of things that one session may have is reached.
+    /// The session has the maximum number of such objects.
     #[error("{0}")]
     Limit(String),
-    /// More than may be sent in one request.
+    /// The content is longer than allowed.
     #[error("{0}")]
     TooLarge(String),
     /// The session's disk is full: its quota of bytes or of files.
     #[error("{0}")]
     DiskFull(String),
-    /// The caller's own body broke off or cannot be read.
+    /// The request body broke off or cannot be parsed.
     #[error("{0}")]
     Broken(String),
-    /// The caller's own body stopped coming.
+    /// The request body stopped arriving.
     #[error("the body stopped coming for {seconds} s")]
     Stalled {
-        /// The bound.
+        /// The timeout.
         seconds: u32,
     },
-    /// What the session asked of the web failed.
+    /// A request of the session to the web failed.
     #[error("{message}")]
     Upstream {
-        /// What failed there.
+        /// The fault.
         fault: UpstreamFault,
-        /// For people, safe to show.
+        /// The description for people, without secrets.
         message: String,
     },
-    /// What the session asked of the web did not answer in time.
+    /// A request of the session to the web was not answered in time.
     #[error("no answer within {seconds} s")]
     Unanswered {
-        /// The bound.
+        /// The timeout.
         seconds: u32,
     },
-    /// The part that is wanted lies outside of what there is.
+    /// The requested range lies outside of the content.
     #[error("the range lies outside of the {size} bytes that there are")]
     OutsideRange {
-        /// How many there are.
+        /// The size of the content in bytes.
         size: u64,
     },
-    /// The operation's own time is over.
+    /// The operation exceeded its timeout.
     #[error("not done within {seconds} s")]
     Timeout {
-        /// The bound.
+        /// The timeout.
         seconds: u32,
     },
-    /// It was begun and failed, so that a part of it may have taken effect.
+    /// The operation failed after it began; a part of it may have taken effect.
     #[error("{0}")]
     Failed(String),
-    /// The browser or the agent beside it failed.
+    /// The browser or its agent failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// An operation that runs inside a session. As long as this lives the session is in use.
+/// An operation that runs inside a session. The session is in use until this value is dropped.
 #[must_use]
 pub struct ActiveOperation {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// Its browser.
+    /// The browser of the session.
     pub browser: BrowserId,
-    /// Its display as it is in force.
+    /// The current viewport.
     pub viewport: Viewport,
-    /// Keeps the idle clock from running; goes along with what outlives the call, a stream for example.
+    /// Counts as activity of the session. Anything that outlives the call, such as a stream, takes it along.
     pub guard: ActivityGuard,
 }
 
 impl ActiveOperation {
-    /// What comes out of the session as long as somebody reads it; until its end the session is in use.
+    /// Returns the stream with the guard attached: the session is in use until the stream is dropped.
     pub fn during<T: 'static>(self, content: BoxStream<'static, T>) -> BoxStream<'static, T> {
         Box::pin(Held { content, _guard: self.guard })
     }
 }
 
-/// A stream that keeps its session in use.
+/// A stream that counts as activity of its session.
 struct Held<T> {
     content: BoxStream<'static, T>,
     _guard: ActivityGuard,
@@ -140,7 +140,7 @@ impl<T> Stream for Held<T> {
 /// Begins an operation inside an active session.
 ///
 /// # Errors
-/// [`OperationError::Missing`] for one without a browser.
+/// [`OperationError::Missing`] if the session has ended or has no browser.
 pub fn enter(session: &Session, activity: &Activity) -> Result<ActiveOperation, OperationError> {
     let missing = || OperationError::Missing(format!("browser session {} not found", session.id));
     let browser = session.browser.filter(|_| session.is_active()).ok_or_else(missing)?;

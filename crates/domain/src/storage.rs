@@ -8,7 +8,7 @@ use crate::ids::NodeId;
 use crate::store_error::StoreError;
 use crate::text_enum::text_enum;
 
-/// The bytes that a stored event or line takes beside its text, for its row and its index entries.
+/// The bytes that a stored event or line takes in addition to its text, for its row and its index entries.
 pub const ROW_BYTES: u64 = 128;
 
 /// The maximum of stored bytes.
@@ -72,7 +72,7 @@ impl DiskSpace for UnlimitedDisk {
     }
 }
 
-/// The port to the stored amount.
+/// The port to the used storage.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait StorageUsage: Send + Sync {

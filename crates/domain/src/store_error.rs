@@ -1,38 +1,38 @@
-//! What can go wrong when something is stored or read, said without naming a database.
+//! The errors and results of stores, independent of the database.
 
-/// A store did not do what it was asked.
+/// The error of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store cannot be reached or is too busy; the same call may work later.
     #[error("{operation}: the store is not available")]
     Unavailable {
-        /// Which operation, as `resource.verb`.
+        /// The operation, as `resource.verb`.
         operation: &'static str,
-        /// Whether it may have been done all the same: it was on its way when its answer was lost. Else nothing was changed.
+        /// Whether the change may have been made: its request was sent, but the answer was lost. Else nothing changed.
         maybe_done: bool,
-        /// What the adapter was told.
+        /// The error of the adapter.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The store answered what it must not: ours to mend.
+    /// The store refused the operation or returned invalid data: a defect of Casement or of the stored data.
     #[error("{operation}: the store gave an answer that cannot be")]
     Broken {
-        /// Which operation, as `resource.verb`.
+        /// The operation, as `resource.verb`.
         operation: &'static str,
-        /// What the adapter was told.
+        /// The error of the adapter.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl StoreError {
-    /// It was not begun, or only read: nothing was changed.
+    /// Creates the error of an operation that changed nothing, because it did not begin or only read.
     pub fn unavailable(operation: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Unavailable { operation, maybe_done: false, source: source.into() }
     }
 
-    /// Sets whether the operation may have been done: `true` after another part of the same call was done, `false` where
-    /// the caller undoes what may have been done.
+    /// Sets `maybe_done` of an unavailable store: `true` if another part of the same call was done, `false` if the
+    /// caller undoes what may have been done.
     #[must_use]
     pub fn with_maybe_done(self, maybe_done: bool) -> Self {
         match self {
@@ -42,12 +42,12 @@ impl StoreError {
     }
 }
 
-/// What became of a compare-and-set.
+/// The result of a compare-and-set.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replaced {
     /// The row had the expected state and now has the next one.
     Yes,
-    /// Somebody else moved the row first, or it is gone. Read again and decide again.
+    /// Another writer changed or deleted the row first. The caller must read the row again and decide again.
     LostRace,
 }

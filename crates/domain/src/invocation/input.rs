@@ -24,8 +24,8 @@ pub struct InvocationRequest {
 }
 
 impl InvocationRequest {
-    /// Checks the fields of a request. `payload` is JSON text. `timeout_seconds` is 10 to 3600, default 900; it is that
-    /// of an invocation whose caller does not wait, and therefore absent for all others.
+    /// Checks the fields of a request. `payload` is JSON text. `timeout_seconds` is 10 to 3600, default 900; only
+    /// invocations whose caller does not wait may have one.
     ///
     /// # Errors
     /// Returns every field that breaks a rule.
@@ -72,7 +72,7 @@ fn parse_name(text: String) -> Result<String, InvalidValue> {
 /// Returns `too_long` or `invalid_format`.
 pub(super) fn parse_json(text: String) -> Result<String, InvalidValue> {
     check_max_bytes(&text, MAX_JSON)?;
-    // The text itself is kept, because its numbers and the order of its members are the caller's own.
+    // Stores the text itself, to preserve the caller's numbers and order of members.
     serde_json::from_str::<&RawValue>(&text)
         .map(|_| ())
         .map_err(|error| InvalidValue::new(FieldCode::InvalidFormat, format!("must be JSON text: {error}")))?;

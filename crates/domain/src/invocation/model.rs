@@ -10,13 +10,13 @@ text_enum! {
     /// The status of an invocation.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum InvocationStatus {
-        /// It is accepted and waits for a node.
+        /// The invocation is accepted and waits for a node.
         Queued => "queued",
-        /// A node runs it.
+        /// A node runs the invocation.
         Running => "running",
-        /// Its action returned, or a caller finished it. Final.
+        /// The action returned, or a caller finished the invocation. Final.
         Succeeded => "succeeded",
-        /// It did not succeed. Final.
+        /// The invocation did not succeed. Final.
         Failed => "failed",
     }
 }
@@ -40,11 +40,11 @@ pub struct Invocation {
     pub deployment: DeploymentId,
     /// The app.
     pub app: LabelName,
-    /// Its version.
+    /// The version of the app.
     pub version: String,
-    /// Its action.
+    /// The action.
     pub action: LabelName,
-    /// The payload: JSON text as it was sent.
+    /// The payload: JSON text as the caller sent it.
     pub payload: Option<String>,
     /// The output: JSON text.
     pub output: Option<String>,
@@ -52,13 +52,13 @@ pub struct Invocation {
     pub status: InvocationStatus,
     /// The reason of the status.
     pub status_reason: Option<String>,
-    /// The node that runs or ran it.
+    /// The node that runs or ran the invocation.
     pub node: Option<NodeId>,
-    /// The timeout in seconds from its acceptance on.
+    /// The timeout in seconds, from the acceptance on.
     pub timeout_seconds: u32,
     /// The time of acceptance.
     pub started_at: OffsetDateTime,
-    /// The time of its end.
+    /// The time of the end.
     pub finished_at: Option<OffsetDateTime>,
 }
 

@@ -11,13 +11,13 @@ use crate::ids::{DeploymentId, InvocationId, ProjectId};
 /// A running deployment with all that its processes need.
 #[derive(Clone, Debug)]
 pub struct Runnable {
-    /// The identifier.
+    /// The identifier of the deployment.
     pub deployment: DeploymentId,
     /// The project.
     pub project: ProjectId,
     /// The artifact; see [`Built::artifact`](crate::deployment::Built::artifact).
     pub artifact: String,
-    /// The file that is loaded.
+    /// The file that the processes load.
     pub entrypoint: Entrypoint,
     /// The environment variables.
     pub environment: Environment,
@@ -26,13 +26,13 @@ pub struct Runnable {
 /// The limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
-    /// The memory of all its processes.
+    /// The memory of all processes of the call.
     pub memory_bytes: u64,
     /// The number of processes and threads.
     pub processes: u32,
-    /// The bytes that it may write to its disk.
+    /// The bytes that the call may write to its disk.
     pub disk_bytes: u64,
-    /// The length of the JSON text of its result.
+    /// The length of the JSON text of the result.
     pub output_bytes: u64,
 }
 
@@ -45,7 +45,7 @@ impl CallLimits {
 /// One run of an action.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The identifier.
+    /// The identifier of the invocation.
     pub invocation: InvocationId,
     /// The deployment.
     pub runnable: Runnable,
@@ -57,7 +57,7 @@ pub struct Call {
     pub payload: Option<String>,
     /// The limits.
     pub limits: CallLimits,
-    /// The deadline, at which the caller of [`Runner::run`] ends the call. Without a caller its sandbox ends soon after.
+    /// The deadline, at which the caller of [`Runner::run`] ends the call, or the sandbox ends by itself soon after.
     pub deadline: OffsetDateTime,
 }
 
@@ -66,9 +66,9 @@ pub struct Call {
 pub enum RunFault {
     /// The action raised an error, or cannot be called.
     Raised,
-    /// Its process ended, or was ended because it exceeded a limit.
+    /// The process ended, or was ended because it exceeded a limit.
     Died,
-    /// Its process ended, and its result is unknown.
+    /// The process ended, and the result is unknown.
     Lost,
     /// The result is not JSON, or is too long.
     Result,
@@ -89,7 +89,7 @@ pub struct RunFailure {
 /// A deployment whose processes can no longer be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedDeployment {
-    /// The identifier.
+    /// The identifier of the deployment.
     pub deployment: DeploymentId,
     /// The reason for the caller, without secrets; its first 1,000 characters are shown.
     pub reason: String,
@@ -99,22 +99,22 @@ pub struct FailedDeployment {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Runner: Send + Sync {
-    /// Sets the deployments that are held ready, each with a loaded process. Returns at once; processes are loaded and ended in
-    /// the background. Running calls are not affected.
+    /// Sets the deployments that are held ready, each with a loaded process. Returns at once; processes are loaded and
+    /// ended in the background. Running calls are not affected.
     fn keep(&self, ready: Vec<Runnable>);
 
     /// Waits for the next deployment that cannot be held ready because its entrypoint failed to load repeatedly.
     async fn failed_deployment(&self) -> FailedDeployment;
 
-    /// Runs a call in a sandbox of its own, with the waiting process if there is one, else with a newly loaded one. Returns the
-    /// JSON text of the result (`None`: no result), after all of its lines were pushed.
+    /// Runs a call in a sandbox of its own, with the waiting process if there is one, else with a newly loaded one.
+    /// Returns the JSON text of the result (`None`: no result), after all of its lines were pushed.
     ///
-    /// Dropping the future does not end the call: its process continues, even if the server is killed. Its result is available
-    /// until [`end`](Self::end) is called, also after restarts of the server.
+    /// Dropping the future does not end the call: its process continues, even if the server is killed. Its result is
+    /// available until [`end`](Self::end) is called, also after restarts of the server.
     async fn run(&self, call: Call, lines: Arc<dyn Lines>) -> Result<Option<String>, RunFailure>;
 
-    /// Returns the calls from before the restart of the server that were not ended: they are running or have ended. Called once,
-    /// before anything else.
+    /// Returns the calls from before the restart of the server that were not ended: they are running or have ended.
+    /// Called once, before anything else.
     async fn adopt(&self) -> Vec<InvocationId>;
 
     /// Like [`run`](Self::run), for an adopted call.

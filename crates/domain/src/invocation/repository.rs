@@ -17,7 +17,7 @@ pub enum InvocationStored {
     Yes,
     /// The request exceeds a limit; nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// Its deployment no longer runs; nothing was stored.
+    /// The deployment no longer runs; nothing was stored.
     NotRunning,
     /// The project was deleted; nothing was stored.
     ProjectGone,
@@ -46,8 +46,8 @@ pub struct InvocationFilter {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait InvocationRepository: Send + Sync {
-    /// Stores a new invocation of a running deployment, if [`admit`](crate::organization::admit) allows it. Creations of one
-    /// organization do not run concurrently.
+    /// Stores a new invocation of a running deployment, if [`admit`](crate::organization::admit) allows it. Creations
+    /// of one organization do not run concurrently.
     async fn create(
         &self,
         organization: OrganizationId,
@@ -63,7 +63,7 @@ pub trait InvocationRepository: Send + Sync {
     /// Returns only the status of the invocation.
     async fn status(&self, id: InvocationId) -> Result<Option<InvocationStatus>, StoreError>;
 
-    /// Returns the project's invocations, newest first. A page with large payloads and outputs has fewer items than requested.
+    /// Returns the project's invocations, newest first. A page with large payloads and outputs may have fewer items.
     async fn list(
         &self,
         project: ProjectId,

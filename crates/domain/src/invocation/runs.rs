@@ -21,8 +21,9 @@ use crate::store_error::{Replaced, StoreError};
 
 /// The number of late or stranded invocations that are handled at once.
 const BATCH: u32 = 100;
-/// The number of ended invocations that are deleted at once, and the time for which they are stored.
+/// The number of ended invocations that are deleted at once.
 const FORGOTTEN_AT_ONCE: u32 = 200;
+/// The time for which ended invocations are stored.
 const RETENTION: Duration = Duration::days(30);
 
 /// The runs of a node.
@@ -68,12 +69,12 @@ impl Runs {
         self.ready.lock()
     }
 
-    /// Takes as many queued invocations as there are free slots: first those of the project with the fewest running calls on
-    /// this node, then the oldest. One project gets at most three quarters of the slots.
+    /// Takes as many queued invocations as there are free slots: first those of the project with the fewest running
+    /// calls on this node, then the oldest. One project gets at most three quarters of the slots.
     ///
     /// # Errors
-    /// Returns the error of the store if nothing was taken before. [`Runs::forgotten`] finds invocations that were taken all the
-    /// same.
+    /// Returns the error of the store if nothing was taken before it. [`Runs::forgotten`] finds invocations that were
+    /// taken by an uncertain write.
     pub async fn take(&self) -> Result<Vec<LeasedInvocation>, StoreError> {
         let mut taken = Vec::new();
         let free = self.places.free();
@@ -169,7 +170,7 @@ impl Runs {
         Ok(wanted)
     }
 
-    /// Stores the result of a call; it is dropped if the invocation has ended meanwhile.
+    /// Stores the result of a call, or drops it if the invocation has ended in the meantime.
     ///
     /// # Errors
     /// Returns the error of the store; the call may be repeated.
@@ -181,7 +182,7 @@ impl Runs {
                 Ok(text) => InvocationEvent::Returned(Some(text)),
                 Err(bad) => InvocationEvent::Broke(format!("the result {bad}")),
             },
-            // Without a server a sandbox ends by itself at the deadline.
+            // While no server runs, a sandbox ends by itself at the deadline.
             Err(failure) if failure.fault == RunFault::Lost && current.is_late(self.clock.now()) => {
                 InvocationEvent::TimedOut
             }
@@ -213,7 +214,7 @@ impl Runs {
         Ok(self.invocations.get(id).await?.is_none_or(|one| one.status.is_final()))
     }
 
-    /// Returns the invocations that this node runs according to the store, to find those that it does not know.
+    /// Returns the invocations that this node runs according to the store, to find those that the node does not know.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -263,8 +264,8 @@ impl Runs {
         self.builds.deployments().end(failed_deployment.deployment, &event).await.map(|_| ())
     }
 
-    /// Ends invocations whose deadline has passed or whose deployment has ended. Running ones are left alone if a task of this
-    /// node handles them (`attended`), or if another node runs them that does not count as lost yet.
+    /// Ends invocations whose deadline has passed or whose deployment has ended. Skips overdue invocations that a task
+    /// of this node handles (`attended`), and those of other nodes until [`Node::LOST_AFTER`] after the deadline.
     ///
     /// # Errors
     /// Returns the error of the store; the call may be repeated.

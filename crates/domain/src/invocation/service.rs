@@ -47,23 +47,23 @@ pub enum InvocationFailure {
 
 impl SpecificError for InvocationFailure {}
 
-/// How many cancelled invocations are looked at at once.
+/// The number of cancelled invocations that are read at once.
 const BATCH: u32 = 100;
-/// When who waits for an invocation looks again after the store did not answer.
+/// The time after which a waiting call reads the invocation again if the store did not answer.
 const RECHECK_INTERVAL: Duration = Duration::seconds(1);
 
-/// What the use cases of invocations stand on.
+/// The dependencies of the use cases of invocations.
 #[derive(Clone)]
 pub struct InvocationDeps {
-    /// Where invocations are kept.
+    /// The repository of invocations.
     pub invocations: Arc<dyn InvocationRepository>,
-    /// Where deployments are kept.
+    /// The repository of deployments.
     pub deployments: Arc<dyn DeploymentRepository>,
-    /// Where what they say is kept.
+    /// The store of log lines.
     pub lines: Arc<dyn LineStore>,
-    /// News of them.
+    /// The notifications of changes of invocations.
     pub news: Arc<dyn ChangeNotifier>,
-    /// Their browsers.
+    /// The use cases of sessions, for the browsers of invocations.
     pub sessions: Sessions,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
@@ -71,33 +71,33 @@ pub struct InvocationDeps {
     pub ids: Arc<dyn IdSource>,
 }
 
-/// The use cases.
+/// The use cases of invocations.
 #[derive(Clone)]
 pub struct Invocations {
     pub(super) deps: InvocationDeps,
 }
 
-/// An invocation that was accepted.
+/// An accepted invocation.
 pub struct AcceptedInvocation {
-    /// As it was stored.
+    /// The invocation, as stored.
     pub invocation: Invocation,
     waiting: Box<dyn ChangeWaiter>,
 }
 
 impl Invocations {
-    /// For how many seconds a caller waits at most.
+    /// The maximum time that a caller waits, in seconds.
     pub const MAX_WAIT_SECONDS: i64 = 300;
 
-    /// Creates the use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(deps: InvocationDeps) -> Self {
         Self { deps }
     }
 
-    /// Accepts an invocation; it goes on whether or not anybody waits for it.
+    /// Accepts an invocation. It runs whether or not a caller waits for it.
     ///
     /// # Errors
-    /// See [`InvocationError`]; then nothing is stored.
+    /// See [`InvocationError`]; nothing is stored then.
     pub async fn accept(&self, scope: &Scope, new: InvocationRequest) -> Result<AcceptedInvocation, InvocationError> {
         scope.writable()?;
         let found = self.deps.deployments.find_app(scope.project_id(), &new.app, &new.version).await?;
@@ -126,7 +126,7 @@ impl Invocations {
             started_at: self.deps.clock.now(),
             finished_at: None,
         };
-        // Before it is stored, so that no news of it falls between.
+        // Subscribes before storing, so that no notification is missed.
         let waiting = self.deps.news.expect(Subject::Invocation(invocation.id));
         match self.deps.invocations.create(scope.organization(), &invocation).await? {
             InvocationStored::Yes => Ok(AcceptedInvocation { invocation, waiting }),
@@ -136,8 +136,8 @@ impl Invocations {
         }
     }
 
-    /// Waits for the end of an invocation, until `until` at the longest. How it stands then, as far as the store tells: it was
-    /// accepted, so that no failure to look may be told as one of the call.
+    /// Waits for the end of an invocation, at most until `until`, and returns its last known state. Errors of the store
+    /// are not returned, because the invocation was accepted and they are no failures of it.
     pub async fn wait(&self, accepted: AcceptedInvocation, until: OffsetDateTime) -> Invocation {
         let AcceptedInvocation { mut invocation, mut waiting } = accepted;
         let mut missed = false;
@@ -161,10 +161,10 @@ impl Invocations {
         }
     }
 
-    /// The project's invocation.
+    /// Returns an invocation of the project.
     ///
     /// # Errors
-    /// [`NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str) -> Result<Invocation, InvocationError> {
         let found = match which.parse() {
             Ok(id) => self.deps.invocations.find(scope.project_id(), id).await?,
@@ -173,7 +173,7 @@ impl Invocations {
         found.ok_or_else(|| NotFound::new("invocation", which).into())
     }
 
-    /// The project's invocations, newest first.
+    /// Returns the invocations of the project, newest first.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -186,8 +186,8 @@ impl Invocations {
         self.deps.invocations.list(scope.project_id(), filter, page).await
     }
 
-    /// Ends an invocation on behalf of a caller: `status` is `succeeded` or `failed`, `output` is JSON text. An invocation
-    /// that fails so is cancelled: its browsers end too, and its process ends when its node is notified.
+    /// Ends an invocation on behalf of a caller: `status` is `succeeded` or `failed`, `output` is JSON text. The status
+    /// `failed` cancels the invocation: its browsers end too, and its process ends when its node is notified.
     ///
     /// # Errors
     /// See [`InvocationError`].
@@ -201,7 +201,7 @@ impl Invocations {
         // The lookup comes first, so that nothing is revealed of the invocations of other projects.
         let mut current = self.get(scope, which).await?;
         let event = parse_end(status, output)?;
-        // The loop ends: a race is lost only to a step forward, and `on` refuses to leave the last step.
+        // The loop ends: every lost race means a step forward, and `on` refuses to leave a final status.
         let next = loop {
             let next = current.on(&event, self.deps.clock.now()).map_err(InvocationFailure::from)?;
             if self.deps.invocations.replace(&current, &next).await? == Replaced::Yes {
@@ -210,16 +210,16 @@ impl Invocations {
             current = self.get(scope, which).await?;
         };
         if matches!(event, InvocationEvent::Cancel(_)) {
-            // The invocation is stored as cancelled: `clear_canceled` retries after an error.
+            // `clear_canceled` ends the sessions after an error here.
             let _ = self.deps.sessions.end_of_invocation(next.id).await;
         }
         Ok(next)
     }
 
-    /// Follows an invocation; with what was written from `since` on, or all that is kept.
+    /// Follows an invocation, with its lines from `since` on, or with all stored lines.
     ///
     /// # Errors
-    /// [`NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn follow(
         &self,
         scope: &Scope,
@@ -236,19 +236,19 @@ impl Invocations {
         Ok(Follower::new(deps, Subject::Invocation(id), since))
     }
 
-    /// The active browser sessions of an invocation.
+    /// Returns the active sessions of an invocation.
     ///
     /// # Errors
-    /// [`NotFound`]; the store's failure.
+    /// [`NotFound`]; the error of the store.
     pub async fn browsers(&self, scope: &Scope, which: &str) -> Result<Vec<Session>, InvocationError> {
         let Invocation { id, .. } = self.get(scope, which).await?;
         Ok(self.deps.sessions.of_invocation(id).await?)
     }
 
-    /// Ends the browser sessions of invocations that were cancelled, where whoever cancelled them did not come so far.
+    /// Ends the sessions of cancelled invocations that [`update`](Self::update) did not end.
     ///
     /// # Errors
-    /// A session that could not be ended; the store's failure; it may be called again.
+    /// [`InvocationFailure::Browser`] if a session could not be ended; the error of the store. May be called again.
     pub async fn clear_canceled(&self) -> Result<(), InvocationError> {
         for id in self.deps.invocations.canceled_with_sessions(BATCH).await? {
             self.deps.sessions.end_of_invocation(id).await.map_err(InvocationFailure::from)?;
@@ -256,17 +256,17 @@ impl Invocations {
         Ok(())
     }
 
-    /// Ends the browser sessions of an invocation.
+    /// Ends the sessions of an invocation.
     ///
     /// # Errors
-    /// [`NotFound`]; a session that could not be ended; the store's failure.
+    /// [`NotFound`]; [`InvocationFailure::Browser`] if a session could not be ended; the error of the store.
     pub async fn delete_browsers(&self, scope: &Scope, which: &str) -> Result<(), InvocationError> {
         let Invocation { id, .. } = self.get(scope, which).await?;
         Ok(self.deps.sessions.end_of_invocation(id).await.map_err(InvocationFailure::from)?)
     }
 }
 
-/// Moves all of these by the event that each needs, as far as it is possible still.
+/// Applies the event that `event` returns for each invocation. Skips invocations that have ended or were deleted.
 pub(crate) async fn end_all(
     rows: &dyn InvocationRepository,
     clock: &dyn Clock,

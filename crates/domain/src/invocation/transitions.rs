@@ -9,23 +9,23 @@ use crate::ids::{InvocationId, NodeId};
 /// An event of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvocationEvent {
-    /// A node runs it.
+    /// A node takes the invocation.
     Take(NodeId),
-    /// Its action returned.
+    /// The action returned, with an output if any.
     Returned(Option<String>),
-    /// Its action raised an error, or its process ended or could not start.
+    /// The action raised an error, or its process ended or could not start. With the reason.
     Broke(String),
-    /// Its deadline has passed.
+    /// The deadline has passed.
     TimedOut,
-    /// Its deployment was stopped.
+    /// The deployment was stopped.
     DeploymentStopped,
-    /// Its deployment failed.
+    /// The deployment failed.
     DeploymentFailed,
-    /// A caller cancels it, with an output if any.
+    /// A caller cancels the invocation, with an output if any.
     Cancel(Option<String>),
-    /// A caller finishes it, with an output if any.
+    /// A caller finishes the invocation, with an output if any.
     Finish(Option<String>),
-    /// Its node is lost, or does not know it any more. After the deadline this counts as a timeout.
+    /// The node is lost, or no longer knows the invocation. After the deadline this counts as a timeout.
     Lost,
 }
 

@@ -41,7 +41,7 @@ pub struct DialogAnswer {
     pub text: String,
 }
 
-/// A picture of a part of a display.
+/// An image of a part of a display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The version of the display, with which the next frame is requested.

@@ -1,10 +1,10 @@
-//! The hosts where a login may go.
+//! The hosts that a login may visit.
 
 use url::{Host, Url};
 
 use crate::credential::Sites;
 
-/// Hosts of identity providers, where a login may always go.
+/// The hosts of identity providers, which every login may visit.
 pub const WITHOUT_LISTING: &[&str] = &[
     "accounts.google.com",
     "login.microsoftonline.com",
@@ -25,23 +25,23 @@ pub const WITHOUT_LISTING: &[&str] = &[
     "*.pingidentity.com",
 ];
 
-/// The most characters of a host name.
+/// The maximum number of characters of a host name.
 const MAX_HOST_CHARACTERS: usize = 253;
 
 /// A pattern of hosts: `login.example.com`, `*.example.com` (one label more) or `**.example.com` (one or more).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPattern(Vec<String>);
 
-/// The text is neither a host nor a pattern of hosts.
+/// The error of a text that is neither a host nor a pattern of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be a host name; a label may be `*` (any one) or `**` (one or more)")]
 pub struct BadPattern;
 
 impl HostPattern {
-    /// Parses a pattern without regard to case. At least the last label must be a name.
+    /// Parses a pattern without regard to case. The last label must be a name.
     ///
     /// # Errors
-    /// [`BadPattern`].
+    /// [`BadPattern`] if the text is no pattern.
     pub fn parse(text: &str) -> Result<Self, BadPattern> {
         let lower = text.to_ascii_lowercase();
         if lower.is_empty() || lower.len() > MAX_HOST_CHARACTERS {
@@ -57,7 +57,7 @@ impl HostPattern {
         if good { Ok(Self(labels)) } else { Err(BadPattern) }
     }
 
-    /// Returns the labels behind the last wildcard, and whether there is a wildcard.
+    /// Returns the labels after the last wildcard, and whether there is a wildcard.
     fn tail(&self) -> (String, bool) {
         let wild = self.0.iter().rposition(|label| label.starts_with('*'));
         (self.0.get(wild.map_or(0, |at| at + 1)..).unwrap_or_default().join("."), wild.is_some())
@@ -80,9 +80,9 @@ impl std::fmt::Display for HostPattern {
     }
 }
 
-/// Returns whether the labels of a host match those of a pattern, in one pass over the host for each label of the pattern.
+/// Returns whether the labels of a host match those of a pattern, in one pass over the host per label.
 fn fits(pattern: &[String], host: &[&str]) -> bool {
-    // Whether the pattern's labels so far match the first n labels of the host, for each n.
+    // For each n: whether the labels of the pattern so far match the first n labels of the host.
     let mut before = vec![false; host.len() + 1];
     if let Some(nothing) = before.first_mut() {
         *nothing = true;
@@ -103,7 +103,7 @@ fn fits(pattern: &[String], host: &[&str]) -> bool {
     before.last() == Some(&true)
 }
 
-/// The hosts where one login may go: its own domain and the hosts below it, the hosts listed for it, and [`WITHOUT_LISTING`].
+/// The hosts that one login may visit: its own domain with subdomains, those listed for it, and [`WITHOUT_LISTING`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedHosts {
     domain: String,
@@ -111,14 +111,14 @@ pub struct AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// Creates the hosts of a login at `domain`, with those listed for it.
+    /// Creates the hosts of a login at `domain`, with the hosts listed for it.
     #[must_use]
     pub fn new(domain: &str, listed: Vec<HostPattern>) -> Self {
         let domain = domain.to_ascii_lowercase();
         Self { domain: domain.strip_prefix("www.").unwrap_or(&domain).to_owned(), listed }
     }
 
-    /// Returns whether the login may go to a host.
+    /// Returns whether the login may visit a host.
     #[must_use]
     pub fn allow(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
@@ -128,15 +128,15 @@ impl AllowedHosts {
             || WITHOUT_LISTING.iter().any(|text| HostPattern::parse(text).is_ok_and(|pattern| pattern.matches(host)))
     }
 
-    /// Returns whether a host is the login's own domain, or below it.
+    /// Returns whether a host is the login's own domain or a subdomain of it.
     #[must_use]
     pub fn own(&self, host: &str) -> bool {
-        // No host is below an IP address.
+        // An IP address has no subdomains.
         let below = || host.strip_suffix(&self.domain).is_some_and(|before| before.ends_with('.'));
         host == self.domain || (Host::parse(&self.domain).is_ok_and(|host| matches!(host, Host::Domain(_))) && below())
     }
 
-    /// Returns whether the login may come to a page of one of the sites.
+    /// Returns whether the login may visit a page of one of the sites.
     #[must_use]
     pub fn may_reach(&self, sites: &Sites) -> bool {
         let reaches = |pattern: &HostPattern| {
@@ -148,10 +148,10 @@ impl AllowedHosts {
             || WITHOUT_LISTING.iter().any(|text| HostPattern::parse(text).is_ok_and(|pattern| reaches(&pattern)))
     }
 
-    /// Returns the host of a URL where the login may go.
+    /// Returns the host of a URL if the login may visit it.
     ///
     /// # Errors
-    /// The host where it may not go, or the scheme if that is neither `http` nor `https`.
+    /// Returns the host that is not allowed, the scheme if it is neither `http` nor `https`, or a text that is no URL.
     pub fn check(&self, url: &str) -> Result<String, String> {
         let Ok(url) = Url::parse(url) else { return Err(super::clean(url, 100)) };
         match (url.scheme(), url.host_str()) {

@@ -1,7 +1,7 @@
-//! Login pages: how one is read, understood and filled in. The rules know no product or site, only words and the marks that forms have for
-//! browsers and screen readers.
+//! Login pages: reading, understanding and filling them in. The rules know no product or site, only words and the
+//! attributes that forms have for browsers and screen readers.
 //!
-//! [`LoginPages`] reads a page as a [`Reading`] and performs [`Act`]s; [`understand`] is the pure function between them.
+//! [`LoginPages`] reads a page as a [`Reading`] and performs [`Act`]s. In between, [`understand`] is a pure function.
 
 mod hosts;
 mod model;

@@ -2,23 +2,23 @@
 
 use secrecy::SecretString;
 
-/// The most frames of a page that are read.
+/// The maximum number of frames of a page that are read.
 pub const MAX_FRAMES: usize = 30;
-/// The most inputs of a page.
+/// The maximum number of inputs of a page.
 pub const MAX_INPUTS: usize = 80;
-/// The most buttons and links of a page.
+/// The maximum number of buttons and links of a page.
 pub const MAX_BUTTONS: usize = 200;
-/// The most dialogs and bars of a page.
+/// The maximum number of dialogs and bars of a page.
 pub const MAX_LAYERS: usize = 20;
-/// The most texts of a page.
+/// The maximum number of texts of a page.
 pub const MAX_TEXTS: usize = 120;
-/// The most options of a list.
+/// The maximum number of options of a list.
 pub const MAX_OPTIONS: usize = 60;
-/// The most characters of a label.
+/// The maximum number of characters of a label.
 pub const MAX_LABEL: usize = 160;
-/// The most characters of a text.
+/// The maximum number of characters of a text.
 pub const MAX_TEXT: usize = 400;
-/// The most characters of a URL.
+/// The maximum number of characters of a URL.
 pub const MAX_URL: usize = 2000;
 
 /// An opaque name of an element, valid while the element is in its document.
@@ -29,18 +29,18 @@ pub struct Handle(pub String);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark(pub String);
 
-/// The content of a page. All texts come from the page: they are bounded and free of control characters, but not trusted.
+/// The content of a page. All texts come from the page: bounded and free of control characters, but not trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The URL of the page.
     pub url: String,
-    /// Its title.
+    /// The title of the page.
     pub title: String,
     /// The language that the page declares: `de`, `en-GB`.
     pub language: String,
     /// The HTTP status of the page, if it is known.
     pub status: Option<u16>,
-    /// The page itself first, then its visible frames.
+    /// The frames: the page itself first, then its visible frames.
     pub frames: Vec<Frame>,
     /// The inputs in document order.
     pub inputs: Vec<Input>,
@@ -52,9 +52,9 @@ pub struct Reading {
     pub layers: Vec<Layer>,
     /// The visible captchas.
     pub captchas: Vec<Captcha>,
-    /// Whether the page had come to rest. A page that never does is read too.
+    /// Whether the page had settled before it was read. A page that never settles is read too.
     pub settled: bool,
-    /// Whether the page has more than was read.
+    /// Whether the page exceeds a maximum, so that a part of it is missing.
     pub cut: bool,
     /// The mark of what the page shows.
     pub mark: Mark,
@@ -63,16 +63,16 @@ pub struct Reading {
 /// A page, or a frame in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Scheme, host and port: `https://login.example.com`. `null` for one that has none.
+    /// The origin, such as `https://login.example.com`; `null` if the frame has an opaque origin.
     pub origin: String,
-    /// Its URL.
+    /// The URL of the frame.
     pub url: String,
 }
 
 /// A dialog or a bar over the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
-    /// The words of its label, `id` and `class`.
+    /// The words of the label, `id` and `class`.
     pub marks: String,
     /// Whether it is marked as a dialog (`<dialog>`, `role=dialog`, `aria-modal`).
     pub dialog: bool,
@@ -81,41 +81,41 @@ pub struct Layer {
 /// An input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Input {
-    /// Its place in the document: later elements have larger numbers.
+    /// The place in the document: later elements have larger numbers.
     pub place: usize,
-    /// The index of its frame in [`Reading::frames`].
+    /// The index of the frame in [`Reading::frames`].
     pub frame: usize,
-    /// The number of its form in the reading; `None` outside of any form.
+    /// The number of the form in the reading; `None` outside of any form.
     pub form: Option<usize>,
-    /// The index of its layer in [`Reading::layers`]; `None` in the page itself.
+    /// The index of the layer in [`Reading::layers`]; `None` in the page itself.
     pub layer: Option<usize>,
     /// Whether it is visible.
     pub visible: bool,
-    /// Whether something lies over it.
+    /// Whether another element covers it.
     pub covered: bool,
     /// Whether it is disabled.
     pub disabled: bool,
     /// The handle for actions.
     pub handle: Handle,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
-    /// `text`, `email`, `password`, `tel`, `number`, `url`, `checkbox`, `radio`, `select`, `hidden` …, in lower case.
+    /// The kind in lower case: `text`, `email`, `password`, `tel`, `number`, `url`, `checkbox`, `radio`, `select`, …
     pub kind: String,
-    /// Its `name`.
+    /// The `name` attribute.
     pub name: String,
-    /// Its `id`.
+    /// The `id` attribute.
     pub id: String,
-    /// The text of its labels, `aria-labelledby` and `aria-label` included.
+    /// The text of the labels, `aria-labelledby` and `aria-label` included.
     pub label: String,
-    /// Its `placeholder`.
+    /// The `placeholder` attribute.
     pub placeholder: String,
-    /// Its description (`aria-describedby`).
+    /// The description (`aria-describedby`).
     pub hint: String,
-    /// Its `autocomplete`, in lower case.
+    /// The `autocomplete` attribute, in lower case.
     pub autocomplete: String,
-    /// Its `inputmode`, in lower case.
+    /// The `inputmode` attribute, in lower case.
     pub mode: String,
-    /// The most characters that it takes.
+    /// The maximum number of characters of the value.
     pub max_length: Option<u32>,
     /// The options of a list.
     pub options: Vec<String>,
@@ -123,47 +123,47 @@ pub struct Input {
     pub required: bool,
     /// Whether the page marks its value as wrong (`aria-invalid`).
     pub invalid: bool,
-    /// Whether it has a value, and whether a box is ticked.
+    /// Whether it has a value, or is a ticked checkbox.
     pub filled: bool,
 }
 
 /// A button, a link or another element that can be pressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Button {
-    /// Its place in the document: later elements have larger numbers.
+    /// The place in the document: later elements have larger numbers.
     pub place: usize,
     /// The handle for actions.
     pub handle: Handle,
-    /// The index of its frame in [`Reading::frames`].
+    /// The index of the frame in [`Reading::frames`].
     pub frame: usize,
-    /// The number of its form in the reading.
+    /// The number of the form in the reading.
     pub form: Option<usize>,
-    /// Its kind.
+    /// The kind.
     pub kind: ButtonKind,
-    /// Its label.
+    /// The label.
     pub label: String,
-    /// The text beside it in the same row, without its label.
+    /// The text beside the button in the same row, without the label.
     pub description: String,
-    /// The words of its `name`, `id`, `class`, `data-*` attributes and picture.
+    /// The words of the `name`, `id`, `class`, `data-*` attributes and image.
     pub marks: String,
     /// The target of a link.
     pub href: String,
     /// Whether it is disabled.
     pub disabled: bool,
-    /// The index of its layer in [`Reading::layers`]; `None` in the page itself.
+    /// The index of the layer in [`Reading::layers`]; `None` in the page itself.
     pub layer: Option<usize>,
-    /// Whether something lies over it.
+    /// Whether another element covers it.
     pub covered: bool,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
-    /// Its XPath, for people.
+    /// The XPath, for people.
     pub xpath: String,
 }
 
 /// The kind of a button.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ButtonKind {
-    /// Sends a form.
+    /// A button that submits a form.
     Submit,
     /// Any other button, of any element.
     #[default]
@@ -179,15 +179,15 @@ pub enum ButtonKind {
 /// A text of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text {
-    /// Its place in the document: later elements have larger numbers.
+    /// The place in the document: later elements have larger numbers.
     pub place: usize,
-    /// The index of its frame in [`Reading::frames`].
+    /// The index of the frame in [`Reading::frames`].
     pub frame: usize,
-    /// Its kind.
+    /// The kind.
     pub kind: TextKind,
     /// The text.
     pub text: String,
-    /// The index of its layer in [`Reading::layers`]; `None` in the page itself.
+    /// The index of the layer in [`Reading::layers`]; `None` in the page itself.
     pub layer: Option<usize>,
 }
 
@@ -210,7 +210,7 @@ pub enum TextKind {
 pub struct Captcha {
     /// `recaptcha`, `hcaptcha`, `turnstile` …; `picture` for a captcha of the page's own.
     pub kind: String,
-    /// Whether it covers the page, so that it must be solved first.
+    /// Whether it covers the page, so that it must be solved before anything else.
     pub blocking: bool,
     /// Whether it has been solved.
     pub solved: bool,
@@ -225,7 +225,8 @@ pub enum Act {
         into: Handle,
         /// The new value.
         text: SecretString,
-        /// The origin of the frame that the value is for. It is typed into no other one, even if the page has changed meanwhile.
+        /// The origin of the frame that the value is for. The value is not typed into any other origin, even if the
+        /// page has changed since the reading.
         origin: String,
     },
     /// Types a code, either into one box or one character into each box.
@@ -234,7 +235,7 @@ pub enum Act {
         into: Vec<Handle>,
         /// The code.
         code: SecretString,
-        /// As in [`Act::Fill`].
+        /// The origin of the frame, as in [`Act::Fill`].
         origin: String,
     },
     /// Ticks or unticks a checkbox.
@@ -250,7 +251,7 @@ pub enum Act {
         from: Handle,
         /// The text of the option.
         option: String,
-        /// As in [`Act::Fill`].
+        /// The origin of the frame, as in [`Act::Fill`].
         origin: String,
     },
     /// Clicks an element.
@@ -272,18 +273,18 @@ pub enum Act {
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// Sends a form.
+    /// Submits a form.
     Enter,
-    /// Leaves a dialog.
+    /// Closes a dialog.
     Escape,
 }
 
-/// The knowledge of a flow beside the page, for [`understand`](super::understand).
+/// The state of a login flow that is not part of the page, for [`understand`](super::understand).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// The progress so far.
     pub progress: super::Progress,
-    /// The SSO provider whose button is pressed first, if the site has one: `google`.
+    /// The SSO provider whose button is pressed first, if the page has one: `google`.
     pub sso_provider: Option<String>,
 }
 

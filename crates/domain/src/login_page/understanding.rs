@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use super::{Act, AllowedHosts, Handle, Key, Known, Reading, rules};
 use crate::text_enum::text_enum;
 
-/// The progress of one login. A page without a password field means something else before the password was sent than after.
+/// The progress of one login. A page without a password field means something else after the password was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// A user name was sent.
@@ -18,14 +18,14 @@ pub struct Progress {
     pub code: bool,
     /// A choice was made: an SSO provider, an account, a method.
     pub choice: bool,
-    /// A step elsewhere was waited for.
+    /// A step elsewhere was awaited.
     pub external: bool,
     /// A captcha was solved by the person.
     pub captcha: bool,
 }
 
 impl Progress {
-    /// Returns whether anything was done.
+    /// Returns whether any step was taken, not counting a captcha.
     #[must_use]
     pub const fn any(self) -> bool {
         self.identifier || self.password || self.code || self.choice || self.external
@@ -46,37 +46,37 @@ impl Progress {
     }
 }
 
-/// The meaning of a page: what it wants.
+/// The meaning of a page: what it requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Understanding {
-    /// Values; it may offer choices beside.
+    /// The page requests values, and may offer choices too.
     Fields(PageQuestion),
-    /// A choice, and no value.
+    /// The page requests only a choice.
     Choices(PageQuestion),
-    /// A step that only a person can do elsewhere. Afterwards the page goes on by itself.
+    /// The page waits for a step that a person must do elsewhere. Then it continues by itself.
     External(External),
-    /// Nothing: the user is logged in.
+    /// The user is logged in.
     LoggedIn {
         /// The URL of the page.
         url: String,
     },
-    /// A solved captcha, before anything else.
+    /// A captcha must be solved before anything else.
     Captcha {
         /// The kind of the captcha.
         kind: String,
     },
-    /// Nothing: it refuses, and offers no way on.
+    /// The page shows an error and offers no way to continue.
     Refused(Refusal),
-    /// A step that needs no person.
+    /// The page needs a step that needs no person.
     Step(Step),
-    /// Time: it is loading.
+    /// The page is loading.
     Busy,
-    /// Nothing may be filled in, because the host is not allowed.
+    /// The page may not be filled in, because its host is not allowed.
     NotAllowed {
-        /// The host, or `file:`.
+        /// The host, or a scheme such as `file:`.
         host: String,
     },
-    /// It is unknown.
+    /// The meaning is unknown.
     NotUnderstood,
 }
 
@@ -85,46 +85,46 @@ pub enum Understanding {
 pub struct PageQuestion {
     /// The fields, in the order in which they are filled in.
     pub fields: Vec<Field>,
-    /// The choices, or the ways instead of the fields.
+    /// The choices, or the alternatives to the fields.
     pub choices: Vec<Choice>,
     /// The error that the page shows.
     pub refusal: Option<Refusal>,
-    /// The boxes to tick before sending: "remember me", the terms of use.
+    /// The checkboxes to tick before submitting: "remember me", the terms of use.
     pub ticks: Vec<Handle>,
-    /// The button that sends; without one, the Enter key sends.
+    /// The button that submits the form; `None`: the Enter key submits it.
     pub submit: Option<Handle>,
-    /// An unsolved captcha beside the fields, without which nothing is accepted.
+    /// The kind of an unsolved captcha of the form, which must be solved before the page accepts the fields.
     pub captcha: Option<String>,
 }
 
-/// A field that a page asks for.
+/// A field of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The key of the field, the same in each reading of a login: `password`, `code`, `text-company`.
     pub key: String,
-    /// The name under which its value is stored: `username`, `email`, `phone`, `password`, `code`, or its own.
+    /// The name under which the value is stored: `username`, `email`, `phone`, `password`, `code`, or another name.
     pub reference: String,
-    /// Its purpose.
+    /// The purpose.
     pub kind: FieldKind,
-    /// Its type of input.
+    /// The type of input.
     pub input: InputKind,
-    /// Its label on the page, or a default label.
+    /// The label on the page, or a default label.
     pub label: String,
-    /// Its placeholder.
+    /// The placeholder.
     pub placeholder: Option<String>,
-    /// Its description on the page, such as where a code was sent.
+    /// The description on the page, such as where a code was sent.
     pub hint: Option<String>,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
     /// Whether it is required.
     pub required: bool,
-    /// How a code is sent.
+    /// The channel of a code.
     pub mfa: Option<MfaKind>,
-    /// One box, or one for each character.
+    /// One input, or one for each character.
     pub boxes: Vec<Handle>,
     /// The options of a list; empty for any other field.
     pub options: Vec<String>,
-    /// The origin of its frame.
+    /// The origin of the frame.
     pub origin: String,
 }
 
@@ -175,11 +175,11 @@ text_enum! {
 pub struct Choice {
     /// The key of the choice, the same in each reading of a login.
     pub key: String,
-    /// Its label on the page.
+    /// The label on the page.
     pub label: String,
-    /// Its description on the page.
+    /// The description on the page.
     pub description: Option<String>,
-    /// Its kind.
+    /// The kind.
     pub kind: ChoiceKind,
     /// The kind of a second factor.
     pub mfa: Option<MfaKind>,
@@ -189,13 +189,13 @@ pub struct Choice {
     pub provider: Option<String>,
     /// The origin of the frame of an account.
     pub origin: String,
-    /// The handle to press.
+    /// The element to click.
     pub handle: Handle,
-    /// The button to press afterwards, if choosing alone does nothing.
+    /// The button to click afterwards, if the choice must be confirmed.
     pub confirm: Option<Handle>,
-    /// Its CSS selector, for people.
+    /// The CSS selector, for people.
     pub selector: String,
-    /// Its XPath, for people.
+    /// The XPath, for people.
     pub xpath: String,
 }
 
@@ -203,17 +203,17 @@ text_enum! {
     /// The kind of a choice.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ChoiceKind {
-        /// Second factors.
+        /// A second factor.
         MfaMethod => "mfa_method",
-        /// SSO providers.
+        /// An SSO provider.
         SsoProvider => "sso_provider",
-        /// Ways to sign in.
+        /// A way to sign in.
         SignInMethod => "sign_in_method",
-        /// Ways to prove an identity.
+        /// A way to prove an identity: a security key, a backup code.
         AuthMethod => "auth_method",
-        /// Kinds of identifiers.
+        /// A kind of identifier.
         IdentifierMethod => "identifier_method",
-        /// Accounts.
+        /// An account.
         Account => "account",
         /// Any other choice.
         Other => "other",
@@ -221,22 +221,22 @@ text_enum! {
 }
 
 text_enum! {
-    /// How a second factor is sent.
+    /// The channel of a second factor.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum MfaKind {
-        /// By text message.
+        /// A text message.
         Sms => "sms",
-        /// By phone call.
+        /// A phone call.
         Call => "call",
-        /// By e-mail.
+        /// An e-mail.
         Email => "email",
-        /// By an authenticator app.
+        /// An authenticator app.
         Totp => "totp",
-        /// As a prompt on another device.
+        /// A prompt on another device.
         Push => "push",
-        /// The password, instead.
+        /// The password instead of a code.
         Password => "password",
-        /// "Another way".
+        /// A link to other channels: "Another way".
         Switch => "switch",
     }
 }
@@ -244,24 +244,24 @@ text_enum! {
 /// A step that a person does elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
-    /// The text of the page, with a number to compare.
+    /// The text of the page, with the number to compare if there is one.
     pub message: String,
-    /// How it is sent.
+    /// The channel of the step.
     pub mfa: Option<MfaKind>,
-    /// The ways instead of it.
+    /// The alternatives to the step.
     pub choices: Vec<Choice>,
 }
 
-/// The refusal of a page.
+/// An error that a page shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The error in the page's own words.
+    /// The text of the error on the page.
     pub website_error: String,
-    /// Its meaning.
+    /// The meaning of the error.
     pub kind: RefusalKind,
 }
 
-/// The meaning of a refusal.
+/// The meaning of an error that a page shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// The values are wrong.
@@ -270,7 +270,7 @@ pub enum RefusalKind {
     CodeRejected,
     /// The account is locked or disabled.
     Locked,
-    /// Too many attempts; a later one may succeed.
+    /// Too many attempts; a later attempt may succeed.
     RateLimited,
     /// The site itself failed.
     SiteFailed,
@@ -281,7 +281,7 @@ pub enum RefusalKind {
 /// A step that needs no person.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its kind.
+    /// The kind.
     pub kind: StepKind,
     /// The actions.
     pub acts: Vec<Act>,
@@ -299,36 +299,36 @@ impl Eq for Step {}
 /// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepKind {
-    /// Dismisses a cookie banner with the least consent that is offered.
+    /// Dismisses a cookie banner with the least consent that it offers.
     CookieBanner,
     /// Dismisses another dialog.
     Dialog,
     /// Opens the login from a public page.
     OpenLogin,
-    /// Answers "stay signed in?".
+    /// Answers "stay signed in?" with yes.
     StaySignedIn,
-    /// Declines an offer between login and site: a passkey, a recovery number.
+    /// Declines an offer after the login, such as a passkey or a recovery number.
     Decline,
-    /// Presses the only button of a page that asks for nothing.
+    /// Presses the button that continues on a page that requests nothing.
     Continue,
 }
 
-/// A required value is missing.
+/// The error of a missing required value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no value for {key}")]
 pub struct Missing {
-    /// The field's key.
+    /// The key of the field.
     pub key: String,
 }
 
 impl PageQuestion {
-    /// Returns the field of a key.
+    /// Returns the field with a key.
     #[must_use]
     pub fn field(&self, key: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.key == key)
     }
 
-    /// Returns the actions that fill in the values, by key, and send them.
+    /// Returns the actions that fill in the values, by key, and submit them.
     ///
     /// # Errors
     /// [`Missing`] for the first required field without a value.
@@ -353,7 +353,7 @@ impl PageQuestion {
         Ok(acts)
     }
 
-    /// Returns the actions that take a choice; `None` if there is none of that key.
+    /// Returns the actions that select a choice; `None` if no choice has the key.
     #[must_use]
     pub fn choose(&self, key: &str) -> Option<Vec<Act>> {
         self.choices.iter().find(|choice| choice.key == key).map(Choice::choose)
@@ -377,7 +377,7 @@ impl Field {
 }
 
 impl Choice {
-    /// Returns the actions that take the choice.
+    /// Returns the actions that select the choice.
     #[must_use]
     pub fn choose(&self) -> Vec<Act> {
         let window = self.kind == ChoiceKind::SsoProvider;
@@ -386,7 +386,7 @@ impl Choice {
     }
 }
 
-/// Returns what the page wants in a login at a site with these hosts. A pure function.
+/// Returns the meaning of a page in a login at a site with these hosts. A pure function.
 #[must_use]
 pub fn understand(reading: &Reading, known: &Known, hosts: &AllowedHosts) -> Understanding {
     rules::understand(reading, known, hosts)

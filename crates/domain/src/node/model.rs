@@ -7,13 +7,13 @@ use crate::ids::NodeId;
 /// A running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its id, which its data directory stores, so it outlives the process.
+    /// The identifier, which the data directory stores, so it outlives the process.
     pub id: NodeId,
     /// The host name, for people.
     pub host: String,
-    /// The address of its API.
+    /// The address of the node's API.
     pub address: String,
-    /// When this run of the server began.
+    /// The time at which this run of the server began.
     pub started_at: OffsetDateTime,
 }
 

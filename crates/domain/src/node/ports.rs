@@ -7,7 +7,7 @@ use super::Node;
 use crate::ids::NodeId;
 use crate::store_error::StoreError;
 
-/// The stored nodes.
+/// The port to the stored nodes.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait NodeRepository: Send + Sync {

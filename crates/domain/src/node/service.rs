@@ -10,8 +10,8 @@ use crate::clock::{FirstSeen, MonotonicClock};
 use crate::ids::NodeId;
 use crate::store_error::StoreError;
 
-/// Finds the nodes without a recent heartbeat. The measure is how long this process has read the same heartbeat of a node: the clocks of
-/// the nodes, and the store's, may be set at any moment, and need not agree.
+/// Finds the nodes without a recent heartbeat. It measures the time for which this process has read the same heartbeat
+/// of a node, because the clocks of the nodes and of the store may differ and may be set at any moment.
 pub struct NodeWatch {
     own: NodeId,
     nodes: Arc<dyn NodeRepository>,
@@ -26,7 +26,8 @@ impl NodeWatch {
         Self { own, nodes, monotonic, heartbeats: Mutex::default() }
     }
 
-    /// Returns the other nodes with sessions, browsers or waiters that were silent for [`Node::LOST_AFTER`]. Called every few seconds.
+    /// Returns the other nodes with sessions, browsers or waiters that sent no heartbeat for [`Node::LOST_AFTER`]. Must
+    /// be called every few seconds.
     ///
     /// # Errors
     /// Returns the error of the store.

@@ -1,41 +1,41 @@
-//! Limits: the number of sessions and pooled browsers that may exist at once.
+//! Limits: the number of resources that may exist at once.
 
 use std::fmt;
 
-/// Upper bounds; `None` means no cap at this level.
+/// The limits of a project or the organization; `None`: no limit at this level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
-    /// Sessions on demand plus the sum of the sizes of pools.
+    /// The maximum of sessions on demand plus the sum of the sizes of pools.
     pub concurrent_sessions: Option<u32>,
-    /// The sum of the sizes of pools.
+    /// The maximum of the sum of the sizes of pools.
     pub pooled_sessions: Option<u32>,
-    /// Invocations queued or running.
+    /// The maximum of queued and running invocations.
     pub concurrent_invocations: Option<u32>,
 }
 
-/// What is in use.
+/// The usage that counts against limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Sessions on demand that are starting or active.
+    /// The number of sessions on demand that are starting or active.
     pub on_demand: u32,
     /// The sum of the sizes of pools.
     pub pooled: u32,
-    /// Browsers that pools have beyond their sizes, see [`beyond`].
+    /// The number of browsers that pools have in excess of their sizes; see [`beyond`].
     pub beyond: u32,
-    /// Invocations queued or running.
+    /// The number of queued and running invocations.
     pub invocations: u32,
 }
 
-/// What is asked for.
+/// A request for capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityRequest {
     /// One more session on demand.
     Session,
-    /// More pooled browsers: a new pool, or a larger one.
+    /// A new pool, or a larger size of a pool.
     Pooled {
-        /// How much the sum of the sizes grows.
+        /// The growth of the sum of the sizes.
         sizes: u32,
-        /// How many more there may be than now; less than that where a pool still has more browsers than its size.
+        /// The number of additional browsers; less than `sizes` if the pool has more browsers than its current size.
         browsers: u32,
     },
     /// One more invocation.
@@ -43,13 +43,13 @@ pub enum CapacityRequest {
 }
 
 impl CapacityRequest {
-    /// A pool of this size.
+    /// Returns the request of a new pool of this size.
     #[must_use]
     pub const fn new_pool(size: u32) -> Self {
         Self::Pooled { sizes: size, browsers: size }
     }
 
-    /// A pool that has `held` browsers gets another size.
+    /// Returns the request to resize a pool that has `held` browsers.
     #[must_use]
     pub fn resized(current: u32, next: u32, held: u32) -> Self {
         let browsers = next.max(held).saturating_sub(current.max(held));
@@ -57,14 +57,14 @@ impl CapacityRequest {
     }
 }
 
-/// How many of the `held` browsers of a pool its size does not count: of one that became smaller while they were leased or idle,
-/// and of one that was deleted, whose size is 0. They are in use until they end.
+/// Returns the number of the `held` browsers of a pool in excess of its size. A pool has such browsers, in use until
+/// they end, after it became smaller or was deleted, which makes its size 0.
 #[must_use]
 pub const fn beyond(size: u32, held: u32) -> u32 {
     held.saturating_sub(size)
 }
 
-/// Which limit.
+/// A limit that a request can exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// `max_concurrent_sessions` of the project.
@@ -75,25 +75,25 @@ pub enum Limit {
     OrganizationSessions,
     /// `max_pooled_sessions` of the organization.
     OrganizationPooled,
-    /// How many pools a project may have.
+    /// The maximum number of pools per project.
     ProjectPools,
-    /// How many extensions a project may have.
+    /// The maximum number of extensions per project.
     ProjectExtensions,
-    /// How many proxies a project may have.
+    /// The maximum number of proxies per project.
     ProjectProxies,
-    /// How many profiles a project may have.
+    /// The maximum number of profiles per project.
     ProjectProfiles,
-    /// How many credentials a project may have.
+    /// The maximum number of credentials per project.
     ProjectCredentials,
-    /// How many deployments that have not ended a project may have.
+    /// The maximum number of deployments per project that have not ended.
     ProjectDeployments,
     /// `max_concurrent_invocations` of the project.
     ProjectInvocations,
     /// `max_concurrent_invocations` of the organization.
     OrganizationInvocations,
-    /// How many credential providers an organization may have.
+    /// The maximum number of credential providers per organization.
     OrganizationCredentialProviders,
-    /// How many auth connections a project may have.
+    /// The maximum number of auth connections per project.
     ProjectAuthConnections,
 }
 
@@ -118,27 +118,27 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Granting what is asked would go over a limit.
+/// The error of a request that would exceed a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{limit} is {value}, {used} in use, {requested} more asked")]
 pub struct LimitExceeded {
-    /// The identifier.
+    /// The limit.
     pub limit: Limit,
-    /// Its value.
+    /// The value of the limit.
     pub value: u32,
-    /// What is in use now.
+    /// The current usage.
     pub used: u32,
-    /// How many more were asked for.
+    /// The requested increase.
     pub requested: u32,
 }
 
-/// Whether `ask` fits beside what is in use, in the project and in its organization.
+/// Checks that `ask` fits the limits of the project and of its organization, given their usage.
 ///
-/// `project` holds the caps in force for the project (its own, else the organization's default for projects). Must be
-/// called while nobody else can add to the same organization.
+/// `project` has the effective limits of the project: its own, else the organization's default for projects. Must be
+/// called while no other call can add to the usage of the organization.
 ///
 /// # Errors
-/// The first limit that would be exceeded.
+/// Returns the first limit that would be exceeded.
 pub fn admit(
     (project, project_usage): (&Caps, Usage),
     (organization, organization_usage): (&Caps, Usage),

@@ -1,4 +1,4 @@
-//! The organization: who runs this installation, and its limits.
+//! The organization: the owner of everything in the installation, with its limits.
 
 mod limits;
 mod model;

@@ -8,7 +8,7 @@ use crate::ids::{OrganizationId, UserId};
 use crate::name::LabelName;
 use crate::project::Project;
 
-/// The owner of projects and keys.
+/// The owner of projects and API keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Organization {
     /// The identifier.
@@ -24,12 +24,12 @@ pub struct Organization {
 }
 
 impl Organization {
-    /// The limits of a new organization unless configured: 50 sessions, 50 pooled browsers, 100 invocations, for one host.
+    /// The default limits of a new organization, for one host: 50 sessions, 50 pooled browsers, 100 invocations.
     pub const DEFAULT_CAPS: Caps =
         Caps { concurrent_sessions: Some(50), pooled_sessions: Some(50), concurrent_invocations: Some(100) };
 }
 
-/// A person or program that creates keys.
+/// A person or program that creates API keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The identifier.
@@ -47,10 +47,10 @@ pub struct User {
 pub struct FirstStart {
     /// The organization.
     pub organization: Organization,
-    /// Its owner.
+    /// The owner of the organization.
     pub owner: User,
-    /// Its default project.
+    /// The default project.
     pub project: Project,
-    /// Its first key, which opens the whole organization.
+    /// The first API key, which gives access to the whole organization.
     pub key: ApiKey,
 }

@@ -19,10 +19,10 @@ pub trait OrganizationRepository: Send + Sync {
     /// Returns the owner of an organization: its oldest user.
     async fn owner(&self, id: OrganizationId) -> Result<Option<UserId>, StoreError>;
 
-    /// Sets the limits. Resources that are in use beyond them remain.
+    /// Sets the limits. Resources that exceed them remain.
     async fn set_caps(&self, id: OrganizationId, caps: Caps) -> Result<(), StoreError>;
 
-    /// Stores `start` in one transaction if there is no organization yet; else returns `false` and changes nothing. Of two
-    /// servers that start at the same time only one stores it.
+    /// Stores `start` in one transaction if there is no organization yet; else returns `false` and changes nothing. If
+    /// two servers start at the same time, only one stores it.
     async fn begin(&self, start: &FirstStart) -> Result<bool, StoreError>;
 }

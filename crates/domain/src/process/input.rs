@@ -1,4 +1,4 @@
-//! Requests of callers that concern programs, and their checks.
+//! Requests that concern programs, and their checks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::ProcessId;
 use crate::session_operation::OperationError;
 
-/// The kernel accepts no longer argument than this, including its end.
+/// The maximum length of an argument in bytes, with the terminating NUL, as the kernel limits it.
 const MAX_WORD: usize = 128 << 10;
-/// The maximum of all arguments together; the kernel accepts slightly more.
+/// The maximum number of bytes of command, arguments and environment together; the kernel accepts slightly more.
 const MAX_WORDS: usize = 1 << 20;
 const MAX_ARGS: usize = 1000;
 const MAX_ENV: usize = 500;
@@ -27,17 +27,17 @@ const MAX_SIDE: u32 = 1000;
 /// The unchecked description of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramRequest {
-    /// Required.
+    /// The name of the program. Required.
     pub command: Option<String>,
-    /// Default: the command is a command line for a shell.
+    /// The arguments. Default: `command` is a command line for a shell.
     pub args: Option<Vec<String>>,
-    /// An absolute path. Default: the home directory of the sandbox's user.
+    /// The working directory, an absolute path. Default: the home directory of the sandbox's user.
     pub cwd: Option<String>,
-    /// Default: none.
+    /// The additional environment variables. Default: none.
     pub env: Option<BTreeMap<String, String>>,
-    /// Sandboxes have no root user.
+    /// Whether to run as root. Not supported, because sandboxes have no root user.
     pub as_root: Option<bool>,
-    /// Sandboxes have a single user.
+    /// The name of the user. Sandboxes have a single user.
     pub as_user: Option<String>,
 }
 
@@ -87,11 +87,10 @@ impl ProgramRequest {
 }
 
 impl Exec {
-    /// Checks a request to run a program. The timeout is 1 to 3600 seconds, default 60, and not longer than that of the
-    /// caller.
+    /// Checks a request to run a program. The timeout is 1 to 3600 seconds, default 60, at most that of the caller.
     ///
     /// # Errors
-    /// Returns every field that breaks a rule, or the error of another user.
+    /// Returns every field that breaks a rule, or [`OperationError::NotSupported`] for another user than the sandbox's.
     pub fn parse(
         program: ProgramRequest,
         timeout_sec: Option<i64>,
@@ -103,7 +102,7 @@ impl Exec {
         let seconds = fields.take("timeout_sec", within(timeout_sec.unwrap_or(EXEC_SECONDS), 1, MAX_SECONDS));
         let exec = fields.finish_with(|| {
             let limit = Duration::from_secs(seconds?.into());
-            // A caller whose own timeout is shorter would run the program again.
+            // A caller that times out first would retry and run the program twice.
             let within = client_timeout.map_or(limit, |client_timeout| client_timeout.min(limit));
             Some(Self { program: program?, within })
         })?;
@@ -112,11 +111,11 @@ impl Exec {
 }
 
 impl Spawn {
-    /// Checks a request to start a program. The timeout is 1 to 3600 seconds, default none; the size of the terminal is 1
-    /// to 1000, default 80 by 24.
+    /// Checks a request to start a program. The timeout is 1 to 3600 seconds, default none; the sides of the terminal
+    /// are 1 to 1000 characters, default 80 columns by 24 rows.
     ///
     /// # Errors
-    /// Returns every field that breaks a rule, or the error of another user.
+    /// Returns every field that breaks a rule, or [`OperationError::NotSupported`] for another user than the sandbox's.
     pub(super) fn parse(
         id: ProcessId,
         program: ProgramRequest,
@@ -137,10 +136,10 @@ impl Spawn {
     }
 }
 
-/// Checks the input of a program: at most 1 MiB.
+/// Checks that the input of a program has at most 1 MiB.
 ///
 /// # Errors
-/// Returns `too_long`.
+/// Returns `too_long` for more.
 pub fn parse_stdin(data: Vec<u8>) -> Result<Bytes, InvalidValue> {
     if data.len() > MAX_STDIN {
         return Err(InvalidValue::new(FieldCode::TooLong, format!("must hold at most {MAX_STDIN} bytes")));
@@ -152,7 +151,7 @@ impl Signal {
     /// Parses the name of a signal.
     ///
     /// # Errors
-    /// Returns `not_allowed`.
+    /// Returns `not_allowed` for any name but `TERM`, `KILL`, `INT` and `HUP`.
     pub fn parse(name: &str) -> Result<Self, InvalidValue> {
         match name {
             "TERM" => Ok(Self::Term),
@@ -220,7 +219,7 @@ fn environment(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>
             return Err(InvalidValue::new(FieldCode::InvalidFormat, "a name must not be empty nor hold = or NUL"));
         }
         let shown: String = name.chars().take(100).collect();
-        // The limit of the kernel applies to both together.
+        // The kernel's limit applies to name and value together.
         if name.len() + value.len() + 2 > MAX_WORD {
             return Err(
                 InvalidValue::new(FieldCode::TooLong, format!("must have less than {MAX_WORD} bytes")).of(shown)

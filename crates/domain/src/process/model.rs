@@ -12,7 +12,7 @@ use crate::session_operation::ByteStream;
 /// A program with its arguments and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The name of the program; without arguments a line for a shell.
+    /// The name of the program; a command line for a shell if `args` is `None`.
     pub command: String,
     /// The arguments.
     pub args: Option<Vec<String>>,
@@ -27,7 +27,7 @@ pub struct Program {
 pub struct Exec {
     /// The program.
     pub program: Program,
-    /// The time after which it and its child processes are killed.
+    /// The time after which the program and its child processes are killed.
     pub within: Duration,
 }
 
@@ -39,26 +39,26 @@ pub struct ExecutionResult {
     pub duration_ms: u64,
     /// The number of bytes of standard output in `output`.
     pub stdout_bytes: u64,
-    /// The number of bytes of standard error after them.
+    /// The number of bytes of standard error in `output`.
     pub stderr_bytes: u64,
     /// The number of further bytes of standard output, which were dropped.
     pub stdout_dropped: u64,
     /// The number of further bytes of standard error, which were dropped.
     pub stderr_dropped: u64,
-    /// Both outputs, one after the other.
+    /// The standard output, followed by the standard error.
     pub output: ByteStream,
 }
 
 /// A program that runs in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spawn {
-    /// The identifier that it gets.
+    /// The identifier that the program gets.
     pub id: ProcessId,
     /// The program.
     pub program: Program,
-    /// The size of its terminal, if it gets one.
+    /// The size of the program's terminal, if it gets one.
     pub terminal: Option<TerminalSize>,
-    /// The time after which it and its child processes are killed.
+    /// The time after which the program and its child processes are killed.
     pub within: Option<Duration>,
 }
 
@@ -71,7 +71,7 @@ pub struct TerminalSize {
     pub rows: u16,
 }
 
-/// A program that was started.
+/// A started program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spawned {
     /// The identifier.
@@ -96,9 +96,9 @@ pub struct ProcessStatus {
 /// Whether a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessState {
-    /// It runs.
+    /// The program runs.
     Running,
-    /// It has ended with this exit code; 128 plus the number of the signal if a signal ended it.
+    /// The program has ended with this exit code; 128 plus the number of the signal if a signal ended it.
     Exited(i32),
 }
 
@@ -127,7 +127,7 @@ pub enum OutputStream {
 /// An event of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// It wrote output.
+    /// The program wrote output.
     Data {
         /// The stream.
         stream: OutputStream,
@@ -136,7 +136,7 @@ pub enum Output {
         /// The number of bytes before these that were dropped because the reader was too slow or too late.
         dropped: u64,
     },
-    /// It ended.
+    /// The program ended.
     Exit {
         /// The exit code.
         exit_code: i32,

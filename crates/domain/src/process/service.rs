@@ -23,13 +23,13 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Programs inside of what `machine` runs.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(machine: Arc<dyn ProcessMachine>, activity: Activity, ids: Arc<dyn IdSource>) -> Self {
         Self { machine, activity, ids }
     }
 
-    /// Runs a program to its end. Dropping the future ends the program and all it has started.
+    /// Runs a program to its end. Dropping the future ends the program and its child processes.
     ///
     /// # Errors
     /// See [`ProcessMachine::exec`].
@@ -40,11 +40,12 @@ impl Processes {
         Ok(executed)
     }
 
-    /// Starts a program. The timeout is 1 to 3600 seconds, default none; the size of the terminal is 1 to 1000, default 80
-    /// by 24.
+    /// Starts a program. The timeout is 1 to 3600 seconds, default none; the sides of the terminal are 1 to 1000
+    /// characters, default 80 columns by 24 rows.
     ///
     /// # Errors
-    /// Returns every field that breaks a rule, or the error of another user. See also [`ProcessMachine::spawn`].
+    /// Returns every field that breaks a rule, or [`OperationError::NotSupported`] for another user than the sandbox's.
+    /// See also [`ProcessMachine::spawn`].
     pub async fn spawn(
         &self,
         session: &Session,
@@ -60,7 +61,7 @@ impl Processes {
         self.machine.spawn(entered.browser, spawn).await
     }
 
-    /// How a program is.
+    /// Returns the status of a program.
     ///
     /// # Errors
     /// See [`ProcessMachine::status`].
@@ -90,7 +91,7 @@ impl Processes {
         self.machine.signal(entered.browser, id, signal).await
     }
 
-    /// Changes the size of a program's terminal.
+    /// Resizes the terminal of a program.
     ///
     /// # Errors
     /// See [`TerminalSize::parse`] and [`ProcessMachine::resize`].
@@ -107,7 +108,7 @@ impl Processes {
         self.machine.resize(entered.browser, id, size).await
     }
 
-    /// What a program does, from the output that is kept on. As long as somebody listens the session is in use.
+    /// Returns the events of a program, from the buffered output on. The session is in use until the stream is dropped.
     ///
     /// # Errors
     /// See [`ProcessMachine::output`].

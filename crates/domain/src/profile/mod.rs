@@ -1,7 +1,8 @@
-//! Profiles: the state of a browser, kept from one session to the next.
+//! Profiles: the state of a browser, stored from one session to the next.
 //!
-//! A profile has versions, each a whole archive of a browser's user data. A session that loads one is started from the version
-//! that is current then; one that is to save its changes stores another version when it ends, and the last to end wins.
+//! A profile has versions, each a complete archive of a browser's user data. A session with a profile starts from the
+//! current version. If it saves changes, it stores a new version at its end; of concurrent sessions, the last to end
+//! determines the current version.
 
 mod model;
 mod ports;

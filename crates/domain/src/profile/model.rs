@@ -18,19 +18,19 @@ pub(super) const EMPTY: &[u8] =
 pub struct Profile {
     /// The identifier.
     pub id: ProfileId,
-    /// The project that owns it.
+    /// The organization.
     pub organization: OrganizationId,
     /// The project; `None` for profiles from before projects existed, which unscoped requests see.
     pub project: Option<ProjectId>,
-    /// Unique in the project, without case and accents.
+    /// The name, unique in the project without regard to case and accents.
     pub name: Option<SlugName>,
-    /// Its current version; `None` if nothing was ever saved.
+    /// The current version; `None` if nothing was saved yet.
     pub version: Option<ProfileVersionId>,
-    /// The time of its creation.
+    /// The time of the creation.
     pub created_at: OffsetDateTime,
-    /// The time of its last renaming or saved version.
+    /// The time of the last renaming or saved version.
     pub updated_at: OffsetDateTime,
-    /// The time at which a browser was last started with it.
+    /// The time at which a browser was last started with the profile.
     pub last_used_at: Option<OffsetDateTime>,
 }
 
@@ -42,11 +42,11 @@ pub struct LoadedProfile {
     /// The version; `None` if nothing was saved yet. Always `None` in the configuration of a pool: each browser starts
     /// with the version that is current then.
     pub version: Option<ProfileVersionId>,
-    /// Whether the browser's user data is saved as a version at its end. `false` once it was saved.
+    /// Whether the browser's user data is saved as a version at the end of the session; `false` after it was saved.
     pub save_changes: bool,
 }
 
-/// A stored version: a `tar` of the user data directory, compressed by `zstd`, sealed.
+/// A stored version: the sealed `tar` of a user data directory, compressed by `zstd`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileVersion {
     /// The identifier.
@@ -57,9 +57,9 @@ pub struct ProfileVersion {
     pub session: SessionId,
     /// The version that the session was started from.
     pub based_on: Option<ProfileVersionId>,
-    /// The key that its bytes are sealed with, itself sealed in [`ProfileVersion::place`].
+    /// The key that seals the bytes of the version, itself sealed in [`ProfileVersion::place`].
     pub key: Vec<u8>,
-    /// The time at which it was saved.
+    /// The time of saving.
     pub created_at: OffsetDateTime,
 }
 
@@ -89,9 +89,9 @@ impl ProfileVersion {
 /// The effects of storing a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// The version that it replaced without being based on it; that version is kept.
+    /// The replaced version, if the new one is not based on it. The replaced version stays stored then.
     pub unseen: Option<ProfileVersionId>,
-    /// The pools whose idle browsers follow the profile.
+    /// The pools that replace their idle browsers because the profile changed.
     pub pools: Vec<PoolId>,
 }
 

@@ -18,7 +18,7 @@ use crate::store_error::StoreError;
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileStored {
-    /// It is stored.
+    /// The profile is stored.
     Yes,
     /// Another profile of the project has the name. Nothing was stored.
     NameTaken,
@@ -32,11 +32,11 @@ pub enum ProfileStored {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileRenamed {
-    /// It is renamed.
+    /// The profile is renamed.
     Yes(Profile),
     /// Another profile of the project has the name. Nothing was changed.
     NameTaken,
-    /// There is no such profile.
+    /// The profile does not exist.
     NotFound,
 }
 
@@ -44,11 +44,11 @@ pub enum ProfileRenamed {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileDeleted {
-    /// It is deleted; its versions are unused now.
+    /// The profile is deleted; its versions are unused now.
     Yes,
-    /// A pool or an auth connection names it. Nothing was changed.
+    /// A pool or an auth connection uses the profile. Nothing was changed.
     InUse,
-    /// There is no such profile.
+    /// The profile does not exist.
     NotFound,
 }
 
@@ -56,7 +56,7 @@ pub enum ProfileDeleted {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionStored {
-    /// It is the current version of the profile, and its session has nothing more to save.
+    /// The version is the current one of the profile, and its session has nothing more to save.
     Yes(Saved),
     /// The profile was deleted, or the session had nothing more to save. Nothing was stored.
     NotWanted,
@@ -71,8 +71,9 @@ pub struct ProfileFilter {
     pub query: Option<String>,
 }
 
-/// The stored profiles, and their versions without their bytes. In an unscoped request's [`Scope`] the profiles without
-/// a project count as the default project's; if both have one with the same name, the project's own is meant.
+/// The port to the stored profiles, and to their versions without the bytes. In the [`Scope`] of an unscoped request,
+/// profiles without a project count as those of the default project; of two with the same name, the one of the project
+/// is returned.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProfileRepository: Send + Sync {
@@ -88,7 +89,7 @@ pub trait ProfileRepository: Send + Sync {
     /// Renames the profile.
     async fn rename(&self, id: ProfileId, name: &SlugName, at: OffsetDateTime) -> Result<ProfileRenamed, StoreError>;
 
-    /// Deletes the profile, unless a pool or an auth connection names it.
+    /// Deletes the profile, unless a pool or an auth connection uses it.
     async fn delete(&self, id: ProfileId, at: OffsetDateTime) -> Result<ProfileDeleted, StoreError>;
 
     /// Returns the profiles with these ids, including deleted ones, which sessions still refer to.
@@ -97,42 +98,41 @@ pub trait ProfileRepository: Send + Sync {
     /// Returns the profile in any project, unless it is deleted.
     async fn living(&self, id: ProfileId) -> Result<Option<Profile>, StoreError>;
 
-    /// Stores the time of its last use; never moves it backwards.
+    /// Stores the time of the profile's last use, unless a later one is stored.
     async fn used(&self, id: ProfileId, at: OffsetDateTime) -> Result<(), StoreError>;
 
-    /// Makes the version the current one of its profile, if the profile is not deleted and the session has changes
-    /// still to save.
+    /// Makes the version the current one of its profile, unless it is deleted or the session has nothing to save.
     async fn save(&self, version: &ProfileVersion) -> Result<VersionStored, StoreError>;
 
     /// Returns a version of the profile.
     async fn version(&self, profile: ProfileId, id: ProfileVersionId) -> Result<Option<ProfileVersion>, StoreError>;
 
     /// Returns versions to delete, a few hundred at most: those of deleted profiles; those that their successor was
-    /// based on and that were replaced before `before`; and of those that were replaced unseen, all but the latest
-    /// `unseen` of each profile.
+    /// based on and that were replaced before `before`; and of the versions that were replaced unseen, all but the
+    /// latest `unseen` of each profile.
     async fn spent(
         &self,
         before: OffsetDateTime,
         unseen: u32,
     ) -> Result<Vec<(ProfileId, ProfileVersionId)>, StoreError>;
 
-    /// Removes a version whose bytes are deleted.
+    /// Deletes the row of a version whose bytes are deleted.
     async fn forget(&self, id: ProfileVersionId) -> Result<(), StoreError>;
 
-    /// Returns the ids that are stored.
+    /// Returns those of `ids` that are stored.
     async fn known(&self, ids: &[ProfileVersionId]) -> Result<Vec<ProfileVersionId>, StoreError>;
 
     /// Returns up to `most` versions whose key is not sealed with `key`.
     async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<ProfileVersion>, StoreError>;
 
-    /// Replaces the version's key by `next`, unless it changed meanwhile.
+    /// Replaces the key of the version by `next` if it is still `current`.
     async fn reseal(&self, id: ProfileVersionId, current: &[u8], next: &[u8]) -> Result<(), StoreError>;
 
     /// Returns the master keys that seal the keys of versions.
     async fn keys(&self) -> Result<Vec<KeyId>, StoreError>;
 }
 
-/// The source of the user data for a starting browser.
+/// The port to the user data for starting browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProfileSource: Send + Sync {
@@ -140,43 +140,43 @@ pub trait ProfileSource: Send + Sync {
     /// [`ProfileMachine::capture`] made it; `None` if nothing was saved yet. Counts as use of the profile.
     ///
     /// # Errors
-    /// [`OperationError::Missing`] if the version is not kept any more, [`OperationError::Failed`] if its bytes cannot be read. What is found
-    /// to be cut or altered on the way ends the stream with an error, before the browser may be used: a start that meets it fails
-    /// with [`EngineError::Profile`](crate::browser::EngineError::Profile).
+    /// [`OperationError::Missing`] if the version is no longer stored, [`OperationError::Failed`] if its bytes cannot
+    /// be read. A cut or altered archive ends the stream with an error, before the browser may be used: the start then
+    /// fails with [`EngineError::Profile`](crate::browser::EngineError::Profile).
     async fn archive(&self, profile: &LoadedProfile) -> Result<Option<ByteStream>, OperationError>;
 }
 
-/// Captures user data from browsers, and loads it into running ones. A starting browser reads it from [`ProfileSource`]
-/// by the `profile` of its [`Shape`](crate::browser::Shape).
+/// The port that captures user data from browsers and loads it into running browsers. A starting browser reads it from
+/// [`ProfileSource`] by the `profile` of its [`Shape`](crate::browser::Shape).
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProfileMachine: Send + Sync {
-    /// Closes Chromium in an orderly way, waits until it has written everything, and streams the archive of its user
-    /// data, without caches: a `tar`, compressed by `zstd`. Its sandbox stays until
-    /// [`end`](crate::browser::BrowserEngine::end), and a repeated call until then returns the same archive. Also works
-    /// if Chromium has ended already.
+    /// Closes Chromium gracefully, waits until it has written everything, and streams the archive of its user data,
+    /// without caches: a `tar`, compressed by `zstd`. The sandbox stays until
+    /// [`end`](crate::browser::BrowserEngine::end); a repeated call until then returns the same archive. Also works if
+    /// Chromium has ended already.
     ///
     /// # Errors
-    /// [`OperationError::TooLarge`] if it is longer than [`MAX_PROFILE_BYTES`](super::MAX_PROFILE_BYTES), now or in the stream; the
-    /// engine's failure. A stream that does not end well is not a profile.
+    /// [`OperationError::TooLarge`] if the archive is longer than [`MAX_PROFILE_BYTES`](super::MAX_PROFILE_BYTES), also
+    /// in the stream; the error of the engine. A stream that ends with an error must be discarded.
     async fn capture(&self, browser: BrowserId) -> Result<ByteStream, OperationError>;
 
     /// Restarts Chromium with the given user data in place of its own; open pages are lost. The archive is checked
-    /// before anything ends.
+    /// before Chromium is ended.
     ///
     /// # Errors
-    /// [`EngineError::Profile`](crate::browser::EngineError::Profile) for an archive that cannot be used; the browser is as it was
-    /// then. After any other failure the browser may be gone.
+    /// [`EngineError::Profile`](crate::browser::EngineError::Profile) for an archive that cannot be used; the browser
+    /// is unchanged then. After any other error the browser may have ended.
     async fn load(&self, browser: BrowserId, archive: ByteStream) -> Result<(), OperationError>;
 }
 
-/// Receives the results of saving profiles.
+/// The port that receives the results of saving profiles.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait ProfileReports: Send + Sync {
-    /// Reports that a session's changes are stored. If `saved` names an unseen version, a person should check it.
+    /// Reports that a session's changes are stored. If `saved` has an unseen version, a person should check it.
     fn saved(&self, session: &Session, version: &ProfileVersion, saved: &Saved);
 
-    /// Reports that a session's changes cannot be stored now and are retried.
+    /// Reports that a session's changes could not be stored and that saving is retried.
     fn late(&self, session: &Session, profile: ProfileId, why: &str);
 
     /// Reports that a session's changes are lost.

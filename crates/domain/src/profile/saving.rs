@@ -1,4 +1,4 @@
-//! What sessions and pools do with profiles: find them, load them, save them.
+//! The use of profiles by sessions and pools: lookup, loading and saving.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::session::{IdOrName, PoolWake, Session};
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
-/// What a session leaves was not saved.
+/// The error of saving the profile of a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotSaved {
-    /// Its browser does not give it.
+    /// The user data cannot be captured from the browser.
     #[error("the browser's state could not be taken: {0}")]
     Machine(#[from] OperationError),
-    /// Its node is gone, with its browser.
+    /// The node of the session is lost, with the browser.
     #[error("its node is gone")]
     NodeGone,
-    /// It could not be kept. The same may work later.
+    /// The user data could not be stored. A retry may succeed.
     #[error("the browser's state could not be kept: {0}")]
     Keeping(StoreVersionError),
 }
@@ -41,16 +41,16 @@ impl From<StoreVersionError> for NotSaved {
     }
 }
 
-/// The ports of the use cases.
+/// The dependencies of [`SessionProfiles`].
 #[derive(Clone)]
 pub struct ProfileDeps {
-    /// The profiles and their bytes.
+    /// The stored profiles and the bytes of their versions.
     pub stored: ProfileVersions,
-    /// What takes user data out of browsers and brings it in. It bounds how long and how large.
+    /// Captures and loads user data. It bounds the duration and the size.
     pub machine: Arc<dyn ProfileMachine>,
-    /// Who is told how it went.
+    /// Receives the results of saving.
     pub reports: Arc<dyn ProfileReports>,
-    /// Who fills pools.
+    /// Wakes the filling of pools whose profile changed.
     pub pools: Arc<dyn PoolWake>,
     /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
@@ -64,22 +64,22 @@ pub struct SessionProfiles {
 }
 
 impl SessionProfiles {
-    /// Creates it on these ports.
+    /// Creates the profiles of sessions and pools.
     #[must_use]
     pub fn new(deps: ProfileDeps) -> Self {
         Self { deps: Some(deps), busy: Busy::default() }
     }
 
-    /// For an installation without profiles.
+    /// Creates the instance for an installation without profiles.
     #[must_use]
     pub fn none() -> Self {
         Self { deps: None, busy: Busy::default() }
     }
 
-    /// The profile that is meant.
+    /// Returns the profile that a request refers to.
     ///
     /// # Errors
-    /// `reference_not_found`; the store's failure.
+    /// `reference_not_found` if the profile does not exist; the error of the store.
     pub async fn resolve<E: From<InvalidInput> + From<StoreError>>(
         &self,
         scope: &Scope,
@@ -87,7 +87,7 @@ impl SessionProfiles {
     ) -> Result<Profile, E> {
         let which = match (&which.id, &which.name) {
             (Some(id), _) => id.parse().ok().map(IdOrName::Id),
-            // No name is longer, or holds what the store cannot.
+            // Names have at most 255 characters, and the store cannot search for NUL.
             (None, Some(name)) if name.chars().nth(255).is_some() || name.contains('\0') => None,
             (None, Some(name)) => Some(IdOrName::Name(name.clone())),
             (None, None) => None,
@@ -100,7 +100,7 @@ impl SessionProfiles {
         found.ok_or_else(|| InvalidInput::of("profile", missing()).into())
     }
 
-    /// What a browser of a pool is to be started with now: the wish with the version that is current.
+    /// Returns the profile that a browser of a pool starts with now: the configured one with its current version.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -110,13 +110,13 @@ impl SessionProfiles {
         Ok(Some(LoadedProfile { version: found.and_then(|profile| profile.version), ..request }))
     }
 
-    /// Whoever has it is alone with the profile of that browser; `None` if somebody is at it.
+    /// Returns exclusive access to the profile of a browser; `None` if another task has it.
     pub(crate) fn alone(&self, browser: BrowserId) -> Option<ExclusiveSave> {
         let first = self.busy.browsers().insert(browser);
         first.then(|| ExclusiveSave { busy: self.busy.clone(), browser })
     }
 
-    /// Brings a profile into a browser that runs.
+    /// Loads a profile into a running browser.
     ///
     /// # Errors
     /// See [`ProfileMachine::load`].
@@ -127,7 +127,7 @@ impl SessionProfiles {
         deps.machine.load(browser, archive.ok_or_else(|| unusable(not_stored()))?).await
     }
 
-    /// Notes that a browser was started with the profile.
+    /// Stores the time at which a browser was started with the profile.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -138,10 +138,11 @@ impl SessionProfiles {
         }
     }
 
-    /// Saves what the session leaves in its browser as another version, whole or not at all. The last to end wins.
+    /// Saves the user data of the session's browser as a new version, completely or not at all. It becomes the current
+    /// version, even if another session saved in the meantime.
     ///
     /// # Errors
-    /// See [`NotSaved`]; nothing is kept then, or what is has no row and is swept.
+    /// See [`NotSaved`]; no version is stored then. Bytes without a row are cleaned up later.
     pub(crate) async fn save(&self, session: &Session, browser: BrowserId) -> Result<(), NotSaved> {
         let (Some(deps), Some(profile)) = (&self.deps, session.shape.profile) else { return Ok(()) };
         if deps.stored.rows().living(profile.id).await.map_err(StoreVersionError::from)?.is_none() {
@@ -150,7 +151,7 @@ impl SessionProfiles {
         let content = deps.machine.capture(browser).await?;
         let id = ProfileVersionId::mint(deps.ids.as_ref());
         let version = deps.stored.put(id, (session.id, profile), content).await?;
-        // After an error the row may or may not exist; bytes without a row are cleaned up later.
+        // The bytes stay after an error, because the row may have been stored.
         match deps.stored.rows().save(&version).await.map_err(StoreVersionError::from)? {
             VersionStored::Yes(saved) => {
                 saved.pools.iter().for_each(|pool| deps.pools.wake(*pool));

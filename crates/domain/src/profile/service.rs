@@ -23,7 +23,7 @@ use crate::store_error::StoreError;
 /// The error of a use case of profiles.
 pub type ProfileError = UseCaseError<ProfileUnavailable>;
 
-/// The error of the bytes of a profile that could not be stored or read.
+/// The error of a profile whose bytes could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct ProfileUnavailable(pub BlobError);
@@ -40,7 +40,7 @@ impl From<StoreVersionError> for ProfileError {
     }
 }
 
-/// The use cases.
+/// The use cases of profiles.
 #[derive(Clone)]
 pub struct Profiles {
     stored: ProfileVersions,
@@ -53,7 +53,7 @@ impl Profiles {
     /// The default maximum of profiles of a project.
     pub const DEFAULT_MAX: u32 = 1000;
 
-    /// Creates the use cases on these ports; a project has at most `most` profiles.
+    /// Creates the use cases; a project may have at most `most` profiles.
     #[must_use]
     pub fn new(stored: ProfileVersions, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>, most: u32) -> Self {
         Self { stored, clock, ids, most }
@@ -128,7 +128,7 @@ impl Profiles {
         }
     }
 
-    /// Deletes a profile that nothing names, with all its versions. Running sessions keep it and save nothing.
+    /// Deletes an unused profile with all its versions. Running sessions continue with it and save nothing.
     ///
     /// # Errors
     /// See [`ProfileError`].
@@ -149,7 +149,7 @@ impl Profiles {
     }
 
     /// Returns the profile and its decrypted archive: a `tar` of the user data directory, compressed by `zstd`.
-    /// `version` selects one that was replaced unseen instead of the current one.
+    /// `version` selects another stored version than the current one, such as one that was replaced unseen.
     ///
     /// # Errors
     /// See [`ProfileError`].
@@ -159,7 +159,7 @@ impl Profiles {
         which: &str,
         version: Option<ProfileVersionId>,
     ) -> Result<(Profile, ByteStream), ProfileError> {
-        // A version that is replaced during the lookup is looked up again, once.
+        // Looks the profile up again, once, if its version was replaced and deleted during the lookup.
         for _ in 0..2 {
             let profile = self.get(scope, which).await?;
             let Some(wanted) = version.or(profile.version) else { return Ok((profile, Box::pin(Once::new(EMPTY)))) };
@@ -173,7 +173,7 @@ impl Profiles {
     /// Deletes replaced versions, versions of deleted profiles, and bytes that an interrupted server left.
     ///
     /// # Errors
-    /// See [`ProfileError`]; what is not done is done at the next call.
+    /// See [`ProfileError`]; the next call does the rest.
     pub async fn clear(&self) -> Result<(), ProfileError> {
         self.stored.clear_spent().await?;
         Ok(self.stored.clear_orphans().await?)
@@ -182,7 +182,7 @@ impl Profiles {
     /// Reseals the keys that are not sealed with the current master key. Keys that cannot be opened are unchanged.
     ///
     /// # Errors
-    /// See [`ProfileError`]; what is done stays done.
+    /// See [`ProfileError`]; the keys that were resealed before stay resealed.
     pub async fn reseal(&self, sealer: &dyn Sealer) -> Result<Resealed, ProfileError> {
         let mut resealed = Resealed::default();
         loop {

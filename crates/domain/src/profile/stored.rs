@@ -27,11 +27,11 @@ pub enum StoreVersionError {
     Store(#[from] StoreError),
 }
 
-/// The time for which bytes without a row are kept: the row may be about to be stored.
+/// The time for which bytes without a row stay stored, because the row may be about to be stored.
 const ORPHANED: Duration = Duration::hours(1);
-/// The time for which a version is kept after its successor was saved: a browser may be starting with it.
+/// The time for which a version stays stored after its successor was saved, because a browser may be starting with it.
 const GRACE: Duration = Duration::minutes(10);
-/// The number of versions of a profile that are kept after they were replaced unseen.
+/// The number of versions per profile that stay stored after they were replaced unseen.
 const UNSEEN: u32 = 5;
 
 /// The stored profiles and the bytes of their versions.
@@ -44,7 +44,7 @@ pub struct ProfileVersions {
 }
 
 impl ProfileVersions {
-    /// Creates it on these ports.
+    /// Creates the store of profiles.
     #[must_use]
     pub fn new(
         rows: Arc<dyn ProfileRepository>,
@@ -83,12 +83,12 @@ impl ProfileVersions {
         Ok(Some(self.sealer.open(&ProfileVersion::place(profile, id), &version.key, sealed)?))
     }
 
-    /// Deletes the bytes of a version without a row, or of an unused one.
+    /// Deletes the bytes of a version that is unused or has no row.
     pub(super) async fn drop_bytes(&self, profile: ProfileId, id: ProfileVersionId) -> Result<(), BlobError> {
         self.blobs.delete(&ProfileVersion::blob(profile, id)).await
     }
 
-    /// Deletes versions that are not needed any more.
+    /// Deletes versions that are no longer needed.
     pub(super) async fn clear_spent(&self) -> Result<(), StoreVersionError> {
         loop {
             let spent = self.rows.spent(self.clock.now() - GRACE, UNSEEN).await?;
@@ -96,7 +96,7 @@ impl ProfileVersions {
                 return Ok(());
             }
             for (profile, id) in spent {
-                // The bytes first: what has no row is nobody's secret any more only if it has no bytes either.
+                // Deletes the bytes first, so that the row remains for a retry until they are gone.
                 self.drop_bytes(profile, id).await?;
                 self.rows.forget(id).await?;
             }
@@ -123,7 +123,7 @@ impl ProfileVersions {
     }
 }
 
-/// Returns why a profile cannot be loaded, as text for the caller.
+/// Returns the error of a profile that cannot be loaded, with a text for the caller.
 pub(super) fn unreadable(error: &StoreVersionError) -> OperationError {
     OperationError::Failed(match error {
         StoreVersionError::Seal(error) => format!("the profile cannot be opened: {error}"),

@@ -8,12 +8,12 @@ use crate::organization::{Caps, Organization};
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// Whether a project takes new resources.
+    /// The status of a project.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ProjectStatus {
-        /// It does.
+        /// The project accepts new resources.
         Active => "active",
-        /// It does not; what is there can be read, used and removed.
+        /// The project accepts no new resources. Existing ones can be read, used and deleted.
         Archived => "archived",
     }
 }
@@ -23,19 +23,19 @@ text_enum! {
 pub struct Project {
     /// The identifier.
     pub id: ProjectId,
-    /// The project that owns it.
+    /// The organization.
     pub organization: OrganizationId,
-    /// For people; unique in the organization, whatever the case and the accents.
+    /// The name, unique in the organization without regard to case and accents.
     pub name: LabelName,
-    /// Whether unscoped requests mean this one; exactly one of an organization.
+    /// Whether unscoped requests use this project. Each organization has exactly one such project.
     pub is_default: bool,
-    /// Whether it takes new resources.
+    /// The status.
     pub status: ProjectStatus,
-    /// Its own limits; `None` falls to the organization's.
+    /// The project's own limits; where they are `None`, those of the organization apply.
     pub caps: Caps,
-    /// The time of its creation.
+    /// The time of the creation.
     pub created_at: OffsetDateTime,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated_at: OffsetDateTime,
 }
 
@@ -43,7 +43,7 @@ impl Project {
     /// The name of the default project.
     pub const DEFAULT_NAME: &str = "default";
 
-    /// The caps in force for this project alone; the organization's own come on top.
+    /// Returns the effective limits of this project. Those of the organization apply in addition.
     #[must_use]
     pub fn caps_in_force(&self, organization: &Organization) -> Caps {
         Caps {

@@ -22,7 +22,7 @@ pub struct ProjectFilter {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectStored {
-    /// It is stored.
+    /// The project is stored.
     Yes,
     /// Another project of the organization has the name. Nothing was stored.
     NameTaken,
@@ -32,9 +32,9 @@ pub enum ProjectStored {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectReplaced {
-    /// It is stored.
+    /// The change is stored.
     Yes,
-    /// The project was changed or deleted meanwhile. The caller reads it again.
+    /// The project was changed or deleted in the meantime. The caller must read it again.
     LostRace,
     /// Another project of the organization has the name. Nothing was stored.
     NameTaken,
@@ -43,7 +43,7 @@ pub enum ProjectReplaced {
 /// The number of active resources of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceCount {
-    /// The kind as text, for example `sessions`.
+    /// The kind as text, such as `sessions`.
     pub kind: &'static str,
     /// The number, at least one.
     pub count: u32,
@@ -53,15 +53,15 @@ pub struct ResourceCount {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProjectDeleted {
-    /// It is deleted, with its keys.
+    /// The project is deleted, with its API keys.
     Yes,
-    /// It does not exist or belongs to another organization.
+    /// The project does not exist or belongs to another organization.
     Gone,
-    /// It has active resources. Nothing was changed.
+    /// The project has active resources. Nothing was changed.
     InUse(Vec<ResourceCount>),
 }
 
-/// The stored projects. Deleted ones are never found.
+/// The port to the stored projects. Deleted projects are never returned.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProjectRepository: Send + Sync {
@@ -71,7 +71,7 @@ pub trait ProjectRepository: Send + Sync {
     /// Returns the project with this name, compared without case and accents.
     async fn find_by_name(&self, organization: OrganizationId, name: &str) -> Result<Option<Project>, StoreError>;
 
-    /// Returns the default project of the organization. It is an error of the store if there is none.
+    /// Returns the default project of the organization; an error of the store if there is none.
     async fn default_of(&self, organization: OrganizationId) -> Result<Project, StoreError>;
 
     /// Stores a new project.
@@ -88,8 +88,8 @@ pub trait ProjectRepository: Send + Sync {
     /// Stores name, status and limits of `next` if the row still equals `current`.
     async fn replace(&self, current: &Project, next: &Project) -> Result<ProjectReplaced, StoreError>;
 
-    /// Marks a project without active resources as deleted, and its keys, in one transaction that no creation in the
-    /// organization can interleave.
+    /// Marks a project without active resources and its API keys as deleted, in one transaction that excludes
+    /// concurrent creations in the organization.
     async fn delete(
         &self,
         organization: OrganizationId,

@@ -45,10 +45,10 @@ fn listed(resources: &[ResourceCount]) -> String {
     resources.iter().map(|found| format!("{} {}", found.count, found.kind)).collect::<Vec<_>>().join(", ")
 }
 
-/// The limits of a project: its own, as they are set.
+/// The limits that are set for a project itself.
 pub type ProjectLimits = Caps;
 
-/// The use cases.
+/// The use cases of projects.
 #[derive(Clone)]
 pub struct Projects {
     projects: Arc<dyn ProjectRepository>,
@@ -57,13 +57,13 @@ pub struct Projects {
 }
 
 impl Projects {
-    /// Creates the use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(projects: Arc<dyn ProjectRepository>, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>) -> Self {
         Self { projects, clock, ids }
     }
 
-    /// Makes a project, active and without limits of its own.
+    /// Creates an active project without limits of its own.
     ///
     /// # Errors
     /// See [`UseCaseError`].
@@ -86,7 +86,7 @@ impl Projects {
         }
     }
 
-    /// The projects of an organization, newest first.
+    /// Returns the projects of an organization, newest first.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -99,7 +99,7 @@ impl Projects {
         self.projects.list(organization, filter, page).await
     }
 
-    /// The project of that id or name.
+    /// Returns the project with an id or name.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -111,7 +111,7 @@ impl Projects {
         found.ok_or_else(|| NotFound::new("project", which).into())
     }
 
-    /// Changes the name and the status, `active` or `archived`; what is absent stays.
+    /// Changes the name and the status, which is `active` or `archived`. Absent values stay unchanged.
     ///
     /// # Errors
     /// See [`UpdateProjectError`].
@@ -139,8 +139,9 @@ impl Projects {
         .await
     }
 
-    /// Sets the limits: concurrent sessions, concurrent invocations and pooled sessions. The outer `None` keeps a limit,
-    /// the inner one and 0 clear it. A limit may be below the present use: nothing ends, and nothing new begins.
+    /// Sets the limits of concurrent sessions, concurrent invocations and pooled sessions. An outer `None` leaves a
+    /// limit unchanged; an inner `None` and 0 remove it. A limit may be below the current usage: nothing ends then, and
+    /// nothing new begins.
     ///
     /// # Errors
     /// See [`UpdateProjectError`].
@@ -171,7 +172,7 @@ impl Projects {
         Ok(changed.await?.caps)
     }
 
-    /// Reads, decides and stores until nobody else came in between.
+    /// Reads, changes and stores a project; repeats this if another call changed the project in between.
     async fn change(
         &self,
         organization: OrganizationId,
@@ -192,7 +193,7 @@ impl Projects {
         }
     }
 
-    /// Deletes a project in which nothing is active.
+    /// Deletes a project that has no active resources.
     ///
     /// # Errors
     /// See [`DeleteProjectError`].
@@ -207,7 +208,7 @@ impl Projects {
         }
     }
 
-    /// The organization, for its limits.
+    /// Returns the organization with its limits.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -215,10 +216,10 @@ impl Projects {
         self.projects.organization(id).await
     }
 
-    /// Sets what each project may have at once unless it says otherwise; absent keeps, null and 0 clear.
+    /// Sets the default limit of sessions per project. `None` changes nothing; `Some(None)` and 0 remove the limit.
     ///
     /// # Errors
-    /// A field that breaks a rule; the error of the store.
+    /// [`UseCaseError::Invalid`] if the value is out of range; the error of the store.
     pub async fn set_default_sessions(
         &self,
         id: OrganizationId,
@@ -236,10 +237,10 @@ impl Projects {
     }
 }
 
-/// The highest limit.
+/// The maximum value of a limit.
 const MAX_LIMIT: u32 = 1_000_000;
 
-/// Parses a limit: the outer `None` keeps it.
+/// Parses a limit. An outer `None` leaves it unchanged.
 fn parse_limit(fields: &mut Fields, name: &str, value: Option<Option<i64>>, above: Option<u32>) -> Option<Option<u32>> {
     let value = match value? {
         None | Some(0) => return Some(None),

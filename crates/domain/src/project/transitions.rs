@@ -19,7 +19,7 @@ text_enum! {
     }
 }
 
-/// The error of archiving or deleting the default project, which requests that name no project need.
+/// The error of archiving or deleting the default project, which requests without a project use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the default project cannot be {}", .0.as_str())]
 pub struct ProjectRefused(pub ProjectEvent);
@@ -28,7 +28,7 @@ impl Project {
     /// Returns the project after `event` at `now`; `None` if it is deleted. Setting the current status changes nothing.
     ///
     /// # Errors
-    /// [`ProjectRefused`], and nothing is changed.
+    /// [`ProjectRefused`] if the default project would be archived or deleted.
     pub fn on(&self, event: ProjectEvent, now: OffsetDateTime) -> Result<Option<Self>, ProjectRefused> {
         let status = match event {
             ProjectEvent::Activate => ProjectStatus::Active,

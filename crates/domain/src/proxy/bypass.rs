@@ -1,4 +1,4 @@
-//! Hosts that a session reaches without its proxy.
+//! Hosts that bypass a session's proxy.
 
 use core::net::IpAddr;
 use std::fmt;
@@ -7,18 +7,20 @@ use url::Host;
 
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 
-/// Most of them for one proxy.
+/// The maximum number of bypass hosts per proxy.
 pub const MAX_BYPASS_HOSTS: usize = 100;
-/// The longest, in characters.
+/// The maximum number of characters of a bypass host.
 const MAX_LENGTH: usize = 253;
 
-/// A host name, `*.` and a host name for all below it, an address, or a network. Names in lower case.
+/// A host name, `*.` and a host name for all of its subdomains, an address, or a network. Names are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BypassHost(String);
 
 impl BypassHost {
+    /// Parses a bypass host and normalizes it.
+    ///
     /// # Errors
-    /// `too_long`; `invalid_format`, for `*` alone too: that would be no proxy.
+    /// `too_long`; `invalid_format`, also for `*` alone, which would disable the proxy.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let text = text.trim();
         check_max_length(text, MAX_LENGTH)?;
@@ -37,7 +39,7 @@ impl BypassHost {
         } else {
             let (stem, below) = text.strip_prefix("*.").map_or((text, false), |stem| (stem, true));
             match Host::parse(stem).map_err(|_| bad())? {
-                // A name with a star would be a pattern, which only the beginning may be.
+                // A star is allowed only in the prefix `*.`.
                 Host::Domain(name) if good_name(&name) => {
                     format!("{}{}", if below { "*." } else { "" }, name.trim_end_matches('.'))
                 }
@@ -49,10 +51,10 @@ impl BypassHost {
         Ok(Self(plain))
     }
 
-    /// All of a list.
+    /// Parses a list.
     ///
     /// # Errors
-    /// `too_many`; what is wrong with each.
+    /// `too_many`, or the error of each invalid member.
     pub fn parse_all(texts: &[String]) -> Result<Vec<Self>, InvalidValue> {
         if texts.len() > MAX_BYPASS_HOSTS {
             return Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_BYPASS_HOSTS}")));
@@ -68,7 +70,7 @@ impl BypassHost {
         Ok(hosts)
     }
 
-    /// As it is shown and stored.
+    /// Returns the normalized text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -5,7 +5,7 @@ use crate::field::{FieldCode, Fields, InvalidValue};
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// A property by which an exit is selected.
+    /// A property by which an exit can be selected.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ExitMember {
         /// The country.

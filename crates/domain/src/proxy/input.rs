@@ -16,28 +16,28 @@ use crate::session::{NotSupported, Refusal};
 /// The unchecked fields of a new proxy.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyRequest {
-    /// Required.
+    /// The type. Required.
     pub kind: Option<String>,
-    /// Default: none.
+    /// The name. Default: none.
     pub name: Option<String>,
-    /// Default: `http`.
+    /// The protocol. Default: `http`; for a rented proxy that of the gateway.
     pub protocol: Option<String>,
-    /// Default: none.
+    /// The hosts that bypass the proxy. Default: none.
     pub bypass_hosts: Vec<String>,
-    /// Required for a proxy of the caller's own.
+    /// The configuration. Required for a proxy of the caller's own.
     pub config: Option<ProxyConfigRequest>,
 }
 
 /// The unchecked configuration of a proxy, of any type.
 #[derive(Clone, Default)]
 pub struct ProxyConfigRequest {
-    /// Required for a proxy of the caller's own.
+    /// The host. Required for a proxy of the caller's own.
     pub host: Option<String>,
-    /// Required for a proxy of the caller's own.
+    /// The port. Required for a proxy of the caller's own.
     pub port: Option<i64>,
-    /// Default: none.
+    /// The user name. Default: none.
     pub username: Option<String>,
-    /// Default: none; needs a user name.
+    /// The password. Default: none; needs a user name.
     pub password: Option<SecretString>,
     /// The requested exit of a rented proxy.
     pub exit: Exit,
@@ -52,33 +52,33 @@ impl fmt::Debug for ProxyConfigRequest {
 /// A checked new proxy.
 #[derive(Clone, Debug)]
 pub struct NewProxy {
-    /// See [`Proxy`](super::Proxy).
+    /// The name, which need not be unique.
     pub name: Option<LabelName>,
-    /// See [`Proxy`](super::Proxy).
+    /// The type.
     pub kind: ProxyType,
-    /// See [`Proxy`](super::Proxy).
+    /// The protocol.
     pub protocol: ProxyProtocol,
-    /// See [`Proxy`](super::Proxy).
+    /// The hosts that bypass the proxy.
     pub bypass: Vec<BypassHost>,
-    /// The connection to it.
+    /// The connection to the proxy.
     pub config: NewProxyConfig,
 }
 
-/// The checked connection to a new proxy, not yet sealed.
+/// The checked connection to a new proxy.
 #[derive(Clone)]
 pub enum NewProxyConfig {
-    /// See [`OwnProxy`](super::OwnProxy).
+    /// The caller's own proxy.
     Own {
-        /// A host name or an IP address.
+        /// The host: a name or an IP address.
         host: String,
         /// The port.
         port: u16,
-        /// Default: none.
+        /// The user name.
         username: Option<String>,
-        /// Not yet sealed.
+        /// The password, not yet sealed.
         password: Option<SecretString>,
     },
-    /// A proxy that the operator rents.
+    /// A rented proxy with this exit.
     Rented(Exit),
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for NewProxyConfig {
     }
 }
 
-/// The maximum number of bytes of a user name or password: SOCKS has one byte for the length.
+/// The maximum number of bytes of a user name or password, because SOCKS has one byte for the length.
 pub(super) const MAX_CREDENTIAL: usize = 255;
 
 pub(super) const NONE_RENTED: NotSupported =
@@ -106,7 +106,7 @@ impl ProxyRequest {
     /// Checks the fields of a new proxy.
     ///
     /// # Errors
-    /// Returns the fields that break a rule, or what this installation cannot do.
+    /// Returns every field that breaks a rule, or the feature that this installation does not support.
     pub fn parse(self, upstreams: &ProxyGateways) -> Result<NewProxy, Refusal> {
         let mut fields = Fields::new();
         let kind =
@@ -177,7 +177,7 @@ fn rented(kind: ProxyType, config: ProxyConfigRequest, fields: &mut Fields) -> E
     config.exit.parse(kind, fields)
 }
 
-/// Applies the protocol and the options of the operator's gateway; an option that it does not support cannot be chosen.
+/// Applies the protocol of the operator's gateway, and refuses options that the gateway does not support.
 fn by_upstream(
     upstreams: &ProxyGateways,
     kind: ProxyType,
@@ -230,7 +230,7 @@ fn port(number: i64) -> Result<u16, InvalidValue> {
 fn username(text: String, protocol: ProxyProtocol) -> Result<String, InvalidValue> {
     credential(&text)?;
     if protocol != ProxyProtocol::Socks5 && text.contains(':') {
-        // The name would end at the colon.
+        // In HTTP authentication the user name ends at the first colon.
         return Err(InvalidValue::new(FieldCode::InvalidFormat, "may not hold a colon, which HTTP cannot carry"));
     }
     Ok(text)

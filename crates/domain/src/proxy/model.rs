@@ -52,8 +52,8 @@ text_enum! {
 text_enum! {
     /// The reason why a proxy cannot be used.
     ///
-    /// One that may not be dialled, one whose name is not known and one that does not listen are one kind, so that nobody learns from a proxy
-    /// of his own what stands in the network of this machine.
+    /// A forbidden address, an unknown name and a closed port are all [`Unreachable`](Self::Unreachable), so that
+    /// callers cannot use proxies of their own to explore the network of this machine.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ProxyFailure {
         /// The connection failed.
@@ -70,7 +70,7 @@ text_enum! {
         Tls => "tls",
         /// The proxy refused the credentials, or requires some.
         Authentication => "authentication",
-        /// This server does not know the proxy any more, cannot open its password, or rents no proxies of its type.
+        /// This server no longer knows the proxy, cannot open its password, or rents no proxies of its type.
         Unknown => "unknown",
         /// The proxy answers, but the requested URL could not be read through it.
         Target => "target",
@@ -104,7 +104,7 @@ pub struct OwnProxy {
 pub struct Proxy {
     /// The identifier.
     pub id: ProxyId,
-    /// The project that owns it.
+    /// The project.
     pub project: ProjectId,
     /// The name, which need not be unique.
     pub name: Option<LabelName>,
@@ -114,22 +114,22 @@ pub struct Proxy {
     pub protocol: ProxyProtocol,
     /// The configuration.
     pub config: ProxyConfig,
-    /// The hosts that are reached without it.
+    /// The hosts that bypass the proxy.
     pub bypass: Vec<BypassHost>,
     /// The result of the last check.
     pub status: ProxyStatus,
-    /// The reason why it cannot be used, if known.
+    /// The reason why the proxy cannot be used, if known.
     pub failure: Option<ProxyFailure>,
     /// The time of the last check.
     pub last_checked: Option<OffsetDateTime>,
     /// The exit address at the last successful check.
     pub ip_address: Option<String>,
-    /// The time of its creation.
+    /// The time of the creation.
     pub created_at: OffsetDateTime,
 }
 
 impl Proxy {
-    /// Returns the place that the password of a proxy is sealed for.
+    /// Returns the place for which the password of a proxy is sealed.
     #[must_use]
     pub fn place(id: ProxyId) -> String {
         format!("proxies/{id}/password")

@@ -21,9 +21,9 @@ use crate::store_error::StoreError;
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyStored {
-    /// It is stored.
+    /// The proxy is stored.
     Yes,
-    /// The project has as many as it may have. Nothing was stored.
+    /// The project has the maximum of proxies. Nothing was stored.
     LimitExceeded(LimitExceeded),
     /// The project was deleted. Nothing was stored.
     ProjectGone,
@@ -33,11 +33,11 @@ pub enum ProxyStored {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyDeleted {
-    /// It is deleted; sessions that use it keep it.
+    /// The proxy is deleted; sessions continue to use it.
     Yes,
-    /// A pool names it. Nothing was changed.
+    /// A pool or an auth connection uses the proxy. Nothing was changed.
     InUse,
-    /// There is no such proxy.
+    /// The proxy does not exist.
     NotFound,
 }
 
@@ -53,7 +53,7 @@ pub struct ProxyFilter {
 /// The stored result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyChecked {
-    /// Whether it answered and accepted the credentials.
+    /// Whether the proxy answered and accepted the credentials.
     pub status: ProxyStatus,
     /// The reason of the failure.
     pub failure: Option<ProxyFailure>,
@@ -63,7 +63,7 @@ pub struct ProxyChecked {
     pub at: OffsetDateTime,
 }
 
-/// The stored proxies.
+/// The port to the stored proxies.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProxyRepository: Send + Sync {
@@ -76,7 +76,7 @@ pub trait ProxyRepository: Send + Sync {
     /// Returns the proxies of the project with this name, compared without case and accents; two at most.
     async fn named(&self, project: ProjectId, name: &str) -> Result<Vec<Proxy>, StoreError>;
 
-    /// Returns the proxy, even if it is deleted, because sessions keep using it.
+    /// Returns the proxy, even if it is deleted, because sessions continue to use it.
     async fn find_any(&self, id: ProxyId) -> Result<Option<Proxy>, StoreError>;
 
     /// Returns the project's proxies, newest first.
@@ -85,21 +85,20 @@ pub trait ProxyRepository: Send + Sync {
     /// Renames the proxy.
     async fn rename(&self, project: ProjectId, id: ProxyId, name: &LabelName) -> Result<Option<Proxy>, StoreError>;
 
-    /// Stores the result of a check, unless a later one is stored, and returns the proxy. An unknown exit address
-    /// leaves the previous one.
+    /// Stores the result of a check, unless a later one is stored, and returns the proxy. A result without an exit
+    /// address leaves the stored one unchanged.
     async fn checked(&self, id: ProxyId, found: &ProxyChecked) -> Result<Option<Proxy>, StoreError>;
 
-    /// Deletes the proxy, unless a pool names it.
+    /// Deletes the proxy, unless a pool or an auth connection uses it.
     async fn delete(&self, project: ProjectId, id: ProxyId, at: OffsetDateTime) -> Result<ProxyDeleted, StoreError>;
 
-    /// Claims up to `most` proxies for a check that were not claimed since `before`; two servers never claim the same
-    /// proxy.
+    /// Claims up to `most` proxies for a check that were not claimed since `before`. Each is claimed by one server.
     async fn due(&self, before: OffsetDateTime, now: OffsetDateTime, most: u32) -> Result<Vec<Proxy>, StoreError>;
 
     /// Returns up to `most` passwords, also of deleted proxies, that are not sealed with `key`.
     async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError>;
 
-    /// Replaces `current` by `next`, unless it changed meanwhile.
+    /// Replaces the sealed password by `next` if it is still `current`.
     async fn reseal(&self, id: ProxyId, current: &[u8], next: &[u8]) -> Result<(), StoreError>;
 
     /// Returns the keys that seal the passwords.
@@ -130,19 +129,19 @@ impl fmt::Debug for OpenProxy {
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckOutcome {
-    /// It answered and accepted the credentials; the exit address may be known.
+    /// The proxy answered and accepted the credentials. With the exit address, if it could be determined.
     Available(Option<IpAddr>),
-    /// It did not answer or refused the credentials.
+    /// The proxy did not answer or refused the credentials.
     Unavailable(ProxyFailure),
-    /// The requested address is not allowed.
+    /// The requested URL is not allowed.
     Blocked,
 }
 
-/// Checks proxies from this machine under its egress rules.
+/// The port that checks proxies from this machine, under its egress rules.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProxyDialer: Send + Sync {
-    /// Checks within 10 s whether the proxy works and, if an address is given, whether that can be read through it.
+    /// Checks within 10 s whether the proxy works and, if a URL is given, whether it can be read through the proxy.
     async fn check(&self, proxy: &OpenProxy, url: Option<Url>) -> CheckOutcome;
 }
 
@@ -153,15 +152,15 @@ pub enum Route {
     Direct,
     /// A connection through a proxy.
     Through(Arc<OpenProxy>),
-    /// No connection: its proxy is unknown here. It never falls back to a direct connection.
+    /// No connection, because the proxy cannot be used. There is no fallback to a direct connection.
     Nowhere,
 }
 
-/// The routes of this node's browsers.
+/// The port to the routes of this node's browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait ProxyRoutes: Send + Sync {
-    /// Sets the route of a browser for new connections, also before the browser starts. It holds until the browser is
-    /// forgotten.
+    /// Sets the route of a browser for new connections, also before the browser starts. It is valid until
+    /// [`forget`](Self::forget).
     fn set(&self, browser: BrowserId, route: Route);
 
     /// Removes the route of a browser that has ended.

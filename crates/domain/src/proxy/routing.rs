@@ -65,7 +65,7 @@ pub struct ProxyRouting {
 }
 
 impl ProxyRouting {
-    /// Creates it on these ports.
+    /// Creates the routing.
     #[must_use]
     pub fn new(
         proxies: Arc<dyn ProxyRepository>,
@@ -76,7 +76,7 @@ impl ProxyRouting {
         Self { proxies, sealer, routes, upstreams }
     }
 
-    /// Creates it for an installation without proxies.
+    /// Creates the routing for an installation without proxies.
     #[must_use]
     pub fn none() -> Self {
         Self::new(Arc::new(NoProxies), Arc::new(NoKey), Arc::new(NoRoutes), Arc::default())
@@ -85,7 +85,7 @@ impl ProxyRouting {
     /// Resolves `proxy_id`: the id or name of a proxy of the project.
     ///
     /// # Errors
-    /// `reference_not_found`; `ambiguous` if several proxies have the name; the error of the store.
+    /// `reference_not_found` if the proxy does not exist; `ambiguous` if several have the name; the error of the store.
     pub async fn resolve<E: From<InvalidInput> + From<StoreError>>(
         &self,
         project: ProjectId,
@@ -93,7 +93,7 @@ impl ProxyRouting {
     ) -> Result<ProxyId, E> {
         let found = match IdOrName::parse(which) {
             IdOrName::Id(id) => self.proxies.find(project, id).await?.into_iter().collect(),
-            // Other texts are no valid names.
+            // Names have at most 255 characters, and the store cannot search for NUL.
             IdOrName::Name(name) if name.chars().nth(255).is_some() || name.contains('\0') => Vec::new(),
             IdOrName::Name(name) => self.proxies.named(project, name.trim()).await?,
         };

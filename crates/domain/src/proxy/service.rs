@@ -36,47 +36,47 @@ impl From<OpenError> for UseCaseError {
     }
 }
 
-/// What the use cases of proxies stand on.
+/// The dependencies of the use cases of proxies.
 #[derive(Clone)]
 pub struct ProxyDeps {
-    /// Where they are kept.
+    /// The repository of proxies.
     pub proxies: Arc<dyn ProxyRepository>,
-    /// What seals their passwords.
+    /// Seals the passwords of proxies.
     pub sealer: Arc<dyn Sealer>,
-    /// What dials them.
+    /// Checks proxies.
     pub dialer: Arc<dyn ProxyDialer>,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
-    /// Where the operator rents proxies.
+    /// The gateways of rented proxy services.
     pub upstreams: Arc<ProxyGateways>,
-    /// How many a project may have.
+    /// The maximum number of proxies per project.
     pub most: u32,
 }
 
-/// The use cases.
+/// The use cases of proxies.
 #[derive(Clone)]
 pub struct Proxies {
     deps: ProxyDeps,
 }
 
 impl Proxies {
-    /// How many proxies a project may have, unless configured.
+    /// The default maximum number of proxies per project.
     pub const DEFAULT_MAX: u32 = 1000;
-    /// How long after a check the next one is due.
+    /// The interval of the checks of a proxy.
     pub const CHECKED_EVERY: Duration = Duration::minutes(10);
 
-    /// Creates the use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(deps: ProxyDeps) -> Self {
         Self { deps }
     }
 
-    /// Keeps a proxy, which is checked first: one that does not work is kept as unavailable.
+    /// Checks and stores a new proxy. A proxy that does not work is stored as unavailable.
     ///
     /// # Errors
-    /// See [`UseCaseError`]; then nothing is kept.
+    /// See [`UseCaseError`]; nothing is stored then.
     pub async fn create(&self, scope: &Scope, request: ProxyRequest) -> Result<Proxy, UseCaseError> {
         scope.writable()?;
         let NewProxy { name, kind, protocol, bypass, config } = request.parse(&self.deps.upstreams)?;
@@ -121,7 +121,7 @@ impl Proxies {
         open(proxy, &*self.deps.sealer, &self.deps.upstreams)
     }
 
-    /// The project's proxy.
+    /// Returns a proxy of the project.
     ///
     /// # Errors
     /// [`NotFound`]; the error of the store.
@@ -131,7 +131,7 @@ impl Proxies {
         self.deps.proxies.find(scope.project_id(), id).await?.ok_or_else(|| missing().into())
     }
 
-    /// The project's proxies, newest first.
+    /// Returns the proxies of the project, newest first.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -139,7 +139,7 @@ impl Proxies {
         self.deps.proxies.list(scope.project_id(), filter, page).await
     }
 
-    /// Gives a proxy another name.
+    /// Renames a proxy.
     ///
     /// # Errors
     /// See [`UseCaseError`].
@@ -151,7 +151,7 @@ impl Proxies {
         self.deps.proxies.rename(scope.project_id(), id, &name).await?.ok_or_else(|| missing().into())
     }
 
-    /// Deletes a proxy that no pool names. Sessions that have it keep it.
+    /// Deletes a proxy that no pool or auth connection uses. Sessions continue to use it.
     ///
     /// # Errors
     /// See [`UseCaseError`].
@@ -165,7 +165,7 @@ impl Proxies {
         }
     }
 
-    /// Checks a proxy. With an address, that is read through it, and what is found is answered only; without, it is noted.
+    /// Checks a proxy and stores the result. If `url` is given, reads that through the proxy and stores nothing.
     ///
     /// # Errors
     /// See [`UseCaseError`].
@@ -205,16 +205,16 @@ impl Proxies {
         ProxyChecked { status: ProxyStatus::Unavailable, failure: Some(failure), ip_address: None, at }
     }
 
-    /// Checks up to `most` proxies whose last check is long ago, of whatever project; says how many. One server does each.
+    /// Checks up to `most` proxies of any project that are due, and returns their number. One server checks each.
     ///
     /// # Errors
-    /// See [`UseCaseError`]; what is not done is done at a later call.
+    /// See [`UseCaseError`]; later calls do the rest.
     pub async fn check_due(&self, most: u32) -> Result<usize, UseCaseError> {
         let now = self.deps.clock.now();
         let due = self.deps.proxies.due(now - Self::CHECKED_EVERY, now, most).await?;
         let taken = due.len();
         for proxy in due {
-            // One whose password cannot be opened works for nobody.
+            // A proxy that cannot be opened is unavailable for every session.
             let found = match self.open(&proxy) {
                 Ok(clear) => self.look(&clear, None).await?,
                 Err(_) => self.unavailable(ProxyFailure::Unknown),
@@ -224,10 +224,10 @@ impl Proxies {
         Ok(taken)
     }
 
-    /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.
+    /// Reseals the passwords that are not sealed with the current master key, except those that cannot be opened.
     ///
     /// # Errors
-    /// See [`UseCaseError`]; what is done stays done.
+    /// See [`UseCaseError`]; the passwords that were resealed before stay resealed.
     pub async fn reseal(&self) -> Result<Resealed, UseCaseError> {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {

@@ -11,10 +11,10 @@ use super::input::MAX_CREDENTIAL;
 use super::{OpenProxy, ProxyProtocol, ProxyType};
 use crate::ids::ProxyId;
 
-/// The error of a configured gateway. The messages do not repeat it, because it may contain a password.
+/// The error of a configured gateway. The messages do not repeat the URL, because it may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUpstream {
-    /// The URL is not one of a proxy.
+    /// The text is no URL of a proxy.
     #[error("must be http://, https:// or socks5://, a host and a port, with or without credentials, and nothing else")]
     Address,
     /// The user name or password is no valid template.
@@ -46,7 +46,7 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// The gateways of this installation, at most one for each type of proxy that is rented.
+/// The gateways of this installation, at most one per type of rented proxy.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyGateways(Vec<(ProxyType, Upstream)>);
 
@@ -63,12 +63,12 @@ impl ProxyGateways {
 }
 
 impl Upstream {
-    /// Parses the URL of a gateway, for example `http://user[-country-{country}]:password@gate.example:7000`. User name and
-    /// password may contain `{country}` and the other fields of [`Exit`], in upper case for upper case values, and `{id}`, which
-    /// is unique for each stored proxy. Parts in brackets are omitted if a field in them is not set.
+    /// Parses the URL of a gateway, for example `http://user[-country-{country}]:password@gate.example:7000`. User name
+    /// and password may contain `{country}` and the other fields of [`Exit`], in upper case for upper case values, and
+    /// `{id}`, which is unique for each stored proxy. Parts in brackets are omitted if a field in them is not set.
     ///
     /// # Errors
-    /// [`BadUpstream`].
+    /// See [`BadUpstream`].
     pub fn parse(url: &Url) -> Result<Self, BadUpstream> {
         let protocol = ProxyProtocol::ALL.into_iter().find(|one| one.as_str() == url.scheme());
         let protocol = protocol.ok_or(BadUpstream::Address)?;
@@ -171,7 +171,7 @@ fn any(parts: &[Part], test: &dyn Fn(&Part) -> bool) -> bool {
 }
 
 impl Part {
-    /// Omitted if a field in it is not set.
+    /// Returns the text; `None` if a field in it is not set.
     fn filled(&self, id: ProxyId, exit: &Exit) -> Option<String> {
         match self {
             Self::Text(text) => Some(text.clone()),
@@ -179,7 +179,7 @@ impl Part {
             Self::Put { value, capitals } => {
                 let text = match value {
                     Value::Id => id.to_string(),
-                    // Services expect the number without its prefix.
+                    // Services expect the number without the prefix `AS`.
                     Value::Member(ExitMember::Asn) => exit.asn.as_deref()?.trim_start_matches("AS").to_owned(),
                     Value::Member(member) => exit.get(*member)?.to_owned(),
                 };

@@ -11,19 +11,19 @@ use crate::session::{CleanupWake, SAVE_RETRY_TIMEOUT, Session};
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
-/// The maximum of attempts to complete a video; each may take the better part of a minute.
+/// The maximum number of attempts to complete a video; each may take almost a minute.
 const MAX_STOP_ATTEMPTS: usize = 8;
-/// The timeout of a machine for all its videos. A compromised machine could otherwise keep its sandbox forever.
+/// The timeout for all videos of a session. Without it a compromised sandbox could prevent its own end.
 const TIMEOUT: Duration = Duration::hours(1);
 /// The reason of a video whose bytes could not be stored.
 const NOT_STORED_REASON: &str = "its film could not be stored";
 
-/// The ports of the use cases.
+/// The dependencies of [`SessionReplays`].
 #[derive(Clone)]
 pub struct ReplayDeps {
     /// The stored recordings and their bytes.
     pub stored: ReplayArchive,
-    /// The recording machine.
+    /// Records in sandboxes.
     pub machine: Arc<dyn ReplayMachine>,
     /// The waker of the cleanup.
     pub pending_cleanup: Arc<dyn CleanupWake>,
@@ -39,13 +39,13 @@ pub struct SessionReplays {
 pub(crate) struct RetryLater;
 
 impl SessionReplays {
-    /// Creates it on these ports.
+    /// Creates the recordings of ending sessions.
     #[must_use]
     pub fn new(deps: ReplayDeps) -> Self {
         Self { deps: Some(deps) }
     }
 
-    /// Creates it for an installation without recordings.
+    /// Creates the instance for an installation without recordings.
     #[must_use]
     pub fn none() -> Self {
         Self { deps: None }
@@ -69,21 +69,21 @@ impl SessionReplays {
         }
     }
 
-    /// Stops running recordings before the browser is closed: missing frames would count as dropped.
+    /// Stops the running recording before the browser is closed, because later frames would count as dropped.
     pub(crate) async fn stop(&self, browser: BrowserId) {
         let Some(deps) = &self.deps else { return };
-        // Failures are reported when the recording is stored.
+        // Errors are reported when the recording is stored.
         let Ok(all) = deps.machine.list(browser).await else { return };
-        // One recording runs at a time, so at most one is stopped even if the machine reports more.
+        // One recording runs at a time, so at most one is stopped even if the sandbox reports more.
         if let Some(running) = all.iter().find(|one| one.state == ReplayState::Running) {
             let _ = deps.machine.stop(browser, running.id).await;
         }
     }
 
-    /// Stores the videos of an ended session. Returns once each is settled: stored, or failed with its reason.
+    /// Stores the videos of an ended session. Returns when each recording is settled: stored, or failed with a reason.
     ///
     /// # Errors
-    /// [`RetryLater`]: a video or its state could not be stored now. The browser must stay until then.
+    /// [`RetryLater`] if a video or its state could not be stored now. The browser must exist until a retry succeeds.
     pub(crate) async fn keep(
         &self,
         ended: &Session,
@@ -103,7 +103,7 @@ impl SessionReplays {
                 Ok(found) => deps.keep(ended, browser, found).await?,
                 Err(failed) => failed,
             };
-            // A row that cannot be settled here is settled as failed once its browser is gone.
+            // `reconcile_lost` settles the recording as failed after its browser has ended.
             if let Err(error) = deps.stored.rows().settle(&settled).await {
                 deps.give_up(ended, &error)?;
             }
@@ -114,7 +114,7 @@ impl SessionReplays {
     /// Marks the running recordings of an ended session as failed.
     pub(crate) async fn lost(&self, ended: &Session, why: &str) {
         let Some(deps) = &self.deps else { return };
-        // The periodic cleanup retries failures.
+        // The periodic cleanup retries after errors.
         let Ok(noted) = deps.stored.rows().of_session(ended.id).await else { return };
         for replay in noted.iter().filter(|one| one.state == ReplayState::Running) {
             let _ = deps.stored.rows().settle(&deps.failed(replay, why)).await;
@@ -123,7 +123,7 @@ impl SessionReplays {
 }
 
 impl ReplayDeps {
-    /// Returns the machine's state of a recording, or the failed recording.
+    /// Returns a recording as the sandbox reports it, or as failed if the report is missing or invalid.
     fn reported(
         &self,
         videos: &[ReplayId],
@@ -177,8 +177,7 @@ impl ReplayDeps {
         self.now() - ended.ended_at.unwrap_or(self.now()) < SAVE_RETRY_TIMEOUT
     }
 
-    /// Decides whether to continue without storing the state. An unavailable store recovers; a broken one may fail
-    /// forever.
+    /// Decides whether to continue without storing the state: a broken store may fail forever, an unavailable one not.
     fn give_up(&self, ended: &Session, error: &StoreError) -> Result<(), RetryLater> {
         match error {
             StoreError::Broken { .. } if !self.is_tried(ended) => Ok(()),
@@ -200,7 +199,7 @@ impl ReplayDeps {
         }
     }
 
-    /// Returns the recording as failed, without a video. A video that was complete before is of no use to readers.
+    /// Returns the recording as failed, without a video.
     fn failed(&self, replay: &Replay, why: &str) -> Replay {
         let detail = match &replay.detail {
             Some(before) if before != why => format!("{before}; {why}"),

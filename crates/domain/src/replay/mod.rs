@@ -1,4 +1,4 @@
-//! Recordings of what a session shows: made inside its machine as long as it lives, kept for a while after its end.
+//! Recordings of a session's display: in its sandbox while it is active, and stored for some time after its end.
 
 mod leaving;
 mod model;

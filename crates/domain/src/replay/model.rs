@@ -9,56 +9,55 @@ use crate::session_operation::OperationError;
 /// A recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// Its id.
+    /// The identifier.
     pub id: ReplayId,
     /// The time of the first frame.
     pub started_at: OffsetDateTime,
-    /// The time of the last frame; `None` while it runs.
+    /// The time of the last frame; `None` while the recording runs.
     pub finished_at: Option<OffsetDateTime>,
     /// The state.
     pub state: ReplayState,
-    /// The size of the video in bytes; while it runs, so far. For a failed one, the size of the part that could be
-    /// saved.
+    /// The size of the video in bytes: the current size while the recording runs, the saved part if it failed.
     pub size_bytes: u64,
-    /// The reason of its end, as text: a bound was reached, or something failed. `None` while it runs and after a stop.
+    /// The reason of the end for people: a reached bound or an error. `None` while the recording runs and after a stop.
     pub detail: Option<String>,
 }
 
-/// How a recording is. It is whole, or it is said that it is not.
+/// The state of a recording. An incomplete recording never counts as finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayState {
-    /// Pictures are taken, or the film is being made of them.
+    /// Frames are recorded, or the video is being completed.
     Running,
-    /// The film is whole.
+    /// The video is complete.
     Finished,
-    /// Pictures were missed, or the film could not be made.
+    /// Frames were missed, or the video could not be completed.
     Failed,
 }
 
 /// A recording to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewReplay {
-    /// Its id.
+    /// The identifier.
     pub id: ReplayId,
-    /// Frames per second.
+    /// The number of frames per second.
     pub framerate: u32,
-    /// The time in seconds after which it stops by itself.
+    /// The time in seconds after which the recording stops by itself.
     pub max_duration_seconds: u32,
 }
 
 impl NewReplay {
     const FRAMERATE: i64 = 10;
     const MAX_FRAMERATE: u32 = 60;
-    /// Without a graphics card.
+    /// The maximum frame rate without a graphics card.
     const DRAWN_FRAMERATE: u32 = 20;
     const DURATION_SECONDS: i64 = 3600;
     const MAX_DURATION_SECONDS: u32 = 21_600;
 
-    /// Checks a recording: 1 to 60 frames per second, default 10, of which more than 20 need a graphics card; 1 to 21600
-    /// seconds, default 3600.
+    /// Checks a recording: 1 to 60 frames per second, default 10, of which more than 20 need a graphics card; 1 to
+    /// 21600 seconds, default 3600.
     ///
     /// # Errors
-    /// Returns every field that leaves its bounds, or what sessions of this server cannot do.
+    /// Returns every field out of bounds; [`OperationError::NotSupported`] for more than 20 frames per second or audio.
     pub fn parse(
         id: ReplayId,
         framerate: Option<i64>,

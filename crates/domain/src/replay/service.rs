@@ -1,4 +1,4 @@
-//! What can be done with recordings.
+//! The use cases of recordings.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::ids::ReplayId;
 use crate::session::{Activity, Session};
 use crate::session_operation::{ByteStream, OperationError, enter};
 
-/// The use cases of recordings: of a session that lives its machine is asked, of one that has ended what was kept.
+/// The use cases of recordings, which are in the sandbox of an active session, or in the archive after its end.
 #[derive(Clone)]
 pub struct Replays {
     machine: Arc<dyn ReplayMachine>,
@@ -23,29 +23,29 @@ pub type ReplayError = UseCaseError<OperationError>;
 
 impl SpecificError for OperationError {}
 
-/// Which bytes of a film are wanted. Both ends included, as HTTP counts.
+/// A requested range of the bytes of a video. Both ends are included, as in HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// From the first to the last, or to the end of the film.
+    /// The bytes from the first to the last, or to the end of the video.
     From(u64, Option<u64>),
-    /// The last ones.
+    /// The given number of bytes at the end.
     Last(u64),
 }
 
-/// A film, or a part of it.
+/// A video, or a part of it.
 pub struct Video {
-    /// Of which recording.
+    /// The recording.
     pub replay: Replay,
-    /// The first and the last byte of what comes, when a part was asked for and there is one.
+    /// The first and the last byte of the returned part; `None` for the whole video.
     pub part: Option<(u64, u64)>,
-    /// How many bytes come.
+    /// The number of returned bytes.
     pub length: u64,
     /// The bytes.
     pub bytes: ByteStream,
 }
 
 impl Part {
-    /// The first and the last byte of a film of `size` bytes; `None` when nothing of it is meant.
+    /// Returns the first and the last byte of the range in a video of `size` bytes; `None` if the range is empty.
     #[must_use]
     pub fn within(self, size: u64) -> Option<(u64, u64)> {
         let last = size.checked_sub(1)?;
@@ -61,7 +61,7 @@ impl Part {
 }
 
 impl Replays {
-    /// Creates the use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(
         machine: Arc<dyn ReplayMachine>,
@@ -86,7 +86,7 @@ impl Replays {
         let id = ReplayId::mint(self.ids.as_ref());
         let new = NewReplay::parse(id, framerate, max_duration_in_seconds, record_audio)?;
         let entered = enter(session, &self.activity)?;
-        // Stored first, so that its session cannot end without it.
+        // Stores the recording first, so that the end of the session includes it.
         if !self.stored.rows().begin(session.id, new.id, self.stored.clock().now()).await? {
             return Err(OperationError::Missing(format!("browser session {} not found", session.id)).into());
         }
@@ -101,7 +101,7 @@ impl Replays {
     /// Returns all recordings of a session, oldest first.
     ///
     /// # Errors
-    /// See [`ReplayMachine::list`]; the store's failure.
+    /// See [`ReplayMachine::list`]; the error of the store.
     pub async fn list(&self, session: &Session) -> Result<Vec<Replay>, ReplayError> {
         if !session.is_active() {
             return Ok(self.stored.rows().of_session(session.id).await?);
@@ -113,7 +113,7 @@ impl Replays {
     /// Stops a recording. Does nothing if it has ended.
     ///
     /// # Errors
-    /// [`OperationError::Missing`]; the store's failure.
+    /// [`OperationError::Missing`] if the recording does not exist; the error of the store.
     pub async fn stop(&self, session: &Session, which: &str) -> Result<Replay, ReplayError> {
         let id = id(which)?;
         if !session.is_active() {
@@ -132,8 +132,8 @@ impl Replays {
     /// if `also_failed` is set.
     ///
     /// # Errors
-    /// [`OperationError::Missing`]; [`OperationError::State`] while it runs, when it failed and when its film was damaged;
-    /// [`OperationError::OutsideRange`]; the store's failure.
+    /// [`OperationError::Missing`] if the recording does not exist; [`OperationError::State`] while it runs, if it
+    /// failed, and if its video is damaged; [`OperationError::OutsideRange`]; the error of the store.
     pub async fn video(
         &self,
         session: &Session,

@@ -14,17 +14,17 @@ use crate::store_error::StoreError;
 
 /// The prefix of the blob keys of videos.
 const BLOBS: &str = "replays/";
-/// The time for which bytes without a settled recording are kept: it may be about to be settled.
+/// The time for which bytes without a settled recording stay stored, because it may be about to be settled.
 const ORPHAN_AGE: Duration = Duration::hours(1);
-/// The reason of a recording whose session's machine is gone.
+/// The reason of a recording whose browser ended before the video was stored.
 const LOST_REASON: &str = "the session's machine was gone before the film was kept";
 
 /// The limits of stored videos.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayLimits {
-    /// The maximum of the videos of all ended sessions, in bytes.
+    /// The maximum size of the videos of all ended sessions together, in bytes.
     pub most_bytes: u64,
-    /// The time for which a video is kept after the end of its session.
+    /// The time for which a video stays stored after the end of its session.
     pub retention: Duration,
 }
 
@@ -39,7 +39,7 @@ pub struct ReplayArchive {
 }
 
 impl ReplayArchive {
-    /// Creates it on these ports.
+    /// Creates the archive.
     #[must_use]
     pub fn new(
         rows: Arc<dyn ReplayRepository>,
@@ -59,7 +59,7 @@ impl ReplayArchive {
         &*self.clock
     }
 
-    /// Returns why a video of this size cannot be stored; `None` if it can.
+    /// Returns the reason why a video of this size cannot be stored; `None` if it can.
     pub(super) async fn refuses(&self, size_bytes: u64) -> Result<Option<String>, StoreError> {
         if self.disk.is_low() {
             return Ok(Some(StorageLimit::Disk.message().to_owned()));

@@ -1,4 +1,4 @@
-//! Scripts: code of callers that runs beside the browser with access to it.
+//! Scripts: code of callers that runs in the session's sandbox with access to the browser.
 
 mod model;
 mod ports;

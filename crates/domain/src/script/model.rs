@@ -11,22 +11,22 @@ pub struct NewScript {
     pub code: String,
     /// The timeout of the script itself.
     pub timeout: Duration,
-    /// The timeout of the caller, if known; it includes the wait for its turn.
+    /// The timeout of the caller, if known. It includes the wait for earlier scripts.
     pub within: Option<Duration>,
 }
 
-/// How a script ended.
+/// The result of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScriptEnd {
-    /// Whether it came to its end, and what it returned could be given back.
+    /// Whether the script ended without an error and its return value could be converted to JSON.
     pub success: bool,
-    /// What it returned, as the text of one JSON value; `None` for nothing.
+    /// The return value as JSON text; `None` if there is none.
     pub result: Option<String>,
-    /// Why it did not succeed: message and stack, with the lines and columns of its own code.
+    /// The reason of a failure: message and stack, with the lines and columns of the script.
     pub error: Option<String>,
-    /// The beginning of what it printed, at most 1 MiB.
+    /// The beginning of the standard output, at most 1 MiB.
     pub stdout: String,
-    /// The beginning of what it complained, at most 1 MiB.
+    /// The beginning of the standard error, at most 1 MiB.
     pub stderr: String,
 }
 
@@ -38,7 +38,7 @@ impl NewScript {
     /// Checks a script: 1 byte to 1 MiB of code, a timeout of 1 to 600 seconds, default 60.
     ///
     /// # Errors
-    /// Returns every field that leaves its bounds.
+    /// Returns every field that is out of bounds.
     pub fn parse(
         code: Option<String>,
         timeout_sec: Option<i64>,

@@ -10,10 +10,11 @@ use crate::session_operation::OperationError;
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ScriptMachine: Send + Sync {
-    /// Runs a script in a fresh context, after the scripts that were sent before. Dropping the future ends it. A script that fails
-    /// or exceeds its timeout is a result and no error.
+    /// Runs a script in a fresh context, after the scripts that were sent before. Dropping the future ends the script.
+    /// The failure or timeout of a script is a result, not an error.
     ///
     /// # Errors
-    /// [`OperationError::NotSupported`] if scripts cannot run, [`OperationError::Limit`] if too many wait, [`OperationError::Failed`].
+    /// [`OperationError::NotSupported`] if scripts cannot run, [`OperationError::Limit`] if too many scripts wait,
+    /// [`OperationError::Failed`] if the script could not be run.
     async fn execute(&self, browser: BrowserId, script: NewScript) -> Result<ScriptEnd, OperationError>;
 }

@@ -14,7 +14,7 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    /// Scripts that `machine` runs.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(machine: Arc<dyn ScriptMachine>, activity: Activity) -> Self {
         Self { machine, activity }

@@ -1,7 +1,6 @@
-//! The activity of this node's sessions: when each was last in use. Kept in memory; the store is updated every few
-//! seconds.
+//! The activity of this node's sessions: their times of last use, in memory. The store is updated every few seconds.
 //!
-//! Activity counts on the monotonic clock. The store receives wall clock times, which are used only after a restart.
+//! Idle timeouts use the monotonic clock. The store receives wall clock times, which are used only after a restart.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,9 +12,9 @@ use super::Session;
 use crate::clock::{Clock, MonotonicClock, MonotonicTime};
 use crate::ids::SessionId;
 
-/// The maximum of remembered sessions: those that were used before they were watched, shortly after their lease, and
-/// those that were taken back, which a late call may still try to use.
+/// The maximum number of remembered sessions that were used before they were watched, shortly after their lease.
 const MAX_EARLY_SESSIONS: usize = 256;
+/// The maximum number of remembered sessions that were taken back, which a late call may still try to use.
 const MAX_TAKEN_BACK_SESSIONS: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
@@ -65,14 +64,13 @@ impl Activity {
         self.sessions.lock()
     }
 
-    /// Begins to watch an active session; its idle timeout counts from now. A session that is watched already is
-    /// unchanged.
+    /// Begins to watch an active session; its idle timeout counts from now. A watched session is unchanged.
     pub fn watch(&self, session: &Session) {
         self.watch_since(session, self.monotonic.monotonic_now());
     }
 
     /// Begins to watch an active session from before the restart of this node. Its idle timeout counts from the stored
-    /// time of its last use, but not from a later time than now.
+    /// time of its last use, or from now if that is in the future.
     pub fn take_up(&self, session: &Session) {
         let idle = (self.clock.now() - session.last_active_at).max(Duration::ZERO);
         self.watch_since(session, self.monotonic.monotonic_now() - idle);
@@ -86,8 +84,7 @@ impl Activity {
         all.watched.entry(session.id).or_insert(entry);
     }
 
-    /// Takes back an undelivered session if it has not been used; use is refused from then on. Returns whether it was
-    /// taken back.
+    /// Takes back an undelivered session if it was not used, and refuses use from then on. Returns whether it did.
     #[must_use]
     pub fn take_back(&self, session: &Session) -> bool {
         self.watch(session);
@@ -99,7 +96,7 @@ impl Activity {
         entry.used == Use::TakenBack
     }
 
-    /// Stops watching a session. Use of a session that was taken back stays refused.
+    /// Stops watching a session. If it was taken back, use stays refused.
     pub fn forget(&self, session: SessionId) {
         let mut all = self.all();
         all.for_people.remove(&session);
@@ -108,7 +105,7 @@ impl Activity {
         }
     }
 
-    /// Marks the session as in use until the guard is dropped. For a session that is not watched, because it is on
+    /// Marks the session as in use until the guard is dropped. If the session is not watched, because it runs on
     /// another node or has ended, the guard does nothing. Returns `None` if the session was taken back.
     pub fn begin(&self, session: SessionId) -> Option<ActivityGuard> {
         self.start(session, false)
@@ -179,7 +176,7 @@ impl Activity {
         self.all().watched.iter().filter(|(_, entry)| over(entry)).map(|(id, _)| *id).collect()
     }
 
-    /// Returns the sessions used since the last call with the times of their last use, for the store.
+    /// Returns the sessions that were used since the last call, with the times of their last use, for the store.
     #[must_use]
     pub fn news(&self) -> Vec<(SessionId, OffsetDateTime)> {
         let (now, at) = (self.monotonic.monotonic_now(), self.clock.now());
@@ -204,11 +201,11 @@ fn remember(sessions: &mut VecDeque<SessionId>, session: SessionId, max: usize) 
     sessions.push_back(session);
 }
 
-/// Keeps a session in use until it is dropped.
+/// Marks a session as in use until it is dropped.
 #[must_use]
 pub struct ActivityGuard {
     activity: Activity,
-    /// `None` if the session was not watched; then nothing was counted.
+    /// The watched session; `None` if the session was not watched, so that nothing was counted.
     counted: Option<SessionId>,
     view: bool,
 }

@@ -1,4 +1,4 @@
-//! The inputs of sessions, unchecked, and their checks.
+//! Requests for sessions and changes of sessions, and their checks.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ pub struct NotSupported {
 /// An unchecked viewport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewportRequest {
-    /// In pixels.
+    /// The width in pixels.
     pub width: Option<i64>,
-    /// In pixels.
+    /// The height in pixels.
     pub height: Option<i64>,
-    /// In hertz.
+    /// The refresh rate in hertz.
     pub refresh_rate: Option<i64>,
 }
 
@@ -40,13 +40,15 @@ impl ViewportRequest {
     }
 }
 
-/// The caller's keys and values: at most 50 pairs; keys of 1 to 128 characters, values of up to 256.
+/// The tags of a session: at most 50 pairs, with keys of 1 to 128 characters and values of up to 256 characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tags(BTreeMap<String, String>);
 
 impl Tags {
+    /// Checks tags.
+    ///
     /// # Errors
-    /// Returns the bound that is exceeded, with the key.
+    /// Returns the exceeded bound, with the key.
     pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, InvalidValue> {
         if pairs.len() > 50 {
             return Err(InvalidValue::new(FieldCode::TooMany, "must have at most 50 pairs"));
@@ -70,7 +72,7 @@ impl Tags {
         Ok(Self(pairs))
     }
 
-    /// The pairs.
+    /// Returns the pairs.
     #[must_use]
     pub fn as_map(&self) -> &BTreeMap<String, String> {
         &self.0
@@ -80,85 +82,85 @@ impl Tags {
 /// The unchecked request for a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionRequest {
-    /// Default: false.
+    /// Whether the browser has no display. Default: false.
     pub headless: Option<bool>,
-    /// Default: false.
+    /// Whether the browser hides that it is automated. Default: false.
     pub stealth: Option<bool>,
-    /// Default: false.
+    /// Whether the session needs a GPU. Default: false.
     pub gpu: Option<bool>,
-    /// Default: false.
+    /// Whether the browser runs in kiosk mode. Default: false.
     pub kiosk_mode: Option<bool>,
-    /// Default: none.
+    /// The name. Default: none.
     pub name: Option<String>,
-    /// Default: 60.
+    /// The idle timeout in seconds. Default: 60.
     pub timeout_seconds: Option<i64>,
-    /// Default: 1920 × 1080.
+    /// The viewport. Default: 1920 × 1080.
     pub viewport: Option<ViewportRequest>,
-    /// Default: none.
+    /// The policies of Chromium. Default: none.
     pub browser_policy: Option<Map<String, Value>>,
-    /// Default: none.
+    /// The URL to open first. Default: none.
     pub start_url: Option<String>,
-    /// Default: none.
+    /// The tags. Default: none.
     pub tags: Option<BTreeMap<String, String>>,
-    /// Default: off.
+    /// The telemetry configuration. Default: off.
     pub telemetry: Option<telemetry::ConfigRequest>,
-    /// A profile of the project.
+    /// The profile, of the project. Default: none.
     pub profile: Option<ProfileRequest>,
-    /// A proxy of the project, by id or name.
+    /// The proxy of the project, by id or name. Default: none.
     pub proxy: Option<String>,
-    /// Extensions of the project, in the order they are loaded.
+    /// The extensions of the project, in the order of loading.
     pub extensions: Vec<Reference>,
-    /// An invocation of the project that has not ended.
+    /// The id of an invocation of the project that has not ended. Default: none.
     pub invocation: Option<String>,
 }
 
 /// The checked request for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSession {
-    /// The shape of its browser, without profile, extensions and proxy.
+    /// The shape of the browser, without profile, extensions and proxy.
     pub shape: Shape,
-    /// Resolved when the session is created.
+    /// The profile, resolved when the session is created.
     pub profile: Option<ProfileRequest>,
-    /// Resolved when the session is created.
+    /// The extensions, resolved when the session is created.
     pub extensions: Vec<Reference>,
-    /// By id or name; resolved when the session is created.
+    /// The id or name of the proxy, resolved when the session is created.
     pub proxy: Option<String>,
-    /// See [`Session`](super::Session).
+    /// The name.
     pub name: Option<LabelName>,
-    /// See [`Session`](super::Session).
+    /// The idle timeout in seconds.
     pub timeout_seconds: u32,
-    /// See [`Session`](super::Session).
+    /// The URL to open first.
     pub start_url: Option<StartUrl>,
-    /// See [`Session`](super::Session).
+    /// The tags.
     pub tags: Tags,
-    /// See [`Session`](super::Session).
+    /// The telemetry capture; `None`: nothing is captured.
     pub telemetry: Option<telemetry::Capture>,
-    /// See [`Session`](super::Session).
+    /// The invocation of the session.
     pub invocation: Option<InvocationId>,
-    /// See [`Session`](super::Session).
+    /// Whether a login runs in the session.
     pub for_login: bool,
 }
 
-/// The error of a check.
+/// The error of checking a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// This installation does not support it.
+    /// This installation does not support the request.
     #[error(transparent)]
     NotSupported(#[from] NotSupported),
 }
 
-/// Idle timeout of a session or pool: 10 to 259200 seconds.
+/// Checks the idle timeout of a session or pool: 10 to 259200 seconds.
 ///
 /// # Errors
-/// `out_of_range`.
+/// `out_of_range` for any other number.
 pub fn timeout_seconds(value: i64) -> Result<u32, InvalidValue> {
     within(value, 10, 259_200)
 }
 
-/// The shape that the fields common to sessions and pools ask for; refusals go into `fields`.
+/// Returns the shape from the fields that sessions and pools have in common. Errors are added to `fields`.
 pub fn shape(
     fields: &mut Fields,
     (headless, stealth, kiosk_mode): (Option<bool>, Option<bool>, Option<bool>),
@@ -179,7 +181,7 @@ pub fn shape(
     }
 }
 
-/// What this installation cannot do yet; never accepted and ignored.
+/// Refuses features that this installation does not support, instead of ignoring them.
 pub(crate) fn supported(gpu: Option<bool>, requested: &[(&'static str, bool)]) -> Result<(), NotSupported> {
     if gpu == Some(true) {
         return Err(NotSupported { field: "gpu", why: "this installation has no GPU for sessions" });
@@ -192,14 +194,16 @@ pub(crate) fn supported(gpu: Option<bool>, requested: &[(&'static str, bool)]) -
     Ok(())
 }
 
-/// The field names no invocation that could have a browser.
+/// Returns the error of a field that names no invocation of the project, or one that has ended.
 pub(crate) fn no_invocation() -> InvalidValue {
     InvalidValue::new(FieldCode::ReferenceNotFound, "names no invocation of the project that has not ended")
 }
 
 impl SessionRequest {
+    /// Checks the request.
+    ///
     /// # Errors
-    /// The fields that break a rule, or what cannot be done here.
+    /// Returns every field that breaks a rule, or the feature that this installation does not support.
     pub fn parse(self) -> Result<NewSession, Refusal> {
         let mut fields = Fields::new();
         if self.gpu == Some(true) && self.headless == Some(true) {
@@ -235,45 +239,47 @@ impl SessionRequest {
     }
 }
 
-/// Changes of a session as asked for. The outer `None` leaves as it is.
+/// The unchecked request to change a session. `None` leaves a value unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionUpdateRequest {
-    /// `Some(None)` and the empty name clear.
+    /// The new name; `Some(None)` and an empty name remove it.
     pub name: Option<Option<String>>,
-    /// Replaces all of them.
+    /// The new tags, which replace all tags.
     pub tags: Option<BTreeMap<String, String>>,
-    /// Another size.
+    /// The new viewport.
     pub viewport: Option<ViewportRequest>,
-    /// Whether the size may change while somebody watches.
+    /// Whether the viewport may change during a live view or a recording.
     pub force_viewport: bool,
-    /// Telemetry as asked for.
+    /// The change of the telemetry configuration.
     pub telemetry: Option<telemetry::ConfigRequest>,
-    /// A profile of the project, for a session that has none.
+    /// The profile, of the project, for a session that has none.
     pub profile: Option<ProfileRequest>,
-    /// A proxy of the project, by id or name; `Some(None)` and the empty one take it away.
+    /// The new proxy of the project, by id or name; `Some(None)` and an empty text remove it.
     pub proxy: Option<Option<String>>,
 }
 
-/// Changes of a session, checked.
+/// The checked request to change a session. `None` leaves a value unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionUpdate {
-    /// The new name; `Some(None)` clears.
+    /// The new name; `Some(None)` removes it.
     pub name: Option<Option<LabelName>>,
-    /// The new tags.
+    /// The new tags, which replace all tags.
     pub tags: Option<Tags>,
-    /// The new size, and whether it may change while somebody watches.
+    /// The new viewport, and whether it may change during a live view or a recording.
     pub viewport: Option<(Viewport, bool)>,
-    /// The new proxy, by id or name; `Some(None)` takes it away. It is looked up when the session is changed.
+    /// The new proxy, by id or name, resolved when the session is changed; `Some(None)` removes it.
     pub proxy: Option<Option<String>>,
-    /// The profile to load. It is looked up when the session is changed.
+    /// The profile to load, resolved when the session is changed.
     pub profile: Option<ProfileRequest>,
-    /// What is to be captured, on top of what is.
+    /// The change of the telemetry configuration, applied to the current capture.
     pub telemetry: Option<telemetry::ConfigRequest>,
 }
 
 impl SessionUpdateRequest {
+    /// Checks the request.
+    ///
     /// # Errors
-    /// The fields that break a rule, or what cannot be done here.
+    /// Returns every field that breaks a rule.
     pub fn parse(self) -> Result<SessionUpdate, Refusal> {
         let mut fields = Fields::new();
         let name = fields.take_optional("name", self.name, |name| {
@@ -282,7 +288,7 @@ impl SessionUpdateRequest {
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
         let viewport = fields.take_optional("viewport", self.viewport, ViewportRequest::parse);
         fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
-        // What it comes to depends on what is in force; whether it contradicts itself does not.
+        // The result depends on the current capture, but a contradiction within the request is found here.
         fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
         fields.finish()?;
         Ok(SessionUpdate {

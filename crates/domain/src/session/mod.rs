@@ -1,4 +1,4 @@
-//! Browser sessions: one session is one caller's use of one browser.
+//! Sessions: each is the use of one browser by one caller.
 
 mod activity;
 mod input;

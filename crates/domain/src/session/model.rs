@@ -12,28 +12,29 @@ use crate::telemetry::Capture;
 use crate::text_enum::text_enum;
 
 text_enum! {
-    /// The reason why a session ended; part of close frames, logs and the store.
+    /// The reason why a session ended, as it appears in close frames, in logs and in the store.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum EndReason {
-        /// The caller deleted it, or its pool was deleted by force.
+        /// The caller deleted the session, its pool was deleted by force, or its invocation was cancelled.
         Deleted => "deleted",
-        /// It was idle for its timeout.
+        /// The idle timeout has passed.
         IdleTimeout => "idle_timeout",
-        /// Its browser ended by itself.
+        /// The browser ended by itself.
         Crashed => "crashed",
-        /// Its browser needed more memory than it may have.
+        /// The browser exceeded its memory limit.
         Oom => "oom",
-        /// Its browser was closed from inside: by a client (`Browser.close`, the last page of a browser with a display), or by a person.
+        /// The browser was closed from inside: by a person, or by a client (`Browser.close`, or the last page of a browser
+        /// with a display).
         BrowserClosed => "browser_closed",
-        /// Its browser did not answer any more, and was ended.
+        /// The browser no longer answered and was ended.
         BrowserHung => "browser_hung",
-        /// It was released to its pool.
+        /// The caller released the session to its pool.
         Released => "released",
-        /// Its browser could not be started or did not answer.
+        /// The browser could not be started or did not answer at the hand-out.
         StartFailed => "start_failed",
         /// The response did not reach the caller.
         Undelivered => "undelivered",
-        /// Its node was lost.
+        /// The node was lost.
         NodeLost => "node_lost",
     }
 }
@@ -48,11 +49,11 @@ pub struct LoginRuns(pub SessionId);
 /// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// It is reserved and its browser is starting; callers do not see it yet.
+    /// The session is reserved and its browser is starting. Callers do not see the session yet.
     Starting,
-    /// A caller uses it.
+    /// A caller uses the session.
     Active,
-    /// It has ended. Final.
+    /// The session has ended. Final.
     Ended(EndReason),
 }
 
@@ -77,78 +78,77 @@ pub struct PoolRef {
     pub name: Option<SlugName>,
 }
 
-/// One lease of one browser.
+/// One caller's use of one browser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The identifier.
     pub id: SessionId,
-    /// The project that owns it.
+    /// The project.
     pub project: ProjectId,
-    /// The node that runs it.
+    /// The node that runs the session.
     pub node: NodeId,
     /// The browser; `None` only while starting or after a failed start.
     pub browser: Option<BrowserId>,
-    /// The pool it was leased from; `None` for a session on demand.
+    /// The pool that the session was leased from; `None` for a session on demand.
     pub pool: Option<PoolRef>,
     /// The shape of the browser, with the current viewport.
     pub shape: Shape,
-    /// Unique among the project's sessions that have not ended.
+    /// The name, unique among the sessions of the project that have not ended.
     pub name: Option<LabelName>,
     /// The idle timeout, 10 to 259200 seconds.
     pub timeout_seconds: u32,
-    /// The address that it opened first.
+    /// The URL that the browser opened first.
     pub start_url: Option<StartUrl>,
     /// The tags set by the caller.
     pub tags: Tags,
     /// The telemetry capture; `None` if nothing is captured.
     pub telemetry: Option<Capture>,
-    /// The invocation that it belongs to.
+    /// The invocation that the session belongs to.
     pub invocation: Option<InvocationId>,
-    /// Whether a login runs in it. Until the session ends, project keys and session tokens give no access.
+    /// Whether a login runs in the session. Until the session ends, project keys and session tokens give no access.
     pub for_login: bool,
     /// The current state.
     pub state: SessionState,
-    /// The time of its request; for a pooled session, of its lease.
+    /// The time of the request; for a session of a pool, of the lease.
     pub created_at: OffsetDateTime,
-    /// The time of its last use, from which the idle timeout counts.
+    /// The time of the last use, from which the idle timeout counts.
     pub last_active_at: OffsetDateTime,
-    /// The time of its end.
+    /// The time of the end.
     pub ended_at: Option<OffsetDateTime>,
 }
 
 impl Session {
-    /// Returns its age at `now`, or at its end.
+    /// Returns the age of the session at `now`, or at its end.
     #[must_use]
     pub fn uptime(&self, now: OffsetDateTime) -> Duration {
         (self.ended_at.unwrap_or(now) - self.created_at).max(Duration::ZERO)
     }
 
-    /// Returns whether its browser may go to another caller: the session was not delivered, and its browser has neither
-    /// opened an address nor captured telemetry for it.
+    /// Returns whether the browser may be leased to another caller: the session was not delivered, and the browser has
+    /// neither opened a URL nor captured telemetry for it.
     #[must_use]
     pub fn leaves_its_browser_untouched(&self) -> bool {
         let undelivered = self.state == SessionState::Ended(EndReason::Undelivered);
         undelivered && self.pool.is_some() && self.start_url.is_none() && self.telemetry.is_none()
     }
 
-    /// Returns whether its user data becomes a version of its profile. A session that was never delivered saves
-    /// nothing.
+    /// Returns whether the user data is saved as a version of the profile. A never delivered session saves nothing.
     #[must_use]
     pub fn saves_its_profile(&self) -> bool {
         let had = !matches!(self.state, SessionState::Ended(EndReason::StartFailed | EndReason::Undelivered));
         had && self.shape.profile.is_some_and(|profile| profile.save_changes)
     }
 
-    /// Checks whether a caller with a key or a token may use it. While a login runs in it, in which secrets are typed,
-    /// only the organization's own key may.
+    /// Checks whether a caller with an API key or a session token may use the session. While a login runs in the
+    /// session, in which secrets are typed, only a key of the whole organization may.
     ///
     /// # Errors
-    /// [`LoginRuns`].
+    /// [`LoginRuns`] if a login runs and the key is not one of the whole organization.
     pub fn admits(&self, organization_wide: bool) -> Result<(), LoginRuns> {
         if self.for_login && self.is_active() && !organization_wide { Err(LoginRuns(self.id)) } else { Ok(()) }
     }
 
-    /// Returns whether it is active.
+    /// Returns whether the session is active.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == SessionState::Active
@@ -167,12 +167,12 @@ pub enum StatusFilter {
     All,
 }
 
-/// The identifier or name of a resource in a path. Text with the form of an identifier is one.
+/// The identifier or name of a resource in a path. A text with the form of an identifier counts as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdOrName<I> {
-    /// By identifier.
+    /// The identifier.
     Id(I),
-    /// By name, compared without case and accents.
+    /// The name, compared without case and accents.
     Name(String),
 }
 

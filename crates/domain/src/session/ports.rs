@@ -18,13 +18,13 @@ use crate::telemetry::Capture;
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// It is stored.
+    /// The session is stored.
     Yes,
     /// Another session of the project that has not ended has the name. Nothing was stored.
     NameTaken,
     /// The request exceeds a limit. Nothing was stored.
     LimitExceeded(LimitExceeded),
-    /// The project was deleted meanwhile. Nothing was stored.
+    /// The project was deleted in the meantime. Nothing was stored.
     ProjectGone,
     /// The named invocation does not exist in the project, or has ended. Nothing was stored.
     NoInvocation,
@@ -33,22 +33,21 @@ pub enum Created {
 /// The filter of a list of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionFilter {
-    /// The state. Starting sessions and sessions that were never delivered (`start_failed`, `undelivered`) are never
-    /// listed.
+    /// The state. Starting and never delivered sessions (`start_failed`, `undelivered`) are never listed.
     pub status: StatusFilter,
-    /// Substring of the session's or its pool's name without case, or the whole of the session's id.
+    /// A substring of the name of the session or its pool, compared without case, or the whole id of the session.
     pub query: Option<String>,
-    /// Tags that must all match.
+    /// The tags, which must all match.
     pub tags: BTreeMap<String, String>,
 }
 
-/// The stored sessions.
+/// The port to the stored sessions.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait SessionRepository: Send + Sync {
-    /// Stores a new session on demand, with its browser if it has one already, if [`admit`](crate::organization::admit)
-    /// allows it, in one transaction that no other reservation of the organization can interleave. A named invocation
-    /// cannot end meanwhile.
+    /// Stores a new session on demand, with its browser if there is one already, if
+    /// [`admit`](crate::organization::admit) allows it, in one transaction that excludes other reservations of the
+    /// organization and the end of the named invocation.
     async fn create(
         &self,
         organization: OrganizationId,
@@ -59,15 +58,16 @@ pub trait SessionRepository: Send + Sync {
     /// Stores `next`, which is active, and its browser, if the row still has the state of `current`, which is starting.
     async fn activate(&self, current: &Session, next: &Session, browser: &Browser) -> Result<Replaced, StoreError>;
 
-    /// Stores `next`, which has ended, if the row still has the state of `current`. In the same transaction its browser
-    /// becomes ending; or, if [`Session::leaves_its_browser_untouched`], idle again and granted to the first waiter.
+    /// Stores `next`, which has ended, if the row still has the state of `current`. In the same transaction the browser
+    /// is marked as ending or, if [`Session::leaves_its_browser_untouched`], becomes idle again and is leased to the
+    /// first waiter.
     async fn end(&self, current: &Session, next: &Session) -> Result<Replaced, StoreError>;
 
-    /// Returns the session with this id in any state and project; for holders of its token and for its node.
+    /// Returns the session with this id in any state and project, for holders of the session token and for the node.
     async fn find(&self, id: SessionId) -> Result<Option<Session>, StoreError>;
 
-    /// Returns the project's session. A name finds the session that has not ended, or with `include_ended` the latest
-    /// one. Starting and never delivered sessions are not found.
+    /// Returns a session of the project. A name refers to the session that has not ended, or with `include_ended` to
+    /// the latest one. Starting sessions and those that were never delivered are not returned.
     async fn find_in_project(
         &self,
         project: ProjectId,
@@ -94,45 +94,45 @@ pub trait SessionRepository: Send + Sync {
     async fn list(&self, project: ProjectId, filter: &SessionFilter, page: Page)
     -> Result<Listed<Session>, StoreError>;
 
-    /// Changes name and tags of an active session; see `set_viewport` for the viewport. Returns `Created::Yes` if it
-    /// was changed, `NameTaken` if not, `None` if it is not active any more.
+    /// Changes the name and the tags of an active session, but not the viewport. Returns [`Created::Yes`] if they were
+    /// changed, [`Created::NameTaken`] if another session has the name, `None` if the session is no longer active.
     async fn change(&self, id: SessionId, changes: &SessionUpdate) -> Result<Option<Created>, StoreError>;
 
     /// Stores the current viewport of an active session.
     async fn set_viewport(&self, id: SessionId, viewport: Viewport) -> Result<(), StoreError>;
 
-    /// Stores the proxy of an active session. Returns `false` if it is not active any more.
+    /// Stores the proxy of an active session. Returns `false` if the session is no longer active.
     async fn set_proxy(&self, id: SessionId, proxy: Option<ProxyId>) -> Result<bool, StoreError>;
 
-    /// Stores the telemetry capture of an active session. Returns `false` if it is not active any more.
+    /// Stores the telemetry capture of an active session. Returns `false` if the session is no longer active.
     async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError>;
 
-    /// Stores the profile of an active session and of its browser. Returns `false` if it has one already or is not
-    /// active any more.
+    /// Stores the profile of an active session and of its browser. Returns `false` if the session has a profile already
+    /// or is no longer active.
     async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError>;
 
-    /// Stores when sessions were last in use; never moves a time backwards.
+    /// Stores the times at which sessions were last in use, unless later times are stored.
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError>;
 }
 
-/// The open connections to this node's sessions.
+/// The port to the open connections to this node's sessions.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait Connections: Send + Sync {
     /// Closes every connection to the session with the reason, and refuses new ones.
     fn close(&self, session: SessionId, reason: EndReason);
 
-    /// Closes every connection to the session, because its browser restarts. New connections are accepted.
+    /// Closes every connection to the session, because its browser restarts, and accepts new ones.
     fn restarted(&self, session: SessionId);
 }
 
-/// Wakes the pool filler.
+/// The waker of the pool filler.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait PoolWake: Send + Sync {
-    /// Starts a look at the pool, because it changed.
+    /// Starts a check of the pool, because the pool changed.
     fn wake(&self, pool: PoolId);
 }
 
-/// Wakes the cleanup of ended browsers.
+/// The waker of the cleanup of ended browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait CleanupWake: Send + Sync {
     /// Starts the cleanup, because an ended session left data in its browser.

@@ -8,27 +8,27 @@ use crate::ids::{BrowserId, SessionId};
 /// An event of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionEvent {
-    /// Its browser answers.
+    /// The browser is ready.
     Ready(BrowserId),
-    /// Its browser could not be started, or did not answer when it was handed out.
+    /// The browser could not be started or did not answer at the hand-out.
     StartFailed,
-    /// Its caller deletes it.
+    /// The session is deleted.
     Delete,
-    /// It was idle for its timeout.
+    /// The idle timeout has passed.
     IdleTimeout,
-    /// Its browser ended by itself.
+    /// The browser ended by itself.
     Crash,
-    /// Its browser ran out of memory.
+    /// The browser exceeded its memory limit.
     OutOfMemory,
-    /// Its browser was closed from inside: by a client, or by a person.
+    /// The browser was closed from inside: by a client, or by a person.
     BrowserClosed,
-    /// Its browser did not answer any more.
+    /// The browser no longer answers.
     BrowserHung,
-    /// The caller releases it to its pool.
+    /// The caller releases the session to its pool.
     Release,
     /// The response did not reach the caller.
     Undelivered,
-    /// Its node was lost.
+    /// The node was lost.
     NodeLost,
 }
 
@@ -51,7 +51,7 @@ impl SessionEvent {
         ]
     }
 
-    /// Returns the name in tables and errors.
+    /// Returns the name of the event in tables and errors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Logs of a session: files in its sandbox, and the output of the programs that form it.
+//! Logs of a session: files in its sandbox, and the output of the browser, the X server and the agent.
 
 mod model;
 mod ports;

@@ -7,13 +7,13 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 /// A log to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowLog {
-    /// Which.
+    /// The source of the lines.
     pub source: LogSource,
-    /// Go on with what is added.
+    /// Whether to continue with new lines as they are written.
     pub follow: bool,
 }
 
-/// Where lines come from.
+/// The source of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogSource {
     /// A regular file of the session, by its absolute path.
@@ -29,17 +29,17 @@ pub enum LogSource {
 /// One line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// When it was read.
+    /// The time of reading.
     pub read_at: OffsetDateTime,
-    /// What it says. Whoever wrote it may have been hostile.
+    /// The text of the line. It is not trusted.
     pub message: String,
 }
 
 impl FollowLog {
     const MAX_PATH: usize = 4096;
 
-    /// Checks a request: the source `path` needs an absolute `path`, the source `supervisor` needs `supervisor_process`,
-    /// one of `chromium`, `display` and `agent`.
+    /// Checks a request: the source `path` needs an absolute `path`, the source `supervisor` needs
+    /// `supervisor_process`, one of `chromium`, `display` and `agent`.
     ///
     /// # Errors
     /// Returns every field that breaks a rule.

@@ -14,13 +14,13 @@ pub struct SessionLogs {
 }
 
 impl SessionLogs {
-    /// Logs of what `machine` runs.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(machine: Arc<dyn LogMachine>, activity: Activity) -> Self {
         Self { machine, activity }
     }
 
-    /// The lines of a log. As long as somebody listens the session is in use.
+    /// Returns the lines of a log. The session is in use until the stream is dropped.
     ///
     /// # Errors
     /// See [`LogMachine::follow`].

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::field::{FieldCode, InvalidValue};
 
-/// What kind of events.
+/// The category of captured events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {
     /// Messages of the page's console.
@@ -15,20 +15,20 @@ pub enum Category {
     Page,
     /// Clicks, keys and scrolls.
     Interaction,
-    /// Calls of this service on the session.
+    /// API calls on the session.
     Control,
-    /// Connects and disconnects.
+    /// Begins and ends of connections.
     Connection,
     /// Starts, crashes, memory.
     System,
-    /// Pictures.
+    /// Screenshots.
     Screenshot,
-    /// Captchas seen.
+    /// Captchas.
     Captcha,
 }
 
 impl Category {
-    /// All nine, in the order of the record.
+    /// All nine categories, in the order of the API.
     pub const ALL: [Self; 9] = [
         Self::Console,
         Self::Page,
@@ -41,7 +41,7 @@ impl Category {
         Self::Captcha,
     ];
 
-    /// As it is stored and said.
+    /// Returns the text in the store and in the wire format.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Category {
         }
     }
 
-    /// As it was stored or said.
+    /// Parses the text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.as_str() == text)
@@ -70,31 +70,31 @@ impl Category {
 /// An unchecked configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigRequest {
-    /// The whole, on or off.
+    /// Whether anything is captured.
     pub enabled: Option<bool>,
-    /// Single categories, on or off.
+    /// Whether single categories are captured.
     pub browser: Option<BTreeMap<Category, bool>>,
 }
 
-/// The categories that are captured; never empty.
+/// The captured categories; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture(BTreeSet<Category>);
 
 impl Capture {
-    /// Whether events of `category` are captured.
+    /// Returns whether events of `category` are captured.
     #[must_use]
     pub fn includes(&self, category: Category) -> bool {
         self.0.contains(&category)
     }
 
-    /// Exactly these categories; nothing, if there are none.
+    /// Creates the capture of exactly these categories; `None` if there are none.
     #[must_use]
     pub fn only(categories: impl IntoIterator<Item = Category>) -> Option<Self> {
         let on: BTreeSet<Category> = categories.into_iter().collect();
         (!on.is_empty()).then_some(Self(on))
     }
 
-    /// The categories, in no order that means anything.
+    /// Returns the categories, in no particular order.
     pub fn categories(&self) -> impl Iterator<Item = Category> + '_ {
         self.0.iter().copied()
     }
@@ -106,10 +106,10 @@ impl Capture {
     }
 }
 
-/// What a new session or pool captures; `None`: nothing.
+/// Returns the capture of a new session or pool; `None`: nothing is captured.
 ///
 /// # Errors
-/// `mutually_exclusive` when it is off as a whole but names categories.
+/// `mutually_exclusive` if the request disables the capture but names categories.
 pub fn on_create(request: Option<&ConfigRequest>) -> Result<Option<Capture>, InvalidValue> {
     match request {
         Some(ConfigRequest { enabled: None, browser: Some(browser) }) if browser.is_empty() => {
@@ -119,10 +119,10 @@ pub fn on_create(request: Option<&ConfigRequest>) -> Result<Option<Capture>, Inv
     }
 }
 
-/// What a session or pool captures from now on that captured `current` until now; `None`: nothing.
+/// Returns the capture of a session or pool after a change of `current`; `None`: nothing is captured.
 ///
 /// # Errors
-/// `mutually_exclusive` when it is off as a whole but names categories.
+/// `mutually_exclusive` if the request disables the capture but names categories.
 pub fn on_change(request: Option<&ConfigRequest>, current: Option<&Capture>) -> Result<Option<Capture>, InvalidValue> {
     let nothing = BTreeMap::new();
     let Some(ConfigRequest { enabled, browser }) = request else { return Ok(current.cloned()) };
@@ -141,7 +141,7 @@ pub fn on_change(request: Option<&ConfigRequest>, current: Option<&Capture>) -> 
     }
 }
 
-/// All four categories that need the browser's protocol are off and nothing is on: how older clients say "off".
+/// Returns whether the four categories of the DevTools protocol are off and none is on: "off" for older clients.
 fn four_off(browser: &BTreeMap<Category, bool>) -> bool {
     Category::OF_CDP.iter().all(|category| browser.get(category) == Some(&false)) && !browser.values().any(|on| *on)
 }

@@ -10,7 +10,7 @@ use crate::ids::{ProfileId, ProfileVersionId};
 use crate::proxy::ProxyFailure;
 use crate::storage::StorageLimit;
 
-/// The maximum length of an event in bytes of JSON, which allows a picture in base64. Longer events count as lost.
+/// The maximum length of an event in bytes of JSON, which allows a screenshot in base64. Longer events count as lost.
 pub const MAX_EVENT: usize = 3 << 20;
 
 /// The category of an event: one that can be captured, or that of the capture itself.
@@ -37,7 +37,7 @@ impl EventCategory {
         Self::Monitor,
     ];
 
-    /// Returns the stored and shown form.
+    /// Returns the text in the store and in the wire format.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl EventCategory {
         }
     }
 
-    /// Parses the stored or shown form.
+    /// Parses the text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.as_str() == text)
@@ -56,7 +56,7 @@ impl EventCategory {
 /// The source of an event that this service reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// This service. Its text is an older name.
+    /// This service. The text `kernel_api` is an older name of it, which clients expect.
     Service,
     /// A program in the sandbox.
     LocalProcess,
@@ -78,13 +78,13 @@ pub struct Event {
     pub category: EventCategory,
     /// The time of the event according to its source.
     pub at: OffsetDateTime,
-    /// The event as callers get it: a JSON object on one line with `type`, `category`, `ts`, `source`, and optionally `data` and
-    /// `truncated`.
+    /// The event as callers receive it: a JSON object on one line with `type`, `category`, `ts`, `source`, and
+    /// optionally `data` and `truncated`.
     pub body: Arc<str>,
 }
 
 impl Event {
-    /// Creates an event of this service. `source_event` is the source's own name of it.
+    /// Creates an event. `source` is its source, with the source's own name of the event if there is one.
     #[must_use]
     pub fn new(
         category: EventCategory,
@@ -118,8 +118,8 @@ impl Event {
         Self::ours(Category::Control, "api_call", at, None, Some(data.map(|(name, value)| (name.to_owned(), value))))
     }
 
-    /// Creates the event of a program that the kernel killed because the memory was full: its process id on the host, its name
-    /// and its memory.
+    /// Creates the event of a program that the kernel killed because the memory was full: its process id on the host,
+    /// its name and its resident memory in KiB.
     #[must_use]
     pub fn oom_kill(at: OffsetDateTime, pid: u32, process: &str, resident_kib: u64) -> Self {
         let data = json!({ "pid": pid, "process_name": process, "rss_kb": resident_kib, "constraint": "memcg" });
@@ -135,8 +135,8 @@ impl Event {
         Self::ours(Category::Network, "network_proxy_failed", at, None, Some(data))
     }
 
-    /// Creates the event of a profile version that replaced a version which the session was not started from. The replaced version
-    /// is stored still.
+    /// Creates the event of a profile version that replaced a version from which the session was not started. The
+    /// replaced version stays stored.
     #[must_use]
     pub fn profile_replaced(
         at: OffsetDateTime,
@@ -166,7 +166,7 @@ impl Event {
         Self::new(EventCategory::Captured(category), kind, at, (SourceKind::Service, source_event), data)
     }
 
-    /// Creates the event of lost events with their numbers; `limit` is the storage limit, if one caused the loss.
+    /// Creates the event of the loss of the events `first` to `last`; `limit` is the storage limit that caused it.
     #[must_use]
     pub fn dropped(at: OffsetDateTime, first: u64, last: u64, limit: Option<StorageLimit>) -> Self {
         let mut data = json!({ "count": last - first + 1, "first_seq": first, "last_seq": last });
@@ -177,7 +177,7 @@ impl Event {
     }
 }
 
-/// Returns the fields of an object as JSON text.
+/// Returns the members of a JSON object.
 fn members(object: Value) -> Option<Map<String, Value>> {
     match object {
         Value::Object(members) => Some(members),

@@ -1,12 +1,13 @@
-//! Telemetry of a session: its events, reported by the agent beside its browser and by this service.
+//! Telemetry of a session: its events, reported by the agent in its sandbox and by this service.
 //!
-//! **One sequence per session.** An event gets its number when it is stored, so that the order of the numbers is the order in which
-//! events become visible: a reader that has read up to a number misses nothing before it. See [`number`].
+//! **One sequence per session.** An event gets its number when it is stored, so that events become visible in the order
+//! of their numbers: a reader that has read up to a number misses nothing before it. See [`number`].
 //!
-//! **Each event once.** The agent numbers its own events and buffers them until their storing is acknowledged. The transaction that
-//! stores events also stores the agent's number of the last one, from which reading continues after any interruption.
+//! **Each event once.** The agent numbers its own events and buffers them until the server acknowledges that they are
+//! stored. The transaction that stores events also stores the agent's number of the last one, from which reading
+//! continues after any interruption.
 //!
-//! **Reported losses.** Events that are lost to a limit use up their numbers, which a `telemetry_dropped` event reports.
+//! **Reported losses.** Lost events use up numbers, which a `telemetry_dropped` event reports.
 
 mod config;
 mod event;

@@ -7,30 +7,30 @@ use super::Event;
 use crate::ids::SessionId;
 use crate::storage::{ROW_BYTES, StorageLimit, StorageRoom};
 
-/// How far a session has counted.
+/// The state of the sequence of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceState {
-    /// The number of its last event; 0: none yet.
+    /// The number of the last event; 0 if there is none.
     pub last_seq: u64,
-    /// The place in time of its last event.
+    /// The time of the last event in the sequence; see [`NumberedEvent::at`].
     pub last_at: OffsetDateTime,
-    /// The agent's number of the last event of its that was stored; 0: none.
+    /// The agent's number of its last processed event; 0 if there is none.
     pub agent_seq: u64,
-    /// How many bytes are kept of it.
+    /// The stored bytes of the session.
     pub bytes: u64,
-    /// Events that are lost and have no number yet: while a limit refuses events, readers are told now and then.
+    /// The number of lost events that have no number yet, because losses to a limit are reported at intervals.
     pub untold: u64,
-    /// The limit that refused its latest event; nothing if that was stored.
+    /// The limit that refused the latest event; `None` if that was stored.
     pub limit: Option<StorageLimit>,
-    /// When readers were last told of what a limit refused.
+    /// The time of the last report of losses to a limit.
     pub reported_at: OffsetDateTime,
 }
 
-/// How often readers are told, at most, of what a storage limit goes on refusing: what tells them is stored in any case.
+/// The minimum interval of reports while a storage limit refuses events: reports are stored beyond the limit too.
 const REPORT_INTERVAL: Duration = Duration::MINUTE;
 
 impl SequenceState {
-    /// A session of which nothing was stored yet.
+    /// The state of a session without stored events.
     pub const NOTHING: Self = Self {
         last_seq: 0,
         last_at: OffsetDateTime::UNIX_EPOCH,
@@ -42,69 +42,69 @@ impl SequenceState {
     };
 }
 
-/// What is to be counted.
+/// The content of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An event that is kept.
+    /// An event to store.
     Event(Event),
-    /// Nothing: an event of a category that is not captured any more.
+    /// An event of a category that is no longer captured. It gets no number.
     Nothing,
-    /// So many events that could not be kept.
+    /// The number of events that were lost.
     Lost(u64),
-    /// Nothing: the session has ended, and what is lost and has no number yet gets it.
+    /// The end of the session: losses that have no number yet are reported.
     End,
 }
 
-/// One thing to count, and the agent's number of it if it is the agent's.
+/// An item to number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The agent's number.
+    /// The agent's number of the item; `None` if the item is not from the agent.
     pub agent_seq: Option<u64>,
-    /// What it is.
+    /// The content.
     pub what: What,
 }
 
-/// What is stored for one session at once.
+/// The items of one session that are stored together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The project that owns it.
+    /// The session.
     pub session: SessionId,
-    /// Says that a batch which may have been stored is stored again.
+    /// The identifier, by which the store recognizes a batch that is sent again after an uncertain write.
     pub id: Ulid,
-    /// In the order in which they are numbered; those of the agent in the agent's order.
+    /// The items in the order of numbering; those of the agent are in the agent's order.
     pub items: Vec<Item>,
 }
 
 /// An event with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedEvent {
-    /// Its number in the session, from 1 on.
+    /// The number of the event in the session, from 1 on.
     pub seq: u64,
-    /// Its place in time: never before that of a lower number, and never in the future.
+    /// The time of the event in the sequence: never before that of a lower number, and never in the future.
     pub at: OffsetDateTime,
     /// The event.
     pub event: Event,
 }
 
-/// What became of a batch.
+/// The result of storing a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBatch {
-    /// The project that owns it.
+    /// The session.
     pub session: SessionId,
-    /// The session's last number before the batch. After a batch that was stored before, this is its own last number.
+    /// The last number of the session before the batch; the current last number if the batch was stored before.
     pub before: u64,
-    /// How far the session has counted with it.
+    /// The state of the sequence after the batch.
     pub counted: SequenceState,
-    /// The events; none if they were stored before.
+    /// The stored events; empty if the batch was stored before.
     pub events: Vec<NumberedEvent>,
 }
 
-/// What was lost takes no session's numbers beyond this one, whatever an agent says; of any loss there one event is counted. As many
-/// numbers are left for events before those that an [offset](super::Span::offset) can name come to their end.
+/// The maximum number that losses may use up, whatever an agent reports; beyond it every report of losses uses up one
+/// number. This leaves as many numbers for events, until the maximum of an [offset](super::Span::offset).
 const LAST_LOST: u64 = 1 << 31;
 
-/// Numbers the items of a batch. What the agent told before is left out, a gap in the agent's numbers is what it lost, and events for which
-/// there is no room are lost, too. `room` is what is left of it afterwards.
+/// Numbers the items of a batch and returns the events to store. Items that the agent sent before are skipped. Gaps in
+/// the agent's numbers and events without storage room count as lost. `room` is reduced by the returned events.
 pub fn number(
     counted: &mut SequenceState,
     items: Vec<Item>,
@@ -144,7 +144,7 @@ pub fn number(
     numbered
 }
 
-/// How many bytes a stored event takes.
+/// Returns the bytes that a stored event takes.
 fn size(event: &Event) -> u64 {
     ROW_BYTES + event.body.len() as u64
 }
@@ -154,12 +154,12 @@ impl SequenceState {
         self.untold = self.untold.saturating_add(events);
     }
 
-    /// A clock that was set back makes nobody wait.
+    /// Returns whether losses may be reported now. A clock that was set back does not delay reports.
     fn is_due(&self, now: OffsetDateTime) -> bool {
         self.limit.is_none() || now < self.reported_at || now - self.reported_at >= REPORT_INTERVAL
     }
 
-    /// Gives those that are lost their numbers.
+    /// Numbers the lost events and returns the event that reports them, if there are any.
     fn report(&mut self, now: OffsetDateTime, room: &mut StorageRoom) -> Option<NumberedEvent> {
         if self.untold == 0 {
             return None;
@@ -178,7 +178,7 @@ impl SequenceState {
     fn next(&mut self, event: Event, now: OffsetDateTime) -> NumberedEvent {
         self.last_seq = self.last_seq.saturating_add(1);
         self.bytes = self.bytes.saturating_add(size(&event));
-        // What comes late stands where it became known: whoever reads by time has passed its own.
+        // A late event gets the time of the previous one, because readers by time may have passed its own time.
         self.last_at = event.at.min(now).max(self.last_at);
         NumberedEvent { seq: self.last_seq, at: self.last_at, event }
     }
@@ -217,7 +217,7 @@ mod tests {
         let mut counted = SequenceState::NOTHING;
         let items = vec![agents(1), Item { agent_seq: Some(5), what: What::Lost(1) }, agents(6)];
         let numbered = number(&mut counted, items, NOON, &mut StorageRoom::unbounded());
-        // The first, the word of four that were lost, and the last.
+        // The first event, the report of four lost ones, and the last event.
         assert_eq!(numbered.iter().map(|one| one.seq).collect::<Vec<_>>(), [1, 6, 7]);
         assert_eq!(counted.agent_seq, 6);
     }

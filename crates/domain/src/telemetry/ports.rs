@@ -15,13 +15,13 @@ use crate::store_error::StoreError;
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait TelemetryStore: Send + Sync {
-    /// Numbers the events of the batches with [`number`](super::number) within the bounds of the store, and stores all or none of
-    /// them. There is at most one batch per session. A batch that was the last one stored of its session is not stored again. The
-    /// numbers of a session become visible in order.
+    /// Numbers the events of the batches with [`number`](super::number) within the bounds of the store, and stores all
+    /// or none of them. There is at most one batch per session. A batch that is the last stored one of its session is
+    /// not stored again. The numbers of a session become visible in order.
     async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<StoredBatch>, StoreError>;
 
-    /// Returns the events of a session in the direction of the span, and whether there are more. If the events are very long,
-    /// there are fewer than the limit, but at least one.
+    /// Returns the events of a session in the direction of the span, and whether there are more. If events are very
+    /// long, the number is below the limit, but at least one.
     async fn page(&self, session: SessionId, span: &Span) -> Result<(Vec<NumberedEvent>, bool), StoreError>;
 
     /// Returns the state of the sequence; [`SequenceState::NOTHING`] if nothing is stored.
@@ -45,18 +45,18 @@ pub type AgentEvents = BoxStream<'static, Result<Item, OperationError>>;
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait TelemetryTap: Send + Sync {
-    /// Sets the captured categories, as far as the agent captures them. Returns once pages that are opened afterwards are captured
-    /// from their beginning on.
+    /// Sets the captured categories, as far as the agent captures them. Pages that are opened after the return are
+    /// captured from their beginning on.
     async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), OperationError>;
 
-    /// Returns the agent's events after its number `after` as they happen, until the browser ends. The agent discards those up to
-    /// `after`.
+    /// Returns the agent's events after its number `after` as they happen, until the browser ends. The agent discards
+    /// the events up to `after`.
     async fn follow(&self, browser: BrowserId, after: u64) -> Result<AgentEvents, OperationError>;
 
     /// Acknowledges that the events up to the agent's number `through` are stored; the agent discards them.
     async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), OperationError>;
 
-    /// Stops the capture. Returns the agent's number of the last event; 0: there was none.
+    /// Stops the capture. Returns the agent's number of the last event; 0 if there was none.
     async fn finish(&self, browser: BrowserId) -> Result<u64, OperationError>;
 }
 
@@ -64,7 +64,7 @@ pub trait TelemetryTap: Send + Sync {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Recorder: Send + Sync {
-    /// Sets the captured categories to those of the session. Returns once its browser captures them.
+    /// Sets the captured categories to those of the session. Returns when the browser captures them.
     ///
     /// # Errors
     /// Returns the error of the browser. The recorder retries by itself.
@@ -88,7 +88,7 @@ pub trait Recorder: Send + Sync {
     /// Returns whether the browser of an ended session may hold events that are not stored.
     fn is_owed(&self, ended: &Session) -> bool;
 
-    /// Waits until the events that the browser of an ended session holds are stored, or counted as lost after a timeout.
+    /// Waits until the remaining events of an ended session's browser are stored, or lost after a timeout.
     async fn collect(&self, ended: &Session, browser: BrowserId);
 }
 
@@ -121,7 +121,7 @@ impl Recorder for NoRecorder {
     async fn collect(&self, _: &Session, _: BrowserId) {}
 }
 
-/// The start of following.
+/// The position at which following begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// The next event.
@@ -141,10 +141,10 @@ pub enum Followed {
     TooSlow,
 }
 
-/// See [`Feed::follow`].
+/// The followed events; see [`Feed::follow`].
 pub type FollowedEvents = BoxStream<'static, Followed>;
 
-/// The port to events as they become visible.
+/// The port that follows events as they become visible.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait Feed: Send + Sync {

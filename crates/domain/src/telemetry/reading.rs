@@ -8,7 +8,7 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::SessionId;
 use crate::page::Page;
 
-/// The default time span before now.
+/// The default time span of a query, up to now.
 const RECENT: Duration = Duration::minutes(5);
 /// The bits of an offset that identify its session and filter. With a number of 32 bits an offset has 53 bits, which
 /// floating-point numbers represent exactly.
@@ -32,28 +32,28 @@ pub enum Order {
 /// An unchecked query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventsQuery {
-    /// The maximum of events; default: 20.
+    /// The maximum number of events, 1 to 100. Default: 20.
     pub limit: Option<i64>,
     /// The offset from the previous page.
     pub offset: Option<i64>,
-    /// The start, inclusive; default: five minutes ago.
+    /// The start, inclusive. Default: five minutes ago.
     pub since: Option<OffsetDateTime>,
     /// The end, exclusive.
     pub until: Option<OffsetDateTime>,
-    /// `asc` or `desc`.
+    /// The order: `asc` or `desc`. Default: `asc`.
     pub order: Option<String>,
-    /// The categories; default: all.
+    /// The categories. Default: all.
     pub categories: Vec<String>,
 }
 
-/// The events of a session that are read.
+/// The events of a session to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The maximum of events.
+    /// The maximum number of events.
     pub limit: u32,
     /// The direction of reading.
     pub order: Order,
-    /// The number after which reading begins, in this direction.
+    /// The number of the event after which reading begins, in this direction.
     pub behind: Option<u64>,
     /// The earliest time, inclusive.
     pub since: Option<OffsetDateTime>,
@@ -64,7 +64,7 @@ pub struct Span {
 }
 
 impl EventsQuery {
-    /// Checks the query; returns the span, and the offset at which it continues.
+    /// Checks the query. Returns the span, and the offset at which it continues.
     ///
     /// # Errors
     /// Returns every field that breaks a rule.
@@ -112,7 +112,7 @@ fn categories(texts: &[String]) -> Result<Vec<EventCategory>, InvalidValue> {
 }
 
 impl Span {
-    /// Returns the offset after the event with this number; `None` for a number that no session reaches.
+    /// Returns the offset after the event with this number; `None` above 32 bits, which no session reaches.
     #[must_use]
     pub fn offset(&self, session: SessionId, seq: u64) -> Option<u64> {
         let number = u32::try_from(seq).ok()?;
@@ -122,7 +122,7 @@ impl Span {
     /// Returns the span that continues at an offset.
     ///
     /// # Errors
-    /// [`BadOffset`].
+    /// [`BadOffset`] if the offset is malformed or belongs to another session or filter.
     pub fn from_offset(self, session: SessionId, offset: i64) -> Result<Self, BadOffset> {
         let offset = u64::try_from(offset).map_err(|_| BadOffset)?;
         let number = u32::try_from(offset >> PROOF_BITS).map_err(|_| BadOffset)?;
@@ -132,7 +132,8 @@ impl Span {
         Ok(Self { behind: Some(number.into()), ..self })
     }
 
-    /// Returns the digest that identifies a session, direction and categories. It ignores `until`, which may change between pages.
+    /// Returns the digest that identifies the session, number, direction and categories of an offset. It ignores
+    /// `until`, which may change between pages.
     fn proof(&self, session: SessionId, number: u32) -> u64 {
         let mut digest = Sha256::new();
         digest.update(session.ulid().0.to_be_bytes());

@@ -17,7 +17,7 @@ pub type ReadEventsError = UseCaseError<BadOffset>;
 
 impl SpecificError for BadOffset {}
 
-/// The use cases.
+/// The use cases of telemetry.
 #[derive(Clone)]
 pub struct TelemetryEvents {
     store: Arc<dyn TelemetryStore>,
@@ -26,13 +26,13 @@ pub struct TelemetryEvents {
 }
 
 impl TelemetryEvents {
-    /// Creates the use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(store: Arc<dyn TelemetryStore>, feed: Arc<dyn Feed>, clock: Arc<dyn Clock>) -> Self {
         Self { store, feed, clock }
     }
 
-    /// Returns a page of events. It is empty if nothing was captured, nothing is stored any more, or the store is unavailable.
+    /// Returns a page of events: empty if nothing was captured or is stored any longer, or if the store is unavailable.
     ///
     /// # Errors
     /// See [`ReadEventsError`].

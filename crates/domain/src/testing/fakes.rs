@@ -1,4 +1,4 @@
-//! Fakes of ports: clocks that a test sets, identifiers that count, a sealer that hides nothing.
+//! Fakes of ports: clocks that a test sets, identifiers that count up, a sealer that does not encrypt.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use crate::clock::{Clock, Entropy, IdSource, MonotonicClock, MonotonicTime};
 use crate::sealing::{KeyId, SealError, Sealer, StreamSealer};
 use crate::session_operation::ByteStream;
 
-/// Both clocks, under control of a test.
+/// A wall clock and a monotonic clock under control of a test.
 #[derive(Debug)]
 pub struct FixedClock(Mutex<(OffsetDateTime, MonotonicTime)>);
 
@@ -27,18 +27,18 @@ impl FixedClock {
         self.0.lock()
     }
 
-    /// Lets time pass.
+    /// Advances both clocks.
     pub fn advance(&self, by: Duration) {
         let mut both = self.both();
         *both = (both.0 + by, both.1 + by);
     }
 
-    /// Sets the clock forward or back, without time passing.
+    /// Steps the wall clock forward or back; the monotonic clock does not change.
     pub fn step(&self, by: Duration) {
         self.both().0 += by;
     }
 
-    /// Sets the clock, without time passing.
+    /// Sets the wall clock; the monotonic clock does not change.
     pub fn set(&self, at: OffsetDateTime) {
         self.both().0 = at;
     }
@@ -56,7 +56,7 @@ impl MonotonicClock for FixedClock {
     }
 }
 
-/// Identifiers that count up from 1, and secrets that are predictable.
+/// A source of identifiers that count up from 1, and of predictable secrets.
 #[derive(Debug, Default)]
 pub struct CountingIds(AtomicU64);
 
@@ -72,12 +72,12 @@ impl Entropy for CountingIds {
     }
 }
 
-/// A sealer with one key that hides nothing, so that a test sees what was sealed.
+/// A sealer with one key that does not encrypt, so that a test can compute what is sealed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlainSealer;
 
 impl PlainSealer {
-    /// The id of the key.
+    /// The identifier of the key.
     pub const KEY: KeyId = KeyId(*b"test-key");
 }
 

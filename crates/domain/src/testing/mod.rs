@@ -33,19 +33,19 @@ pub use fakes::{CountingIds, FixedClock, PlainSealer};
 /// The time at which all resources are created.
 pub const NOON: OffsetDateTime = datetime!(2026-12-01 12:00 UTC);
 
-/// Returns the id of the organization that owns everything here.
+/// Returns the id of the organization of all resources here.
 #[must_use]
 pub fn organization_id() -> OrganizationId {
     OrganizationId::from_ulid(Ulid::from_parts(1, 1))
 }
 
-/// Returns the id of the project of everything here.
+/// Returns the id of the project of all resources here.
 #[must_use]
 pub fn project_id() -> ProjectId {
     ProjectId::from_ulid(Ulid::from_parts(2, 1))
 }
 
-/// Returns the id of the node of everything here.
+/// Returns the id of the node of all resources here.
 #[must_use]
 pub fn node_id() -> NodeId {
     NodeId::from_ulid(Ulid::from_parts(3, 1))
@@ -85,7 +85,7 @@ pub fn organization() -> Organization {
     }
 }
 
-/// Returns its default project.
+/// Returns the default project of [`organization`].
 #[must_use]
 pub fn project() -> Project {
     Project {
@@ -100,7 +100,7 @@ pub fn project() -> Project {
     }
 }
 
-/// Returns the scope of a request in that project.
+/// Returns the scope of an unscoped request in [`project`] with a key of the whole organization.
 #[must_use]
 pub fn scope() -> Scope {
     Scope { project: project(), unscoped: true, organization_wide: true }
@@ -130,7 +130,7 @@ pub fn session(n: u32) -> Session {
     }
 }
 
-/// The n-th deployment: a Python program of version `v1`, uploaded at noon.
+/// Returns the n-th deployment: a Python program of version `v1`, uploaded n seconds after [`NOON`].
 #[must_use]
 pub fn deployment(n: u32) -> Deployment {
     let path = PackagePath::parse("main.py").unwrap_or_else(|bad| unreachable!("{bad}"));
@@ -155,7 +155,7 @@ pub fn deployment(n: u32) -> Deployment {
     }
 }
 
-/// The app `shop` of the n-th deployment, with the actions `buy` and `look`.
+/// Returns the app `shop` of the n-th deployment, with the actions `buy` and `look`.
 #[must_use]
 pub fn app_version(n: u32) -> AppVersion {
     let label = |text| LabelName::parse(text).unwrap_or_else(|bad| unreachable!("{bad}"));
@@ -172,7 +172,7 @@ pub fn app_version(n: u32) -> AppVersion {
     }
 }
 
-/// The n-th invocation: `buy` of the first deployment's app, queued at noon, for 900 s.
+/// Returns the n-th invocation: `buy` of the first deployment's app, accepted n seconds after [`NOON`], for 900 s.
 #[must_use]
 pub fn invocation(n: u32) -> Invocation {
     let app = app_version(1);
@@ -194,13 +194,13 @@ pub fn invocation(n: u32) -> Invocation {
     }
 }
 
-/// Returns the n-th session, leased from the first pool.
+/// Returns the n-th session as leased from the first pool.
 #[must_use]
 pub fn leased_session(n: u32) -> Session {
     Session { pool: Some(PoolRef { id: pool_id(1), name: None }), ..session(n) }
 }
 
-/// Returns the audit record of the n-th call, one millisecond after the one before: a session is read without a key.
+/// Returns the audit record of the n-th call, n milliseconds after [`NOON`]: a read of a session without an API key.
 #[must_use]
 pub fn audit_entry(n: u32) -> AuditEntry {
     AuditEntry {
@@ -265,7 +265,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets how many browsers the pool may hold, and since when.
+    /// Sets the number of browsers that the pool may have, and the time since when.
     #[must_use]
     pub fn growth(mut self, allowance: u32, since: OffsetDateTime) -> Self {
         self.0.growth = Growth { allowance, since };
@@ -279,7 +279,7 @@ impl PoolBuilder {
     }
 }
 
-/// Returns a profile of the project that was never saved.
+/// Returns a profile of the project without a saved version.
 #[must_use]
 pub fn profile(id: ProfileId, name: &str) -> Profile {
     Profile {
@@ -313,7 +313,7 @@ pub fn proxy(id: ProxyId, name: &str) -> Proxy {
     }
 }
 
-/// Returns the configuration of a proxy of the project, with the user `me` if there is a sealed password.
+/// Returns the configuration of a caller's own proxy, with the user `me` if there is a sealed password.
 #[must_use]
 pub fn own_proxy(host: &str, password: Option<Vec<u8>>) -> ProxyConfig {
     let username = password.is_some().then(|| "me".to_owned());
@@ -332,7 +332,7 @@ pub fn auth_flow_id(n: u32) -> AuthFlowId {
     AuthFlowId::from_ulid(Ulid::from_parts(22, u128::from(n)))
 }
 
-/// Returns the n-th auth connection as it is created, of the profile to `d<n>.example`.
+/// Returns the n-th auth connection as at its creation, of the profile to `d<n>.example`.
 #[must_use]
 pub fn auth_connection(n: u32, profile: ProfileId) -> AuthConnection {
     AuthConnection {
@@ -353,7 +353,7 @@ pub fn auth_connection(n: u32, profile: ProfileId) -> AuthConnection {
     }
 }
 
-/// Returns the n-th flow as it begins, of the connection, in the n-th session.
+/// Returns the n-th login flow as at its begin, of the connection, in the n-th session.
 #[must_use]
 pub fn auth_flow(n: u32, connection: AuthConnectionId) -> Flow {
     Flow::new(auth_flow_id(n), connection, FlowKind::Login, session_id(n), NOON)

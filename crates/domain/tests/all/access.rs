@@ -1,4 +1,4 @@
-//! Which project a request is about.
+//! Tests of the project that a request refers to.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn caller(project: Option<ProjectId>) -> Caller {
     Caller { key, user, organization: organization_id(), project, home: None, deployed: false }
 }
 
-/// The organization has its default project and one other.
+/// Returns the access to an organization with its default project and another one.
 fn access() -> Access {
     let mut projects = MockProjectRepository::new();
     projects.expect_default_of().withf(|id| *id == organization_id()).returning(|_| Ok(project()));

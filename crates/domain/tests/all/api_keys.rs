@@ -1,4 +1,4 @@
-//! Keys: their text, what is kept of it, and who is believed.
+//! Tests of API keys: their text, their stored hash, and authentication.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn draft() -> CreatedKey {
     keys(MockApiKeyRepository::new()).draft(organization_id(), owner(), request).expect("a draft")
 }
 
-/// A store that has the drafted key, after `change`.
+/// Returns the use cases with a store that has the drafted key after `change`.
 fn with(change: impl FnOnce(&mut KeyWithHash)) -> ApiKeys {
     let mut stored = KeyWithHash { key: draft().key, project_deleted: false, home: Some(project()) };
     change(&mut stored);

@@ -1,4 +1,4 @@
-//! The work of a node on deployments and invocations: what it takes, and what becomes of what comes out.
+//! Tests of a node's work on deployments and invocations: taking work and storing its results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn taken(n: u32) -> Invocation {
     Invocation { status: InvocationStatus::Running, node: Some(node_id()), ..invocation(n) }
 }
 
-/// Rows that are moved by compare-and-set.
+/// Stores invocations in memory, where they change by compare-and-set.
 fn keep(invocations: &mut MockInvocationRepository, rows: Vec<Invocation>) -> Arc<Mutex<Vec<Invocation>>> {
     let rows = Arc::new(Mutex::new(rows));
     let (stored, found) = (rows.clone(), rows.clone());
@@ -108,7 +108,7 @@ fn keep(invocations: &mut MockInvocationRepository, rows: Vec<Invocation>) -> Ar
 async fn a_node_takes_what_waits_with_all_that_its_process_needs() {
     let mut world = World::default();
     world.invocations.expect_queued().returning(|_| Ok(vec![invocation(1), invocation(2)]));
-    // Another node was faster with the first.
+    // Another node has taken the first one in the meantime.
     let rows = keep(
         &mut world.invocations,
         vec![Invocation { status: InvocationStatus::Running, ..invocation(1) }, invocation(2)],
@@ -425,7 +425,7 @@ fn other_project() -> ProjectId {
 async fn a_project_whose_calls_take_every_place_leaves_some_to_others_which_come_first() {
     let mut world = World::default();
     let theirs = |n: u32| Invocation { project: other_project(), ..invocation(n) };
-    // Ten places.
+    // There are ten slots.
     let queued: Vec<_> = (1..=20).map(invocation).chain([theirs(21)]).collect();
     let waiting = queued.clone();
     world.invocations.expect_queued().times(1).return_once(move |_| Ok(waiting));
@@ -441,7 +441,7 @@ async fn a_project_whose_calls_take_every_place_leaves_some_to_others_which_come
         (found.len() - theirs, theirs)
     };
     assert_eq!(whose(&found), (8, 1));
-    // One of the many ends: whoever has fewer comes first.
+    // After one of the many ends, the project with fewer running calls comes first.
     found.remove(0);
     let next = runs.take().await.expect("taken");
     assert_eq!(whose(&next), (1, 1));

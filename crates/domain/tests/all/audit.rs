@@ -1,4 +1,4 @@
-//! Reading audit records: what may be asked, where a reading goes on, what a chunk holds.
+//! Tests of reading audit records: queries, continuation, and chunks.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn record(n: u32) -> AuditRecord {
     AuditRecord { organization: organization_id(), user: None, email: String::new(), entry }
 }
 
-/// All records are stored.
+/// Returns a trail without pending records.
 fn whole() -> Arc<MockAuditTrail> {
     let mut trail = MockAuditTrail::new();
     trail.expect_whole_until().returning(Ok);
@@ -132,7 +132,7 @@ fn measured(count: u32, first: u32, last: u32, more: bool) -> RangeMeasurement {
     RangeMeasurement { count, ends: Some((record(first).position(), record(last).position())), more }
 }
 
-/// Whether a record is of a stretch.
+/// Returns whether a record is in a range.
 fn within(n: u32, stretch: AuditRange) -> bool {
     let place = |place: Position| (place.at, place.id);
     let here = place(record(n).position());
@@ -143,7 +143,7 @@ fn within(n: u32, stretch: AuditRange) -> bool {
 async fn a_record_that_comes_after_a_chunk_was_measured_is_not_part_of_it() {
     let mut store = MockAuditRepository::new();
     store.expect_measure().returning(|_, _, _, _| Ok(measured(2, 2, 1, false)));
-    // Measured were 2 and 1; meanwhile 4 and 3 have come.
+    // Records 2 and 1 were measured; then 4 and 3 were added.
     store.expect_page().returning(|_, _, stretch, _| {
         Ok([4, 3, 2, 1].into_iter().filter(|n| within(*n, stretch)).map(record).collect())
     });
@@ -167,7 +167,7 @@ async fn an_export_ends_where_the_records_are_complete_and_says_so() {
     let logs = AuditLogs::new(Arc::new(store), Arc::new(trail));
     let first = logs.export(organization_id(), query(), None).await.expect("a chunk");
     assert_eq!(first.until, Some(NOON + Duration::HOUR));
-    // The same question goes on, wherever its range ends by now.
+    // The same query continues, even if its range ends elsewhere now.
     let second = logs.export(organization_id(), query(), first.next.as_deref()).await.expect("a chunk");
     assert_eq!((second.until, second.count), (None, 0));
 }
@@ -197,7 +197,7 @@ fn the_place_ahead_of_a_record_is_before_it_and_behind_the_one_before() {
 async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
     let mut store = MockAuditRepository::new();
     store.expect_measure().returning(|_, _, _, _| Ok(measured(2, 30, 10, true)));
-    // Measured were 30 and 10; meanwhile 20 has come.
+    // Records 30 and 10 were measured; then 20 was added.
     store.expect_page().returning(|_, _, stretch, _| {
         let after = Some(record(30).position().ahead());
         assert_eq!(stretch, AuditRange { after, through: Some(record(10).position()) });
@@ -212,7 +212,7 @@ async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
     assert_eq!(from, record(10).position());
 }
 
-/// A store with records from 1,000,000 down to 1, of which one in three hundred thousand matches.
+/// Returns a store with records from 1,000,000 down to 1, of which one in 300,000 matches.
 fn few_among_many() -> MockAuditRepository {
     let number = |place: Option<Position>| {
         place.map(|place| u32::try_from((place.at - NOON).whole_seconds()).expect("below a million and one"))

@@ -1,4 +1,4 @@
-//! Whether a connection could log in by itself, and what its words mean.
+//! Tests of whether an auth connection can log in unattended, and of the reasons.
 
 use casement_domain::auth_connection::{
     AuthConnection, CredentialRef, FlowRequirement, Reauth, ReauthReason, Settings,

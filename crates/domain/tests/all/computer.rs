@@ -1,4 +1,4 @@
-//! Computer control: what is taken, what is refused before anything is done, and what a failure says.
+//! Tests of computer control: accepted requests, requests that are refused before any action, and errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,7 +169,7 @@ async fn the_failed_action_of_a_batch_is_named_and_one_alone_keeps_its_error() {
     };
     assert!(message.starts_with("actions[1]: "), "{message}");
     assert!(matches!(computers.perform(&session(1), sleep(1)).await, Err(OperationError::Engine(_))));
-    // Nothing was begun: then it is the browser that cannot be reached.
+    // No action was begun: the error is that of the unreachable browser.
     assert!(matches!(computers.batch(&session(1), items()).await, Err(OperationError::Engine(_))));
 }
 

@@ -1,4 +1,4 @@
-//! Extensions: what is kept, what is resolved, and what a restart tells to whom.
+//! Tests of extensions: storing, resolving, and restarts of browsers.
 
 use casement_domain::ExtensionId;
 use casement_domain::browser::{EngineError, Shape, Viewport};
@@ -28,7 +28,7 @@ fn by_id(text: String) -> Reference {
     Reference { id: Some(text), name: None }
 }
 
-/// The project has `red` and `blue`.
+/// Returns a world in which the project has the extensions `red` and `blue`.
 fn world() -> World {
     let mut world = World::default();
     world.extensions.expect_find().returning(|project, which| {
@@ -108,7 +108,7 @@ fn larger() -> SessionUpdateRequest {
     SessionUpdateRequest { viewport: Some(viewport), ..SessionUpdateRequest::default() }
 }
 
-/// An active session whose display cannot become larger while its browser runs.
+/// Returns a world with an active session whose display cannot become larger while its browser runs.
 fn with_small_display(headless: bool) -> World {
     let mut world = World::default();
     world.sessions.expect_find_in_project().returning(move |_, _, _| {

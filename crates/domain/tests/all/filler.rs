@@ -1,4 +1,4 @@
-//! Keeping pools full: the lead, the fence, the pauses after failures.
+//! Tests of the pool filler: the lead, the fence, and the backoff.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use time::Duration;
 
 use crate::support::{World, hung, nth, other_node, pooled_browser, store_down};
 
-/// This node leads a pool of that size, which has what was `observed`.
+/// Returns a world in which this node has the lead of a pool of this size with the `observed` browsers.
 fn leads(size: u32, observed: Observed) -> World {
     let mut world = World::default();
     world.pools.expect_lead().returning(|id, node, lasts| {
@@ -27,7 +27,7 @@ fn leads(size: u32, observed: Observed) -> World {
     world
 }
 
-/// The row of the browser that is to be started, as its turn comes.
+/// Returns the row of a warming browser when the filler is about to start it.
 fn is_warming(world: &mut World) {
     world.browsers.expect_find().returning(|_| Ok(Some(pooled_browser(1, BrowserState::Warming))));
 }
@@ -123,7 +123,7 @@ async fn of_what_is_too_much_only_what_was_still_idle_here_is_buried() {
         let node = if id == browser_id(3) { other_node() } else { row.node };
         Ok(Some(casement_domain::browser::Browser { id, node, ..row }))
     });
-    // The second was leased since the pool was observed.
+    // The second browser was leased after the observation.
     world.browsers.expect_discard().times(3).returning(|id| Ok(id != browser_id(2)));
     let round = world.build().filler.look(pool_id(1)).await.expect("looked");
     assert_eq!((round.discarded, round.launches), (vec![browser_id(1)], vec![]));
@@ -192,7 +192,7 @@ async fn a_start_that_was_ended_on_purpose_is_no_failure() {
     assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
 }
 
-/// A world in which every start fails, and what is left of each is cleared.
+/// Returns a world in which every start fails and is cleaned up.
 fn cannot_start(mut world: World) -> World {
     is_warming(&mut world);
     world.engine.expect_start().returning(|_| Err(EngineError::NoRoom("no memory".to_owned())));
@@ -256,7 +256,7 @@ async fn a_success_and_a_lost_lead_clear_the_failures() {
     assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
 }
 
-/// A pool of eight, which may hold four and earns one every 30 s; the growth that is stored last is what it has.
+/// Returns a world with a pool of eight that may have four browsers and one more every 30 s, and its stored growth.
 fn grows() -> (World, Arc<Mutex<Growth>>) {
     let stored = Arc::new(Mutex::new(Growth { allowance: 4, since: NOON }));
     let mut world = World::default();

@@ -1,4 +1,4 @@
-//! Acquiring and releasing: at once, in line, and what becomes of callers and browsers that are gone.
+//! Tests of leases: at once and after waiting, with lost callers and lost browsers, and of their release.
 
 mod waiting;
 
@@ -30,7 +30,7 @@ fn patient() -> AcquireRequest {
     AcquireRequest { acquire_timeout_seconds: Some(30), name: Some("one".to_owned()), ..AcquireRequest::default() }
 }
 
-/// A world in which no browser is idle, and the waiter hears `events` one after the other.
+/// Returns a world in which no browser is idle and the waiter receives `events` one after the other.
 fn busy(events: impl IntoIterator<Item = WaiterEvent>) -> (World, Arc<Mutex<Vec<QueueEntry>>>) {
     let mut world = World::default();
     world.has_pool(pool_of_four());
@@ -60,7 +60,7 @@ fn granted(session: Session) -> TicketOutcome {
     TicketOutcome::Granted(Box::new(session))
 }
 
-/// What the waiter finds when it looks, one after the other.
+/// Sets the outcomes that the waiter reads, one after the other.
 fn finds(world: &mut World, outcomes: impl IntoIterator<Item = TicketOutcome>) {
     let mut outcomes = outcomes.into_iter().collect::<Vec<_>>().into_iter();
     world
@@ -129,7 +129,7 @@ async fn a_leased_browser_is_probed_once_and_receives_its_lease() {
     for (session, start_url, reported) in [
         (leased_session(1), None, opens(None)),
         (opening, Some(url.to_owned()), opens(Some(url))),
-        // The pool was changed between the two.
+        // The timeout of the pool was changed before the lease.
         (impatient, None, HandOut { start_url: None, abandoned_after_seconds: 7 }),
     ] {
         let mut world = World::default();
@@ -267,7 +267,7 @@ async fn an_uncertain_queue_entry_is_removed() {
     assert!(matches!(error, UseCaseError::Store(_)), "{error:?}");
 }
 
-/// The caller was told that nothing was done, and may have asked again. Somebody may have found the session, and used it.
+/// The response reported an error, so the caller may have retried. The session may have been found and used.
 #[tokio::test]
 async fn an_uncertain_lease_ends_with_its_browser_once_the_store_answers() {
     let mut world = World::default();
@@ -305,7 +305,7 @@ async fn reconciling_with_a_broken_store_is_given_up() {
     casement.leases.reconcile().await.expect("nothing is left to do");
 }
 
-/// A waiter of whom nothing is heard.
+/// A waiter that never receives an event.
 struct Asleep;
 
 #[async_trait]
@@ -315,7 +315,7 @@ impl Waiter for Asleep {
     }
 }
 
-/// A caller in line whose ticket was looked at, and who then goes away.
+/// Runs a lease whose caller disconnects while it waits in the queue.
 async fn goes_away(mut world: World) -> (Result<Acquired, UseCaseError>, UseCases) {
     world.has_pool(pool_of_four());
     world.wait_queue.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
@@ -346,7 +346,7 @@ async fn a_browser_granted_during_a_disconnect_goes_to_the_next_waiter() {
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Undelivered)]);
 }
 
-/// Its turn may have come: what the store cannot say now is cleared away when it can.
+/// The caller may have been granted a browser, so its ticket is reconciled when the store answers again.
 #[tokio::test]
 async fn a_disconnect_during_a_store_outage_leaves_no_ticket_and_no_lease() {
     let mut world = World::default();
@@ -358,7 +358,7 @@ async fn a_disconnect_during_a_store_outage_leaves_no_ticket_and_no_lease() {
     world.buries(browser_id(1));
     let (refused, casement) = goes_away(world).await;
     assert!(matches!(refused, Err(UseCaseError::Store(_))));
-    // The ids are the tests' own, one after the other.
+    // The test's ids count up, so the first one is that of the session.
     rows.put(Session { id: SessionId::from_ulid(nth(1)), ..leased_session(1) });
     casement.leases.reconcile().await.expect("cleared away");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);

@@ -1,4 +1,4 @@
-//! What was seen of a pool after its last lease serves the next caller, as far as it still holds.
+//! Tests of the next-browser cache: the next lease uses the cached state of the pool if it is still valid.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use mockall::Sequence;
 
 use crate::support::{UseCases, World, hung};
 
-/// Its sessions time out as [`leased_session`] does.
+/// Returns a pool whose sessions have the idle timeout of [`leased_session`].
 fn warm_pool() -> Pool {
     let mut pool = pool(4).name("warm").build();
     pool.config.timeout_seconds = leased_session(1).timeout_seconds;
     pool
 }
 
-/// A pool whose browser 1 is idle for longest; that is looked up so many times.
+/// Returns a world with a pool whose next browser is browser 1. Expects that it is read this number of times.
 fn read(times: usize) -> World {
     let mut world = World::default();
     world.pools.expect_find_with_next().times(times).returning(|_, _| Ok(Some((warm_pool(), Some(browser_id(1))))));
@@ -26,7 +26,7 @@ fn read(times: usize) -> World {
     world
 }
 
-/// Answers those who ask for the pool as it was seen, and those who ask for it however it is; each once if at all.
+/// Expects one lease of the unchanged pool and one of the pool in any state, if there is a result for it.
 fn leases(world: &mut World, as_seen: Option<ImmediateLease>, anyhow: Option<ImmediateLease>) {
     for (unchanged_since, taken) in [(Some(warm_pool().updated_at), as_seen), (None, anyhow)] {
         let Some(taken) = taken else { continue };
@@ -44,7 +44,7 @@ fn leased() -> ImmediateLease {
     ImmediateLease::Leased(Box::new(leased_session(1)))
 }
 
-/// Answers those who ask for browser 1 of the pool as it was seen, and have their call recorded with it.
+/// Expects one lease of browser 1 of the unchanged pool that stores the audit record in the same transaction.
 fn leases_recorded(world: &mut World, taken: ImmediateLease) {
     let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
     let expected = world.wait_queue.expect_take_recorded().withf(move |requested, browser, _, record, _| {
@@ -53,7 +53,7 @@ fn leases_recorded(world: &mut World, taken: ImmediateLease) {
     expected.times(1).return_once(|_, _, _, _, _| Ok(taken));
 }
 
-/// Of a call that is stored as begun so many times before it is stored what came of it.
+/// Returns an audit record and expects that its intent is stored this number of times.
 fn early(begun: usize) -> PreparedRecord {
     let mut trail = MockAuditTrail::new();
     trail.expect_stamp().returning(RecordTimestamp::free);

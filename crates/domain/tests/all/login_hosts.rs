@@ -1,4 +1,4 @@
-//! Where a login may go: what `*` and `**` stand for.
+//! Tests of the hosts that a login may visit, and of the wildcards `*` and `**`.
 
 use casement_domain::login_page::{AllowedHosts, BadPattern, HostPattern};
 use pretty_assertions::assert_eq;
@@ -58,7 +58,7 @@ fn a_pattern_ends_with_a_name_and_is_no_longer_than_a_host() {
 
 #[test]
 fn a_hostile_pattern_or_host_costs_no_more_than_another() {
-    // Were every way tried in which the labels can be shared out, this would not end.
+    // A backtracking match of these labels would take practically forever.
     let pattern = format!("x.{}y.example", "**.a.".repeat(40));
     let host = format!("x.{}example", "a.".repeat(120));
     assert!(!matches(&pattern, &host));
@@ -68,7 +68,7 @@ fn a_hostile_pattern_or_host_costs_no_more_than_another() {
     assert!(!hosts.allow(&"a.".repeat(100_000)), "no host is so long");
 }
 
-/// Every way to share out the labels.
+/// Matches by backtracking, as a reference.
 fn by_trying(pattern: &[&str], host: &[&str]) -> bool {
     match (pattern.split_first(), host.split_first()) {
         (None, None) => true,

@@ -1,4 +1,4 @@
-//! The rules of the domain, as tests: nothing real, and over in seconds.
+//! Tests of the rules of the domain, on mocks and fake clocks only, so that they take seconds.
 
 mod access;
 mod api_keys;

@@ -1,4 +1,4 @@
-//! The plan of a pool and the fair queue, for whatever pools and owners there may be.
+//! Property tests of the plan of a pool and of the fair queue.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -66,7 +66,7 @@ proptest! {
             prop_assert!(steps.again_at.is_none_or(|at| at > now), "or the filler would turn in circles");
             pool.growth = steps.growth;
             observed.idle.retain(|idle| !steps.discard.contains(&idle.id));
-            // The warming ones become ready, and those just started warm.
+            // The warming browsers become ready, and the started ones are warming now.
             let ready = std::mem::replace(&mut observed.warming, steps.start);
             for _ in 0..ready {
                 observed.idle.push(IdleBrowser { id: browser_id(next), created_at: now, outdated: false });
@@ -120,7 +120,7 @@ proptest! {
     ) {
         let mut queue = FairQueue::default();
         let mut waiting: BTreeMap<u8, u32> = BTreeMap::new();
-        // How often others were served since an owner began to wait or was served itself.
+        // The number of times that others were served since an owner began to wait or was served itself.
         let mut served_since: BTreeMap<(u8, u8), u32> = BTreeMap::new();
         for step in steps {
             match step {

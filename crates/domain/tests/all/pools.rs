@@ -1,4 +1,4 @@
-//! Creating, changing, flushing and deleting pools.
+//! Tests of creating, changing, flushing and deleting pools.
 
 use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::field::FieldCode;
@@ -94,7 +94,7 @@ async fn a_pool_that_is_not_valid_or_not_offered_touches_no_port() {
     }
 }
 
-/// Stores an update of `before` and gives back what was stored.
+/// Stores an update of `before` and returns the stored pool.
 async fn updated(before: Pool, update: PoolUpdateRequest) -> Pool {
     let mut world = World::default();
     world.has_pool(before.clone());
@@ -169,7 +169,7 @@ async fn an_update_of_a_pool_that_is_not_there_says_so() {
     assert!(matches!(error, UseCaseError::NotFound(missing) if missing == NotFound::new("browser pool", "warm")));
 }
 
-/// Three idle browsers are marked as ending, and the third is another node's.
+/// Expects a flush that marks three idle browsers as ending; the third is on another node.
 fn flushes(world: &mut World) {
     world
         .pools
@@ -207,7 +207,7 @@ async fn a_flush_ends_this_nodes_idle_browsers_and_leaves_others_to_their_nodes(
     assert!(world.build().pools.flush(&scope(), "warm").await.expect("flushed"));
 }
 
-/// Its caller would ask again, and the second flush would end the fresh browsers.
+/// After an error the caller would flush again, which would end the new browsers.
 #[tokio::test]
 async fn what_of_a_flush_cannot_be_done_at_once_does_not_fail_it() {
     let mut world = World::default();

@@ -1,4 +1,4 @@
-//! Profiles: loaded when a session begins, saved when it has ended, and what is kept of them.
+//! Tests of profiles: loading at the begin of a session, saving after its end, and stored versions.
 
 mod versions;
 
@@ -46,7 +46,7 @@ fn loaded(save_changes: bool) -> LoadedProfile {
     LoadedProfile { id: id(1), version: Some(version(1)), save_changes }
 }
 
-/// The session with the profile.
+/// Returns the session with the profile.
 fn with_profile(save_changes: bool) -> Session {
     let shape = Shape { profile: Some(loaded(save_changes)), ..session(1).shape };
     Session { shape, ..session(1) }
@@ -73,7 +73,7 @@ impl futures_core::Stream for Once {
     }
 }
 
-/// Reads a stream that has one part at most.
+/// Reads a stream that has at most one part.
 async fn part(mut content: ByteStream) -> Option<Result<Bytes, OperationError>> {
     std::future::poll_fn(|context| content.as_mut().poll_next(context)).await
 }
@@ -89,7 +89,7 @@ struct Ports {
 }
 
 impl Ports {
-    /// One profile lives, whose current version is the first.
+    /// Creates the ports with one profile that is not deleted and whose first version is current.
     fn with_profile() -> Self {
         let mut ports = Self::default();
         ports.rows.expect_living().returning(|_| Ok(Some(saved())));
@@ -97,7 +97,7 @@ impl Ports {
         ports
     }
 
-    /// What a browser leaves is kept under a name that is yet to be stored.
+    /// Expects that the user data of the browser is captured and its bytes are stored.
     fn captures(mut self) -> Self {
         self.machine.expect_capture().withf(|id| *id == browser_id(1)).returning(|_| Ok(bytes("state")));
         self.blobs.expect_put().withf(|key, _| key.starts_with("profiles/")).returning(|_, _| Ok(()));
@@ -119,7 +119,7 @@ impl Ports {
     }
 }
 
-/// A world with that one session.
+/// Returns a world with this session.
 fn with_session(session: Session, ports: Ports) -> World {
     let mut world = World { profiles: Some(ports.build()), ..World::default() };
     let _ = world.keep_sessions([session]);
@@ -173,7 +173,7 @@ async fn a_session_whose_profile_was_deleted_saves_nothing() {
     world.buries(browser_id(1));
     world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
 
-    // And if it is deleted in the meantime, the bytes go, too.
+    // If the profile is deleted during the capture, the bytes are deleted too.
     let mut ports = Ports::with_profile().captures();
     ports.rows.expect_save().returning(|_| Ok(VersionStored::NotWanted));
     ports.blobs.expect_delete().times(1).returning(|_| Ok(()));
@@ -197,7 +197,7 @@ async fn a_browser_that_cannot_be_captured_is_cleaned_up_and_reported() {
     }
 }
 
-/// A browser of a session that has ended, as its row tells.
+/// Returns the browser of an ended session.
 fn ending() -> Browser {
     let row = pooled_browser(1, BrowserState::Ending);
     Browser { pool: None, session: Some(session_id(1)), shape: with_profile(true).shape, ..row }
@@ -401,7 +401,7 @@ async fn a_browser_of_a_pool_is_started_with_the_version_that_is_current_then() 
     assert_eq!(round.launches[0].shape.profile.and_then(|profile| profile.version), Some(version(5)));
 }
 
-/// Stores an update of `before` and gives back what was stored.
+/// Stores an update of `before` and returns the stored pool.
 async fn updated(before: Pool, input: PoolRequest) -> Result<Pool, Vec<(String, FieldCode)>> {
     let mut world = World { profiles: Some(Ports::with_profile().build()), ..World::default() };
     world.pools.expect_find().returning(move |_, _| Ok(Some(before.clone())));

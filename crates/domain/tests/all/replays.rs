@@ -1,4 +1,4 @@
-//! Recordings at the end of their session: made whole and kept, or told as failed, and what becomes of them then.
+//! Tests of recordings at the end of their session: completed and stored, or marked as failed, and deleted later.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn ended() -> Session {
     Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session(1) }
 }
 
-/// Its browser, which nobody has buried yet.
+/// Returns the browser of the ended session, which is not cleaned up yet.
 fn pending_cleanup() -> Browser {
     Browser { session: Some(session_id(1)), pool: None, ..pooled_browser(1, BrowserState::Ending) }
 }
@@ -75,7 +75,7 @@ struct Ports {
 }
 
 impl Ports {
-    /// The session left these unsettled.
+    /// Creates the ports with the unsettled recordings of the session.
     fn left(running: impl IntoIterator<Item = u128>) -> Self {
         let ids: Vec<_> = running.into_iter().collect();
         let mut ports = Self::default();
@@ -89,7 +89,7 @@ impl Ports {
         ports
     }
 
-    /// The machine tells of these.
+    /// Sets the recordings that the sandbox reports.
     fn recorded(mut self, replays: impl IntoIterator<Item = Replay>) -> Self {
         let replays: Vec<_> = replays.into_iter().collect();
         self.machine.expect_list().withf(|id| *id == browser_id(1)).returning(move |_| Ok(replays.clone()));
@@ -114,7 +114,7 @@ impl Ports {
         self
     }
 
-    /// Settled ones are noted, with what they say.
+    /// Adds a step for each settled recording, with its reason.
     fn settles(mut self) -> Self {
         let steps = self.steps.clone();
         self.rows.expect_settle().returning(move |replay| {
@@ -138,7 +138,7 @@ impl Ports {
         ReplayArchive::new(Arc::new(rows), Arc::new(blobs), clock, limits, Arc::new(disk))
     }
 
-    /// A world with these recordings, in which the browser's end is a step, too.
+    /// Returns a world with these recordings, and the steps, which include the end of the browser.
     fn world(self, session: Session) -> (World, Arc<Mutex<Vec<String>>>) {
         let replays = SessionReplays::new(ReplayDeps {
             stored: Self::archive(self.rows, self.blobs, self.clock.clone(), self.is_disk_low),

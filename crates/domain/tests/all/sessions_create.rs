@@ -1,4 +1,4 @@
-//! Creating a session: from a spare, after spares that do not answer, and afresh.
+//! Tests of creating a session: on a spare browser, after spare browsers that do not answer, and on a new browser.
 
 use std::collections::BTreeMap;
 
@@ -155,7 +155,7 @@ async fn without_a_spare_the_place_is_reserved_before_the_browser_starts() {
     assert_eq!(rows.get(session.id), Some(session));
 }
 
-/// Whoever minds the browsers knew of no session to end with it.
+/// The report of the lost browser found no session to end.
 #[tokio::test]
 async fn a_browser_that_died_before_its_session_was_active_is_not_handed_out() {
     let mut world = World::default();
@@ -263,7 +263,7 @@ async fn an_archived_project_refuses_before_anything_is_touched() {
 
 #[tokio::test]
 async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
-    // `gpu` beside `headless` contradicts itself, which is told first.
+    // With `headless: true` the contradiction would be reported first.
     let request = SessionRequest { gpu: Some(true), headless: Some(false), ..request() };
     let error = World::default().build().sessions.create(&scope(), request).await.expect_err("gpu");
     match error {

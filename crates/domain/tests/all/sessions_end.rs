@@ -1,4 +1,4 @@
-//! Ending sessions: at their caller's wish, by their browser's death, by the idle clock.
+//! Tests of the end of sessions: by request, by the loss of the browser, by the idle timeout.
 
 use casement_domain::Replaced;
 use casement_domain::browser::BrowserState;
@@ -196,7 +196,7 @@ async fn setting_the_wall_clock_does_not_change_idle_timeouts() {
         clock.step(step);
         clock.advance(Duration::seconds(59));
         assert_eq!(activity.idle(), [], "{step}");
-        // The store hears of it by the clock that was set.
+        // The stored time is that of the wall clock as it was set.
         drop(activity.begin(session_id(1)));
         assert_eq!(activity.news(), [(session_id(1), NOON + step + Duration::seconds(59))]);
         clock.step(step);
@@ -280,7 +280,7 @@ async fn use_of_a_lease_that_is_being_returned_is_refused() {
     assert!(casement.activity.begin(session.id).is_none() && casement.activity.begin_view(session.id).is_none());
     assert!(enter(&session, &casement.activity).is_err());
     assert!(casement.activity.take_back(&session), "it stays so, should the store fail meanwhile");
-    // A call that found it before, and whose body came slowly.
+    // A call that found the session before, and whose body arrived slowly.
     casement.activity.forget(session.id);
     assert!(casement.activity.begin(session.id).is_none(), "its browser is another's by now");
 }

@@ -1,4 +1,4 @@
-//! What a node does with what an earlier life of it left, with what other nodes marked, and with lost nodes.
+//! Tests of a node's work after its restart, on browsers that other nodes marked, and for lost nodes.
 
 use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::session::{EndReason, Session, SessionEvent, SessionState};
@@ -32,7 +32,7 @@ async fn after_a_restart_what_lives_goes_on_and_what_is_dead_is_cleared() {
     }
     let casement = world.build();
 
-    // 5 died, 6 was being started by a server that is gone, 7 was being ended, and nobody's session has 8.
+    // Browser 5 has ended, 6 was being started before the restart, 7 was ending, and 8 has no session.
     let alive = [1, 3, 4, 6, 7, 8].map(browser_id);
     let living = casement.sessions.adopt(&alive).await.expect("adopted");
 

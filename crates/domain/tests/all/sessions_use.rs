@@ -1,4 +1,4 @@
-//! Finding, listing, changing and looking at sessions.
+//! Tests of finding, listing and changing sessions, and of screenshots.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn found() -> World {
     world
 }
 
-/// The recorder goes on trying: it will be captured.
+/// The recorder retries by itself, so the capture begins later.
 #[tokio::test]
 async fn a_change_of_telemetry_that_the_browser_has_not_confirmed_may_have_had_an_effect() {
     let mut world = found();
@@ -250,7 +250,7 @@ async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_l
     world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     world.sessions.expect_set_proxy().times(1).returning(move |_, requested| {
         assert_eq!(requested, Some(ours));
-        // Theirs is stored between ours and its way, and has had its way set already.
+        // The other call stores its proxy after ours was stored and before our route is set; its own route is set.
         *stored.lock() = Some(theirs);
         Ok(true)
     });

@@ -1,4 +1,4 @@
-//! Every state with every event, against tables that are also the page `docs/states.md`.
+//! Tests of every state with every event, against tables that also make the page `docs/states.md`.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ use crate::support::{nth, pooled_browser};
 
 const LATER: OffsetDateTime = NOON.saturating_add(Duration::MINUTE);
 
-/// The state that an event leads to; `None`: it is refused.
+/// The state after an event; `None`: the event is refused.
 type Cell<S> = Option<S>;
 
 const SESSION_PHASES: [&str; 4] = ["starting", "active, on demand", "active, leased", "ended"];
@@ -33,7 +33,7 @@ fn session_in(phase: usize, reason: EndReason) -> Session {
     }
 }
 
-/// The documented moves of a session, one row per event, one column per phase. A new event has no row: no test compiles.
+/// The documented transitions of a session: a row per event, a column per phase. An event needs a row to compile.
 fn session_row(event: SessionEvent) -> [Cell<SessionState>; 4] {
     use EndReason as R;
     use SessionState::{Active, Ended};
@@ -56,7 +56,7 @@ fn session_row(event: SessionEvent) -> [Cell<SessionState>; 4] {
     }
 }
 
-/// What a session must be after it came into `state` at `LATER`: only the documented fields differ.
+/// Returns the expected session after a transition to `state` at `LATER`: only the documented fields differ.
 fn session_after(before: &Session, state: SessionState) -> Session {
     match state {
         SessionState::Active => {
@@ -115,7 +115,7 @@ const fn nth_const(n: u128) -> ulid::Ulid {
     ulid::Ulid::from_parts(0, n)
 }
 
-/// The documented moves of a browser; the columns are `BrowserState::ALL`.
+/// The documented transitions of a browser; the columns are `BrowserState::ALL`.
 fn browser_row(event: BrowserEvent) -> [Cell<BrowserState>; 4] {
     use BrowserState::{Ending, Idle, Leased};
     match event {
@@ -165,7 +165,7 @@ fn project_in(column: usize) -> Project {
     Project { is_default: column >= 2, status, ..project() }
 }
 
-/// The documented moves of a project: what it is then; `Some(None)`: deleted.
+/// The documented transitions of a project; `Some(None)`: the project is deleted.
 fn project_row(event: ProjectEvent) -> [Cell<Option<ProjectStatus>>; 4] {
     use ProjectStatus::{Active, Archived};
     match event {
@@ -195,7 +195,7 @@ fn a_project_moves_as_its_table_says_and_not_otherwise() {
     }
 }
 
-/// When it expires, seen from `NOON`; whether it was deleted; what it is.
+/// The expiry of a key as text and in seconds after `NOON`, whether the key was deleted, and its status.
 const KEY_ROWS: [(&str, Option<i64>, bool, KeyStatus); 7] = [
     ("never", None, false, KeyStatus::Active),
     ("in a second", Some(1), false, KeyStatus::Active),
@@ -226,7 +226,7 @@ fn a_key_is_what_its_table_says() {
     }
 }
 
-/// What stands in a path, and whether it is taken for an identifier.
+/// A text in a path, and whether it counts as an identifier.
 const PATH_ROWS: [(&str, bool); 7] = [
     ("01k9zk0000000000000000000a", true),
     ("01K9ZK0000000000000000000A", true),
@@ -280,7 +280,7 @@ fn flow_events() -> [FlowEvent; 11] {
     ]
 }
 
-/// The documented moves of a flow, one row per event, one column per phase: whether it goes on, and its step.
+/// The documented transitions of a flow, one row per event, one column per phase: its status and step.
 fn flow_row(event: &FlowEvent) -> [Cell<(FlowStatus, FlowStep)>; 6] {
     use FlowStatus::{Canceled, Expired, Failed, InProgress, Success};
     use FlowStep::{AwaitingExternalAction, AwaitingInput, Completed, Discovering, Submitting};

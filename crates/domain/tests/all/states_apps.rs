@@ -1,4 +1,4 @@
-//! Every state of deployments and invocations with every event; `states` prints the tables.
+//! Tests of every state of deployments and invocations with every event; `states` prints the tables.
 
 use casement_domain::NodeId;
 use casement_domain::deployment::{BuildLease, Deployment, DeploymentEvent, DeploymentRefused, DeploymentStatus};
@@ -15,7 +15,7 @@ fn other_node() -> NodeId {
     NodeId::from_ulid(nth(77))
 }
 
-/// A lease of `node` that is over at `until`.
+/// Returns a lease of `node` that expires at `until`.
 fn lease(node: NodeId, number: u32, until: OffsetDateTime) -> BuildLease {
     BuildLease { node, number, expires_at: until }
 }
@@ -43,7 +43,7 @@ fn deployment_events() -> [DeploymentEvent; 6] {
     ]
 }
 
-/// The documented moves; the columns are `DeploymentStatus::ALL`. Taking one whose lease is over is the next test's.
+/// The documented transitions; the columns are `DeploymentStatus::ALL`. The next test covers expired leases.
 fn deployment_row(event: &DeploymentEvent) -> [Option<DeploymentStatus>; 5] {
     use DeploymentStatus::{Failed, InProgress, Running, Stopped};
     match event {
@@ -130,7 +130,7 @@ fn invocation_events() -> [InvocationEvent; 9] {
     ]
 }
 
-/// The documented moves; the columns are `InvocationStatus::ALL`.
+/// The documented transitions; the columns are `InvocationStatus::ALL`.
 fn invocation_row(event: &InvocationEvent) -> [Option<InvocationStatus>; 4] {
     use InvocationStatus::{Failed, Running, Succeeded};
     match event {
@@ -179,7 +179,7 @@ fn an_invocation_moves_as_its_table_says_and_not_otherwise() {
     }
 }
 
-/// A section of the page: its heading, the columns and the rows of its table, and what stands below it.
+/// A section of the page: the heading, the columns and rows of the table, and the text below it.
 pub(crate) type Section = (&'static str, Vec<&'static str>, Vec<Vec<String>>, &'static str);
 
 pub(crate) fn tables() -> [Section; 2] {

@@ -1,4 +1,4 @@
-//! Every phase of a login's page with every event; `states` prints the table.
+//! Tests of every page phase with every event; `states` prints the table.
 
 use casement_domain::auth_connection::{PageEvent, PageEventRefused, PagePhase, Readings};
 use casement_domain::login_page::Mark;
@@ -14,7 +14,7 @@ fn mark(text: &str) -> Mark {
     Mark(text.to_owned())
 }
 
-/// Readings whose counts differ from each other and from zero.
+/// Returns readings whose counts differ from each other and from zero.
 fn readings() -> Readings {
     Readings { unproductive: 2, external_updates: 3, stale_mark: Some(mark("before")) }
 }
@@ -61,7 +61,7 @@ fn events() -> [PageEvent; 17] {
     ]
 }
 
-/// The documented moves, one row per event, one column per phase: the next phase. A new event has no row: no test compiles.
+/// The documented transitions, one row per event, one column per phase. A new event without a row does not compile.
 fn row(event: &PageEvent) -> [Option<&'static str>; 6] {
     let [unopened, taken_over, examining, answered, waiting] =
         ["unopened", "taken over", "examining", "answered", "waiting"].map(Some);
@@ -120,11 +120,11 @@ fn an_event_changes_only_the_data_that_it_is_about() {
     let new = |unproductive| Readings { unproductive, ..Readings::default() };
     let now = || mark("now");
     let rows = [
-        // The failures before a page was opened count on.
+        // The count of failures before a page was opened continues.
         (0, PageEvent::Failed, PagePhase::Unopened { failures: 3 }),
         (0, PageEvent::Opened, examining(new(2), None, 0, None)),
         (0, PageEvent::TakenOver, PagePhase::TakenOver { readings: new(2), loading_since: None }),
-        // The next reading must differ from one that came to nothing.
+        // The next reading must differ from an unproductive one.
         (2, PageEvent::Failed, examining(counted(3, Some("before")), Some(NOON), 4, Some("wrong"))),
         (
             2,
@@ -136,7 +136,7 @@ fn an_event_changes_only_the_data_that_it_is_about() {
         (1, PageEvent::Acted { mark: now() }, examining(counted(2, Some("now")), Some(NOON), 0, None)),
         (2, PageEvent::ActionFailed, examining(counted(2, Some("before")), Some(NOON), 5, Some("wrong"))),
         (2, PageEvent::Acted { mark: now() }, examining(counted(2, Some("now")), Some(NOON), 0, Some("wrong"))),
-        // A page that asks was understood, and has answered what was sent.
+        // A page with a question was understood, and has answered the values that were sent.
         (
             3,
             PageEvent::QuestionShown { loading_since: None },
@@ -157,7 +157,7 @@ fn an_event_changes_only_the_data_that_it_is_about() {
                 previous_refusal: Some("no".to_owned()),
             },
         ),
-        // A wait begins with a closed live view, and each of them with all its patience.
+        // Each wait begins with a closed live view and with its full timeout.
         (
             3,
             PageEvent::WaitBegan,
@@ -197,7 +197,7 @@ fn a_refused_event_of_a_page_is_named() {
     assert_eq!(refused.to_string(), "the page of the login is unopened, so 'moved on' is not possible");
 }
 
-/// The columns and rows of the table.
+/// Returns the columns and rows of the table.
 pub(crate) fn table() -> (Vec<&'static str>, Vec<Vec<String>>) {
     let mut events = events().to_vec();
     events.dedup_by_key(|event| event.name());

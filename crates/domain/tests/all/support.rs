@@ -1,4 +1,4 @@
-//! What the tests of the use cases stand on: a mock of every port, and a memory behind the ones that keep sessions.
+//! The support of the tests of use cases: a mock of every port, and sessions in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use casement_domain::{BrowserId, NodeId, Replaced, SessionId, StoreError};
 use parking_lot::Mutex;
 use ulid::Ulid;
 
-/// Mocks of all ports. A port that a test says nothing about may not be called: a call fails the test.
+/// Mocks of all ports. A call that a test does not expect fails the test.
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) sessions: MockSessionRepository,
@@ -38,13 +38,13 @@ pub(crate) struct World {
     pub(crate) pools: MockPoolRepository,
     pub(crate) wait_queue: MockWaitQueue,
     pub(crate) tickets: MockTicketNotifier,
-    /// Nothing is recorded unless a test says how.
+    /// The recorder of telemetry; `None`: nothing is recorded.
     pub(crate) recorder: Option<MockRecorder>,
-    /// None unless a test says which.
+    /// The profiles; `None`: an installation without profiles.
     pub(crate) profiles: Option<SessionProfiles>,
-    /// None unless a test says which.
+    /// The routing through proxies; `None`: an installation without proxies.
     pub(crate) proxies: Option<ProxyRouting>,
-    /// None unless a test says which.
+    /// The recordings; `None`: an installation without recordings.
     pub(crate) replays: Option<SessionReplays>,
     pub(crate) clock: Arc<FixedClock>,
 }
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Sessions are kept, and ended by compare-and-set, in a memory that the test can look into.
+    /// Stores sessions in memory, where they end by compare-and-set. Returns the rows for the test.
     pub(crate) fn keep_sessions(&mut self, at_first: impl IntoIterator<Item = Session>) -> Rows {
         let rows = Rows(Arc::new(Mutex::new(at_first.into_iter().map(|row| (row.id, row)).collect())));
         let of = rows.clone();
@@ -127,7 +127,7 @@ impl World {
         rows
     }
 
-    /// As [`keep_sessions`](Self::keep_sessions), and new ones are kept too.
+    /// Like [`keep_sessions`](Self::keep_sessions), without sessions at first, and also stores new ones.
     pub(crate) fn keep_new_sessions(&mut self) -> Rows {
         let rows = self.keep_sessions([]);
         let of = rows.clone();
@@ -138,13 +138,13 @@ impl World {
         rows
     }
 
-    /// The browser is buried, exactly once: nothing of it is left, then its row is forgotten.
+    /// Expects that the browser is cleaned up exactly once: its sandbox ends and its row is deleted.
     pub(crate) fn buries(&mut self, browser: BrowserId) {
         self.engine.expect_end().withf(move |id| *id == browser).times(1).returning(|_| Ok(()));
         self.browsers.expect_forget().withf(move |id| *id == browser).times(1).returning(|_| Ok(()));
     }
 
-    /// Exactly one session's connections are closed, exactly once, for that reason.
+    /// Expects that the connections of exactly one session are closed once, with this reason.
     pub(crate) fn closes(&mut self, session: SessionId, why: EndReason) {
         self.connections
             .expect_close()
@@ -153,12 +153,12 @@ impl World {
             .return_const(());
     }
 
-    /// What fills the first pool is woken so often.
+    /// Expects that the filler of the first pool is woken this number of times.
     pub(crate) fn wakes(&mut self, times: usize) {
         self.wake.expect_wake().withf(|id| *id == pool_id(1)).times(times).return_const(());
     }
 
-    /// The project has this pool, under whatever name.
+    /// Returns this pool for every name.
     pub(crate) fn has_pool(&mut self, pool: Pool) {
         self.pools.expect_find().returning(move |_, _| Ok(Some(pool.clone())));
     }
@@ -177,7 +177,7 @@ impl Rows {
         self.0.lock().insert(session.id, session);
     }
 
-    /// The states of all sessions, the oldest first.
+    /// Returns the states of all sessions, oldest first.
     pub(crate) fn states(&self) -> Vec<SessionState> {
         let mut all: Vec<_> = self.0.lock().values().cloned().collect();
         all.sort_by_key(|row| row.id);
@@ -196,7 +196,7 @@ impl Rows {
     }
 }
 
-/// What [`CountingIds`] gives as its n-th.
+/// Returns the n-th identifier of [`CountingIds`].
 pub(crate) fn nth(n: u128) -> Ulid {
     Ulid::from_parts(0, n)
 }
@@ -213,12 +213,12 @@ pub(crate) fn store_down() -> StoreError {
     StoreError::unavailable("test.store", "it was switched off")
 }
 
-/// Another node than the one that everything runs on.
+/// Returns the id of another node than the one under test.
 pub(crate) fn other_node() -> NodeId {
     NodeId::from_ulid(Ulid::from_parts(3, 2))
 }
 
-/// The n-th browser, of the first pool.
+/// Returns the n-th browser, of the first pool.
 pub(crate) fn pooled_browser(n: u32, state: BrowserState) -> Browser {
     Browser {
         id: browser_id(n),

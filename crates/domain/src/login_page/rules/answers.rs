@@ -1,13 +1,13 @@
-//! How a page reacts to an answer: it refuses, waits, or asks for a step elsewhere.
+//! The reactions of a page to an answer: an error, a wait, or a request for a step elsewhere.
 
 use super::super::{External, MfaKind, Refusal, RefusalKind, TextKind};
 use super::page::{Page, PageText};
 use super::words::{self, says};
 
-/// The most characters of a text of the page that are repeated.
+/// The maximum number of characters that are taken from the texts of the page.
 const MAX_CHARACTERS: usize = 300;
 
-/// Returns the error that the page shows. `fields`: whether it still asks for something.
+/// Returns the error that the page shows. `fields`: whether the page still requests values or a choice.
 pub(super) fn refusal(page: &Page<'_>, fields: bool) -> Option<Refusal> {
     let mut best: Option<(i32, &PageText<'_>, RefusalKind)> = None;
     for line in &page.texts {
@@ -19,12 +19,12 @@ pub(super) fn refusal(page: &Page<'_>, fields: bool) -> Option<Refusal> {
         };
         let Some(kind) = kind_of(page, &line.words, loud) else { continue };
         let specific = i32::from(kind != RefusalKind::Other);
-        // A plain text is an error only if it is short and something was sent.
+        // A plain text is an error only if it is short, and on a page with a question only after something was sent.
         let quiet = loud == 0 && line.text.text.chars().count() > 160;
         if quiet || (fields && !page.known.progress.any()) {
             continue;
         }
-        // "There was a problem" is less specific than the text that follows.
+        // A generic text such as "There was a problem" has a lower rank than the specific text that follows.
         let rate = loud * 4 + specific * 6 + i32::from(names_input(&line.words));
         if best.as_ref().is_none_or(|(before, ..)| rate > *before) {
             best = Some((rate, line, kind));
@@ -70,7 +70,7 @@ fn kind_of(page: &Page<'_>, text: &str, loud: i32) -> Option<RefusalKind> {
     })
 }
 
-/// Returns whether a text without marks is about what was typed, because it names it.
+/// Returns whether a plain text is about a typed value, because it names one.
 fn names_input(text: &str) -> bool {
     let of = [
         words::PASSWORD,
@@ -93,7 +93,7 @@ fn names_input(text: &str) -> bool {
     of.iter().any(|phrases| says(text, phrases)) && !words::is(text, &soft)
 }
 
-/// Returns the step elsewhere that the page waits for.
+/// Returns the step elsewhere that the page waits for, if any.
 pub(super) fn elsewhere(page: &Page<'_>) -> Option<External> {
     let find = |phrases: &[&str]| page.texts.iter().find(|line| says(&line.words, phrases));
     let (first, way) = match (find(words::APPROVE_ELSEWHERE), find(words::LINK_ELSEWHERE)) {

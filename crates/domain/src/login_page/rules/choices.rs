@@ -1,13 +1,13 @@
-//! The choices that a page offers instead of, or before, its fields.
+//! The choices that a page offers instead of its fields, or before them.
 
 use super::super::{ButtonKind, Choice, ChoiceKind, Handle, MfaKind};
 use super::page::{Entry, Page, Press};
 use super::words::{self, fold, says};
 
-/// The most choices of a page.
+/// The maximum number of choices of a page.
 const MAX_COUNT: usize = 30;
 
-/// Returns the SSO provider whose button it is.
+/// Returns the SSO provider of a button, if it is the button of one.
 pub(super) fn provider_of(press: &Press<'_>) -> Option<&'static str> {
     let short = press.label.split_whitespace().count() <= 8;
     if !short
@@ -42,7 +42,7 @@ pub(super) fn provider_of(press: &Press<'_>) -> Option<&'static str> {
         says(&marks, &signs) || says(&href, &signs) || named(&marks).is_some() && press.button.kind != ButtonKind::Link;
     let with = says(&press.label, words::WITH) && press.label.split_whitespace().count() >= 2;
     match named(&press.label) {
-        // One letter is a name only if it stands alone or after "with".
+        // The letter "x" is a name only if it is alone or after "with".
         Some("twitter") if !says(&press.label, &["twitter"]) => {
             let x = says(&press.label, &["with x", "mit x", "avec x", "con x"])
                 || (words::is(&press.label, &["x"]) && says(&marks, &signs));
@@ -50,7 +50,7 @@ pub(super) fn provider_of(press: &Press<'_>) -> Option<&'static str> {
         }
         Some(name) if with || evidence => Some(name),
         Some(_) => None,
-        // A picture without words.
+        // An image without words.
         None if press.label.trim().is_empty() || words::is(&press.label, words::WITH) => {
             named(&marks).filter(|_| evidence)
         }
@@ -58,7 +58,7 @@ pub(super) fn provider_of(press: &Press<'_>) -> Option<&'static str> {
     }
 }
 
-/// Returns how a second factor is sent, by the words of a button.
+/// Returns the channel of a second factor by the words of its button.
 pub(super) fn factor_of(text: &str) -> Option<MfaKind> {
     let kinds = [
         (MfaKind::Switch, words::OTHER_WAY),
@@ -106,7 +106,7 @@ pub(super) fn providers(page: &Page<'_>) -> Vec<Choice> {
     found
 }
 
-/// Returns the ways to sign in or to prove an identity, beside a form or instead of one. `second`: the first factor was sent.
+/// Returns the ways to sign in or to prove an identity, with or without a form. `second`: for a second factor.
 pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Vec<Choice> {
     let mut found = Vec::new();
     for press in page.presses.iter().filter(|press| Some(&press.button.handle) != submit) {
@@ -133,7 +133,7 @@ pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Ve
     keyed(found)
 }
 
-/// Returns how a code is sent of which only the target is named: "get a code at ••• 42".
+/// Returns the channel of a code by its target, for buttons that name no channel: "get a code at ••• 42".
 fn by_target(press: &Press<'_>, text: &str) -> Option<MfaKind> {
     let label = words::without_countdown(&press.button.label);
     let description = words::without_countdown(&press.button.description);
@@ -141,7 +141,8 @@ fn by_target(press: &Press<'_>, text: &str) -> Option<MfaKind> {
     Some(if target.contains('@') { MfaKind::Email } else { MfaKind::Sms })
 }
 
-/// Returns the way to sign in that a button leads to: "use your password instead", "mail me a link". A single word is not enough.
+/// Returns the way to sign in that a button leads to: "use your password instead", "mail me a link". The name of the
+/// way is not enough without a verb.
 fn sign_in_way(press: &Press<'_>, text: &str) -> Option<MfaKind> {
     let way = factor_of(text)?;
     let verbs = [
@@ -188,7 +189,7 @@ fn sign_in_way(press: &Press<'_>, text: &str) -> Option<MfaKind> {
     (way == MfaKind::Switch || says(&press.label, &verbs)).then_some(way)
 }
 
-/// Returns second factors that are offered as radio buttons.
+/// Returns the second factors that are offered as radio buttons.
 pub(super) fn radios(page: &Page<'_>, second: bool) -> Vec<Choice> {
     let entries: Vec<&Entry<'_>> = page
         .reading
@@ -270,7 +271,7 @@ pub(super) fn accounts(page: &Page<'_>) -> Vec<Choice> {
     keyed(found)
 }
 
-/// Returns the tabs of a form: by e-mail, by phone.
+/// Returns the tabs of a form for kinds of identifiers: by e-mail, by phone.
 pub(super) fn kinds_of_identifiers(page: &Page<'_>, submit: Option<&Handle>) -> Vec<Choice> {
     let tab = |press: &&Press<'_>| {
         let label = press.label.as_str();
@@ -294,7 +295,7 @@ pub(super) fn kinds_of_identifiers(page: &Page<'_>, submit: Option<&Handle>) -> 
     if found.len() < 2 { Vec::new() } else { keyed(found) }
 }
 
-/// Returns the e-mail address or phone number in the texts, as far as it is shown.
+/// Returns the e-mail address or phone number in the texts, even if it is masked.
 fn target(texts: &[&str]) -> Option<String> {
     let masked = |word: &&str| {
         let hidden = word.chars().filter(|c| matches!(c, '*' | '•' | '●' | '·' | 'x' | 'X' | '…' | '∗')).count();
@@ -326,7 +327,7 @@ pub(super) fn choice(press: &Press<'_>, kind: ChoiceKind, key: String) -> Choice
     }
 }
 
-/// Gives each choice a key of its own that follows from its label.
+/// Gives each choice a unique key that derives from its label.
 fn keyed(mut choices: Vec<Choice>) -> Vec<Choice> {
     let mut taken: Vec<String> = Vec::new();
     for choice in &mut choices {

@@ -6,21 +6,21 @@ use super::page::{Entry, Page, PageText};
 use super::submit::{submit, ticks};
 use super::words::{self, fold, says};
 
-/// How many values a login may ask for beside the usual ones.
+/// The maximum number of values that a login may request in addition to the usual ones.
 const MAX_OTHERS: usize = 5;
 
-/// A form to log in with.
+/// A login form.
 pub(super) struct Form {
     pub(super) fields: Vec<Field>,
     pub(super) ticks: Vec<Handle>,
     pub(super) submit: Option<Handle>,
-    /// Its button is disabled although everything is filled in.
+    /// Whether the form was filled in and is being submitted: its button is disabled or shows a wait.
     pub(super) waits: bool,
-    /// Something lies over its fields.
+    /// Whether another element covers the fields.
     pub(super) covered: bool,
 }
 
-/// Returns the form to log in with, if the page has one.
+/// Returns the login form of the page, if it has one.
 pub(super) fn login_form(page: &Page<'_>) -> Option<Form> {
     let groups = groups(page);
     let best = groups.iter().filter(|group| group.score >= 3).max_by_key(|group| group.score)?;
@@ -48,7 +48,7 @@ fn form(page: &Page<'_>, group: &Group<'_>) -> Form {
             _ => continue,
         };
         let all = if *used == Purpose::Digit { boxes.as_slice() } else { std::slice::from_ref(entry) };
-        // A list with a choice need not be asked for.
+        // An optional list with a selected option is not requested.
         if entry.input.kind == "select" && entry.input.filled && !entry.input.required {
             continue;
         }
@@ -69,7 +69,7 @@ fn form(page: &Page<'_>, group: &Group<'_>) -> Form {
     let submit = submit(group, last);
     let off = page.reading.buttons.iter().any(|button| {
         let first = group.entries.first().map(|(_, entry)| entry.input);
-        // "Signing in…"
+        // A label such as "Signing in…".
         let busy = || says(&fold(&button.label), words::WAIT) && !says(&fold(&button.label), words::LOGIN);
         (button.disabled || busy())
             && first.is_some_and(|input| {
@@ -94,7 +94,7 @@ fn code_kind(page: &Page<'_>, entry: &Entry<'_>) -> FieldKind {
     }
 }
 
-/// Returns how a code is sent, by the words around its field.
+/// Returns the channel of a code by the words around its field.
 fn code_way(page: &Page<'_>, entry: &Entry<'_>) -> Option<MfaKind> {
     let of = |text: &str| {
         let ways = [
@@ -110,7 +110,7 @@ fn code_way(page: &Page<'_>, entry: &Entry<'_>) -> Option<MfaKind> {
     if let Some(way) = of(&entry.all).or_else(|| of(&hint)) {
         return Some(way);
     }
-    // The nearest text before the field that names a way.
+    // Falls back to the nearest text before the field that names a channel.
     let before = page.texts.iter().filter(|line| line.text.place <= entry.input.place);
     let mut nearest: Vec<_> = before.filter(|line| line.text.frame == entry.input.frame).collect();
     nearest.sort_by_key(|line| std::cmp::Reverse(line.text.place));
@@ -183,7 +183,7 @@ fn empty(kind: FieldKind) -> Field {
     }
 }
 
-/// Returns the text of the page about where a code was sent.
+/// Returns the text of the page that describes where a code was sent.
 fn sent_where(page: &Page<'_>, kind: FieldKind, entry: &Entry<'_>) -> Option<String> {
     let sent = [
         "sent",

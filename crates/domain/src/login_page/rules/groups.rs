@@ -1,9 +1,9 @@
-//! The inputs of a page, grouped by what is sent together, and what each is for.
+//! The inputs of a page, grouped by the form or layer that is submitted together, with the purpose of each.
 
 use super::page::{Entry, Page, Press};
 use super::words::{self, says};
 
-/// How many boxes a code may have.
+/// The number of boxes that a code may have.
 const BOXES: std::ops::RangeInclusive<usize> = 4..=10;
 /// The purpose of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +21,15 @@ pub(super) enum Purpose {
     Ignored,
 }
 
-/// Inputs that are sent together, and the buttons beside them.
+/// Inputs that are submitted together, and the buttons beside them.
 pub(super) struct Group<'a> {
     pub(super) entries: Vec<(Purpose, &'a Entry<'a>)>,
     pub(super) presses: Vec<&'a Press<'a>>,
-    /// How likely it is that one logs in here.
+    /// The rating of how likely the group is a login form; 3 and above is one.
     pub(super) score: i32,
 }
 
-/// Returns whether the page asks for a new password.
+/// Returns whether the page requests a new password.
 pub(super) fn asks_new_password(page: &Page<'_>) -> bool {
     page.entries.iter().any(|entry| purpose(page, entry) == Purpose::NewPassword)
 }
@@ -40,7 +40,7 @@ pub(super) fn groups<'a>(page: &'a Page<'a>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for entry in &page.entries {
         let input = entry.input;
-        // Inputs outside of any form belong together if they lie in the same layer.
+        // Inputs outside of any form belong together if they are in the same layer.
         let key = (input.frame, input.form, if input.form.is_some() { None } else { input.layer });
         let at = keys.iter().position(|known| *known == key).unwrap_or_else(|| {
             keys.push(key);
@@ -84,7 +84,7 @@ fn purpose(page: &Page<'_>, entry: &Entry<'_>) -> Purpose {
         {
             return Purpose::NewPassword;
         }
-        // "Name and PIN" is a login. A PIN after the password is another step.
+        // A PIN is the password, unless a password was sent before: then it is a code.
         let pin = says(all, words::PIN) && !page.known.progress.password;
         let password = auto("current-password") || says(all, words::PASSWORD) || pin;
         let coded = auto("one-time-code") || (code && !password);
@@ -108,7 +108,7 @@ fn purpose(page: &Page<'_>, entry: &Entry<'_>) -> Purpose {
     if input.kind == "email" {
         return Purpose::Identifier;
     }
-    // A password field that shows its letters.
+    // A password field that shows its characters.
     if auto("current-password") || (says(label, words::PASSWORD) && !says(label, words::FORGOT) && !code) {
         return Purpose::Password;
     }
@@ -136,7 +136,7 @@ fn purpose(page: &Page<'_>, entry: &Entry<'_>) -> Purpose {
     Purpose::Other
 }
 
-/// Returns whether the input asks for a company or a tenant.
+/// Returns whether the input is for a company or a tenant.
 pub(super) fn tenant(entry: &Entry<'_>) -> bool {
     let clear = |text: &str| {
         says(text, words::TENANT)
@@ -146,7 +146,7 @@ pub(super) fn tenant(entry: &Entry<'_>) -> bool {
     clear(&entry.label) || (entry.label.trim().is_empty() && clear(&entry.all))
 }
 
-/// Marks boxes of one character side by side as one code.
+/// Marks the boxes for single characters as one code.
 fn digits(group: &mut Group<'_>) {
     let one = |used: &Purpose, entry: &Entry<'_>| {
         let numbered = says(&entry.all, &["digit", "ziffer", "chiffre", "digito", "character", "zeichen"]);
@@ -190,7 +190,7 @@ fn score(page: &Page<'_>, group: &Group<'_>) -> i32 {
         };
         score += i32::from(group.entries.iter().any(|entry| named(&entry))) * 2;
     }
-    // A login may ask for the tenant before anything else.
+    // A login may request the tenant before anything else.
     if identifiers + passwords + codes + digits == 0
         && count(Purpose::Other) == 1
         && group.entries.iter().any(|(_, entry)| tenant(entry))

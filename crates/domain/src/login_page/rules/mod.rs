@@ -1,4 +1,4 @@
-//! The rules that derive from a page's marks and words what it wants.
+//! The rules that derive the meaning of a page from its attributes and words.
 
 mod answers;
 mod choices;
@@ -35,14 +35,14 @@ pub(super) fn understand(reading: &Reading, known: &Known, hosts: &AllowedHosts)
     }
 }
 
-/// Returns the captcha that blocks the page, or stands there without a form.
+/// Returns the kind of the captcha that blocks the page, or that is on a page without a form.
 fn captcha_alone(page: &Page<'_>) -> Option<String> {
     let open = page.reading.captchas.iter().find(|captcha| !captcha.solved)?;
     let alone = fields::login_form(page).is_none() && page.says(words::CAPTCHA);
     (open.blocking || alone).then(|| open.kind.clone())
 }
 
-/// Returns whether the page has a captcha of its own: letters in a picture.
+/// Returns whether the page has a captcha of its own: letters in an image.
 fn own_captcha(page: &Page<'_>) -> bool {
     page.entries
         .iter()
@@ -75,7 +75,7 @@ fn with_form(page: &Page<'_>, form: fields::Form) -> Understanding {
     if captcha.as_deref() == Some("picture") {
         fields.retain(|field| !says(&fold(&format!("{} {}", field.label, field.reference)), words::CAPTCHA));
     }
-    // The rest of a form is not asked for if its password belongs to a host that is not allowed.
+    // The fields are not requested if the password field is in a frame of a host that is not allowed.
     if let Some(host) = &page.forbidden
         && !fields.iter().any(|field| field.kind == super::FieldKind::Password)
     {
@@ -97,7 +97,7 @@ fn without_form(page: &Page<'_>) -> Understanding {
         return Understanding::Captcha { kind: "picture".to_owned() };
     }
     let signs = signs_of_login(page);
-    // Only a page after the login offers to log out. Other signs also stand on pages before.
+    // Only pages after the login offer to log out. The other signs occur on earlier pages too.
     if signs >= 6 && offers_logout(page) {
         return Understanding::LoggedIn { url: reading.url.clone() };
     }
@@ -132,7 +132,7 @@ fn without_form(page: &Page<'_>) -> Understanding {
     next.map_or(Understanding::NotUnderstood, Understanding::Step)
 }
 
-/// Returns the question of a page that asks only for a choice.
+/// Returns the question of a page that requests only a choice.
 fn choices_alone(page: &Page<'_>) -> Option<Understanding> {
     let known = page.known;
     let question = |choices: Vec<Choice>| {
@@ -170,7 +170,7 @@ fn choices_alone(page: &Page<'_>) -> Option<Understanding> {
     (ways.len() >= 2 && login && !waiting && !page.says(words::WELCOME)).then(|| question(ways))
 }
 
-/// Returns the refusal of a page that offers no way on.
+/// Returns the error of a page that offers no way to continue.
 fn refusal_alone(page: &Page<'_>) -> Option<Refusal> {
     let refusal =
         answers::refusal(page, false).filter(|refusal| page.known.progress.any() || refusal.kind != RefusalKind::Other);
@@ -183,7 +183,7 @@ fn refusal_alone(page: &Page<'_>) -> Option<Refusal> {
     }
 }
 
-/// Returns the first text of the page as a refusal.
+/// Returns the first text of the page as an error.
 fn first_text(page: &Page<'_>) -> Refusal {
     let first = page.texts.first().map(|line| line.text.text.clone()).unwrap_or_default();
     Refusal { website_error: first.chars().take(300).collect(), kind: RefusalKind::Other }
@@ -198,7 +198,7 @@ fn offers_logout(page: &Page<'_>) -> bool {
     })
 }
 
-/// Rates how likely the page is one of a logged-in user: 4 is enough after something was sent, 6 always.
+/// Rates how likely the user is logged in: 6 suffices on a page that offers to log out, 4 after the other rules.
 fn signs_of_login(page: &Page<'_>) -> i32 {
     let (progress, reading) = (page.known.progress, page.reading);
     let logout = offers_logout(page);

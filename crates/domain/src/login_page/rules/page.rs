@@ -1,4 +1,4 @@
-//! A reading with its words folded once, and the questions that many rules ask about it.
+//! A reading with its words folded once, and the queries that many rules use.
 
 use super::super::{AllowedHosts, Button, Input, Known, Reading, Text, TextKind};
 use super::words::{self, fold, says};
@@ -7,9 +7,9 @@ use super::words::{self, fold, says};
 #[derive(Clone, Debug)]
 pub(super) struct Press<'a> {
     pub(super) button: &'a Button,
-    /// Its label.
+    /// The label of the button.
     pub(super) label: String,
-    /// Its label, the text beside it and its attributes.
+    /// The label, the text beside the button and its attributes.
     pub(super) all: String,
 }
 
@@ -17,9 +17,9 @@ pub(super) struct Press<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Entry<'a> {
     pub(super) input: &'a Input,
-    /// Its label and placeholder.
+    /// The label and placeholder of the input.
     pub(super) label: String,
-    /// Its label, placeholder, name and id.
+    /// The label, placeholder, name and id of the input.
     pub(super) all: String,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct PageText<'a> {
     pub(super) words: String,
 }
 
-/// A reading that is being understood.
+/// The reading of a page with its folded words.
 pub(super) struct Page<'a> {
     pub(super) reading: &'a Reading,
     pub(super) known: &'a Known,
@@ -40,7 +40,7 @@ pub(super) struct Page<'a> {
     /// The enabled buttons.
     pub(super) presses: Vec<Press<'a>>,
     pub(super) texts: Vec<PageText<'a>>,
-    /// The host of a frame that asks for a password and is not allowed.
+    /// The host of a frame with a password field, if the host is not allowed.
     pub(super) forbidden: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Page<'a> {
         Self { reading, known, hosts, entries, presses, texts, forbidden }
     }
 
-    /// Returns whether a text of the page or its title has one of the phrases.
+    /// Returns whether a text or the title of the page has one of the phrases.
     pub(super) fn says(&self, phrases: &[&str]) -> bool {
         says(&fold(&self.reading.title), phrases) || self.texts.iter().any(|line| says(&line.words, phrases))
     }
@@ -71,7 +71,7 @@ impl<'a> Page<'a> {
         says(&fold(&self.reading.title), phrases) || self.texts.iter().any(|line| heading(&line))
     }
 
-    /// Returns the path and the fragment of the page's address as words.
+    /// Returns the path and the fragment of the page's URL as words.
     pub(super) fn path(&self) -> String {
         let path = url::Url::parse(&self.reading.url)
             .map(|url| format!("{} {}", url.path(), url.fragment().unwrap_or_default()));
@@ -109,7 +109,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Checks that something may be typed into a frame of the origin; the error is its host.
+/// Checks that values may be typed into a frame of the origin; the error is its host.
 fn allowed(hosts: &AllowedHosts, origin: &str) -> Result<(), String> {
     hosts.check(origin).map(drop)
 }

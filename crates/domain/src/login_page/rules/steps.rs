@@ -4,7 +4,7 @@ use super::super::{Act, ButtonKind, Step, StepKind};
 use super::page::{Page, Press};
 use super::words::{self, says};
 
-/// The most buttons of a page that only leads on.
+/// The maximum number of buttons of a page that has nothing but a way to continue.
 const MAX_BUTTONS: usize = 6;
 
 fn step(kind: StepKind, press: &Press<'_>) -> Step {
@@ -24,7 +24,7 @@ pub(super) fn cookie_banner(page: &Page<'_>) -> Option<Step> {
             .any(|line| says(&line.words, words::COOKIE));
         let about =
             named || says(&marks, words::COOKIE) || presses.iter().any(|press| says(&press.label, &["cookies"]));
-        // A layer with inputs is a login, whatever its fine print says.
+        // A layer with inputs is a login, even if its text mentions cookies.
         let asks = page.entries.iter().any(|entry| entry.input.layer == Some(layer) && entry.input.kind != "checkbox");
         if !about || asks {
             return None;
@@ -61,7 +61,7 @@ pub(super) fn dialog_over(page: &Page<'_>) -> Option<Step> {
     page.presses.iter().find(away).map(|press| step(StepKind::Dialog, press))
 }
 
-/// Returns the step that answers "Stay signed in?".
+/// Returns the step that answers "Stay signed in?" with yes.
 pub(super) fn stay(page: &Page<'_>) -> Option<Step> {
     let asks = page.says(words::STAY) && page.presses.len() <= 12;
     let yes = |press: &&Press<'_>| words::is(&press.label, words::YES);
@@ -76,7 +76,7 @@ pub(super) fn decline(page: &Page<'_>) -> Option<Step> {
     page.presses.iter().find(no).map(|press| step(StepKind::Decline, press))
 }
 
-/// Returns the only way on from a page that asks for nothing.
+/// Returns the step that continues from a page that requests nothing.
 pub(super) fn go_on(page: &Page<'_>) -> Option<Step> {
     let buttons: Vec<&Press<'_>> = page.presses.iter().filter(|press| press.button.kind != ButtonKind::Link).collect();
     if buttons.len() > MAX_BUTTONS {

@@ -1,4 +1,4 @@
-//! How the answer to a page is sent: the boxes to tick and the button to press.
+//! The submission of a form: the checkboxes to tick and the button to press.
 
 use super::super::{ButtonKind, Handle};
 use super::choices::provider_of;
@@ -6,7 +6,7 @@ use super::groups::{Group, Purpose};
 use super::page::{Entry, Press};
 use super::words::{self, says};
 
-/// Returns the boxes to tick: "remember me", and required terms.
+/// Returns the checkboxes to tick: "remember me", and required terms.
 pub(super) fn ticks(group: &Group<'_>) -> Vec<Handle> {
     let wanted = |entry: &&Entry<'_>| {
         let input = entry.input;
@@ -17,7 +17,7 @@ pub(super) fn ticks(group: &Group<'_>) -> Vec<Handle> {
     ticks.filter(wanted).take(4).map(|entry| entry.input.handle.clone()).collect()
 }
 
-/// Returns the button that sends the group: by its words, then its kind, then its place.
+/// Returns the button that submits the group: the best by words and kind, then the nearest after the inputs.
 pub(super) fn submit(group: &Group<'_>, last: usize) -> Option<Handle> {
     let rate = |press: &&Press<'_>| -> Option<(i32, usize)> {
         let button = press.button;
@@ -53,7 +53,7 @@ pub(super) fn submit(group: &Group<'_>, last: usize) -> Option<Handle> {
             0
         };
         if button.kind != ButtonKind::Submit && !(short && score >= 3) {
-            // An arrow beside the field may send it without words. Anything else does not.
+            // Of the buttons without words, only an arrow beside the field may submit it.
             let arrow = words_ == 0
                 && says(&press.all, &["submit", "next", "arrow", "go", "login", "signin", "continue", "sign in"]);
             if !arrow && score < 3 {

@@ -1,11 +1,11 @@
-//! The words that rules look for in the texts of sites.
+//! The words that the rules search for in the texts of sites.
 
 mod lists;
 
 pub(super) use lists::*;
 
-/// Returns `text` in lower case, without accents, with one space between words and at each end, so that whole words can be found.
-/// `camelCase` counts as two words, `snake_case` and `kebab-case` too.
+/// Returns `text` in lower case, without accents, with one space between words and at each end, so that whole words can
+/// be found. `camelCase`, `snake_case` and `kebab-case` count as two words each.
 pub(super) fn fold(text: &str) -> String {
     let mut folded = String::with_capacity(text.len() + 2);
     folded.push(' ');
@@ -19,7 +19,7 @@ pub(super) fn fold(text: &str) -> String {
             match plain(lower) {
                 Some(written) => folded.push_str(written),
                 None if lower.is_alphanumeric() => folded.push(lower),
-                // An accent of the letter before it.
+                // A combining accent of the previous letter.
                 None if matches!(lower, '\u{300}'..='\u{36F}') => {}
                 None => gap(&mut folded),
             }
@@ -56,7 +56,7 @@ fn plain(c: char) -> Option<&'static str> {
     })
 }
 
-/// Returns whether a folded text has one of the phrases as whole words; a phrase that ends with `*` as the beginning of words.
+/// Returns whether a folded text has one of the phrases as whole words. A final `*` matches any rest of a word.
 pub(super) fn says(folded: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| match phrase.strip_suffix('*') {
         Some(beginning) => find(folded, beginning, false),
@@ -77,7 +77,7 @@ pub(super) fn is(folded: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| folded.trim() == *phrase)
 }
 
-/// Returns a text without a countdown: `Call me (29 s)`, `Send again in 0:29`. So a label does not change every second.
+/// Removes countdowns as in `Call me (29 s)` and `Send again in 0:29`, so that labels do not change every second.
 pub(super) fn without_countdown(text: &str) -> String {
     let unit = |word: &str| {
         matches!(
@@ -130,11 +130,11 @@ pub(super) fn without_countdown(text: &str) -> String {
             remaining.pop();
         }
     }
-    // A text of nothing but a countdown stays as it is.
+    // A text that is only a countdown stays unchanged.
     if remaining.is_empty() { text.to_owned() } else { remaining.join(" ") }
 }
 
-/// SSO providers: the word to look for, and the name.
+/// The SSO providers: the word to search for, and the name.
 pub(super) const PROVIDERS: &[(&str, &str)] = &[
     ("google", "google"),
     ("gmail", "google"),

@@ -1,4 +1,4 @@
-//! Creates sessions: on a spare browser, or on one that is started for the session.
+//! Creates sessions on a spare browser or on a newly started one.
 
 use super::super::input::no_invocation;
 use super::super::{Created, NewSession, Session, SessionEvent, SessionRequest, SessionState};
@@ -11,18 +11,19 @@ use crate::field::InvalidInput;
 use crate::ids::{BrowserId, SessionId};
 use crate::store_error::{Replaced, StoreError};
 
-/// The number of spare browsers tried before a new one is started.
+/// The number of spare browsers that are tried before a new one is started.
 const MAX_SPARES_TRIED: usize = 2;
-/// The number of liveness probes of a newly started browser before it counts as dead.
+/// The number of liveness probes after which a newly started browser counts as failed.
 const MAX_NEW_BROWSER_PROBES: usize = 10;
 
 impl Sessions {
     /// Creates a session on demand, ready to use: on a spare browser of its shape, else on a newly started one.
     ///
-    /// Must run to its end: a dropped future leaves a reservation that only the next start of the node removes.
+    /// The future must run to its end. If it is dropped, its reservation remains until [`check`](Self::check) or the
+    /// next start of the node ends it.
     ///
     /// # Errors
-    /// See [`CreateSessionError`]; nothing of the session remains then.
+    /// See [`CreateSessionError`]; at most an ended session remains then.
     pub async fn create(&self, scope: &Scope, request: SessionRequest) -> Result<Session, CreateSessionError> {
         let request = self.checked(scope, request).await?;
         for _ in 0..MAX_SPARES_TRIED {
@@ -35,8 +36,8 @@ impl Sessions {
         self.create_on_new_browser(SessionId::mint(self.deps.ids.as_ref()), scope, &request).await
     }
 
-    /// Like [`create`](Self::create), for a login: never on a spare browser, and with an id that the caller stored
-    /// before, to find the session again.
+    /// Like [`create`](Self::create), for a login: never on a spare browser, and with an id that the caller has stored
+    /// to find the session again.
     ///
     /// # Errors
     /// See [`CreateSessionError`]; only the ended session remains then.
@@ -101,7 +102,7 @@ impl Sessions {
         match self.reserve(scope, &session, Some(row)).await {
             Ok(()) => {}
             Err(CreateSessionError::Store(error)) => {
-                // The session may be stored all the same; a spare browser with a leased row must not be taken again.
+                // The session may have been stored; a spare browser with a leased row must not be used again.
                 let error = self.undo(&session, error).await;
                 self.clean_up(browser).await;
                 return Err(error.into());
@@ -136,7 +137,7 @@ impl Sessions {
         match self.reserve(scope, &draft, None).await {
             Ok(()) => {}
             Err(CreateSessionError::Store(error)) => {
-                // The session may be reserved all the same.
+                // The session may have been stored.
                 return Err(self.undo(&draft, error).await.into());
             }
             Err(refused) => return Err(refused),
@@ -158,8 +159,7 @@ impl Sessions {
                 Replaced::LostRace => return Err(EngineError::NotRunning(id).into()),
             }
             self.deps.activity.watch(&active);
-            // From here on the loss of the browser is reported for this session; earlier losses were not, so the probe
-            // must find them.
+            // A loss of the browser ends this session from now on. The probe must find an earlier loss.
             self.hand_out_new_browser(id, &active).await?;
             Ok(active)
         }
@@ -177,8 +177,8 @@ impl Sessions {
         Err(error)
     }
 
-    /// Probes and hands out the new browser. There is no other browser to use, so a slow one is probed again, unless it
-    /// may have begun to open an address.
+    /// Probes and hands out the new browser. A slow browser is probed again, because there is no other one, unless it
+    /// may have begun to open a URL.
     async fn hand_out_new_browser(&self, id: BrowserId, active: &Session) -> Result<(), EngineError> {
         for _ in 1..MAX_NEW_BROWSER_PROBES {
             match self.deps.engine.hand_out(id, hand_out(active)).await {
@@ -194,12 +194,12 @@ impl Sessions {
         self.deps.engine.hand_out(id, hand_out(active)).await
     }
 
-    /// Ends a session that may have been stored although the store failed. The error says that nothing was done if that
-    /// is certain.
+    /// Ends a session that may have been stored although the store failed. The returned error shows that nothing was
+    /// done if that is certain.
     async fn undo(&self, session: &Session, error: StoreError) -> StoreError {
         match self.end(session.id, SessionEvent::StartFailed).await {
             Ok(_) | Err(EndSessionError::NotFound(_)) => error.with_maybe_done(false),
-            // The node's housekeeping ends it: see `check`.
+            // The node's housekeeping ends the session; see `check`.
             Err(_) => error,
         }
     }
@@ -235,7 +235,7 @@ impl Sessions {
     }
 }
 
-/// Returns the shape of the spare browser that fits: any browser can use any proxy.
+/// Returns the shape of a fitting spare browser. Any browser can use any proxy.
 fn spare_shape(shape: &Shape) -> Shape {
     Shape { proxy: None, ..shape.clone() }
 }

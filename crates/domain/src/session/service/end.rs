@@ -8,8 +8,8 @@ use crate::ids::{BrowserId, InvocationId, SessionId};
 use crate::store_error::{Replaced, StoreError};
 
 impl Sessions {
-    /// Ends the project's session by request of its caller. Returns once its sandbox is removed, except for a recorded
-    /// session: its sandbox remains until the background cleanup has stored the videos.
+    /// Ends a session of the project on request of the caller. Returns after the sandbox is removed, except for a
+    /// recorded session: its sandbox remains until the background cleanup has stored the videos.
     ///
     /// # Errors
     /// See [`EndSessionError`].
@@ -22,12 +22,12 @@ impl Sessions {
         })
     }
 
-    /// Ends a session because of `event`, with its sandbox and all connections to it.
+    /// Ends a session because of `event`, with its sandbox and all connections.
     ///
     /// # Errors
     /// See [`EndSessionError`].
     pub async fn end(&self, id: SessionId, event: SessionEvent) -> Result<Session, EndSessionError> {
-        // This loop ends: every lost race means that the state advanced, and an ended session refuses the event.
+        // The loop ends: every lost race means that the state advanced, and an ended session refuses the event.
         loop {
             let found = self.deps.sessions.find(id).await?;
             let current = found.ok_or_else(|| not_found(id.to_string()))?;
@@ -58,7 +58,7 @@ impl Sessions {
         for session in self.deps.sessions.of_invocation(invocation).await? {
             let event = if session.is_active() { SessionEvent::Delete } else { SessionEvent::StartFailed };
             match self.end(session.id, event).await {
-                // The session became active or ended meanwhile.
+                // The session became active or ended in the meantime.
                 Err(EndSessionError::Refused(_)) => match self.end(session.id, SessionEvent::Delete).await {
                     Err(EndSessionError::Refused(_) | EndSessionError::NotFound(_)) | Ok(_) => {}
                     Err(error) => return Err(error),
@@ -71,7 +71,7 @@ impl Sessions {
     }
 
     pub(super) async fn end_quietly(&self, session: &Session, event: SessionEvent) {
-        // The node's housekeeping retries failures: see `check`.
+        // The node's housekeeping retries after errors; see `check`.
         let _ = self.end(session.id, event).await;
     }
 
@@ -95,8 +95,7 @@ impl Sessions {
         }
     }
 
-    /// Ends the sandbox of a browser that is marked as ending and removes its row. The node's housekeeping retries
-    /// failures.
+    /// Ends the sandbox of an ending browser and deletes its row. The node's housekeeping retries after errors.
     pub async fn clean_up(&self, browser: BrowserId) {
         if self.deps.engine.end(browser).await.is_ok() {
             self.deps.proxies.forget(browser);

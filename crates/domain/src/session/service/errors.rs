@@ -37,7 +37,7 @@ pub enum UseSessionError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// Its browser failed.
+    /// The browser failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The store failed.
@@ -48,7 +48,7 @@ pub enum UseSessionError {
 /// The error of changing a session.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateSessionError {
-    /// The session was not found or not reached.
+    /// The session was not found or could not be used.
     #[error(transparent)]
     Use(#[from] UseSessionError),
     /// This installation does not support the request.
@@ -60,7 +60,7 @@ pub enum UpdateSessionError {
     /// The session has a profile already, or another call is loading one.
     #[error("browser session {0} has a profile already")]
     HasProfile(SessionId),
-    /// Its profile cannot be loaded.
+    /// The profile cannot be loaded.
     #[error(transparent)]
     Profile(#[from] OperationError),
     /// A live view is open, and the change was not forced.
@@ -74,7 +74,7 @@ pub enum UpdateSessionError {
 /// The error of ending a session.
 #[derive(Debug, thiserror::Error)]
 pub enum EndSessionError {
-    /// There is no such session, or it has ended.
+    /// The session does not exist or has ended.
     #[error(transparent)]
     NotFound(#[from] NotFound),
     /// The state of the session does not allow this event.

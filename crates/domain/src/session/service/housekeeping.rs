@@ -9,7 +9,7 @@ use crate::ids::{BrowserId, NodeId, SessionId};
 use crate::store_error::StoreError;
 use crate::telemetry::Event;
 
-/// The longest start. An older reservation is abandoned.
+/// The maximum duration of a start. An older reservation counts as abandoned.
 const MAX_START: Duration = Duration::minutes(5);
 
 impl Sessions {
@@ -20,7 +20,7 @@ impl Sessions {
     pub async fn browser_lost(&self, browser: BrowserId, event: SessionEvent) -> Result<(), StoreError> {
         let row = self.deps.browsers.find(browser).await?;
         let pool = row.as_ref().and_then(|row| row.pool);
-        // The browser is discarded before its session is read: in the other order an idle browser could be leased in
+        // Discards the browser before reading its session: in the other order an idle browser could be leased in
         // between, and the row of a leased browser must stay until its session has ended.
         if !self.deps.browsers.discard(browser).await?
             && let Some(session) = self.deps.sessions.of_browser(browser).await?
@@ -31,7 +31,7 @@ impl Sessions {
             };
         }
         match row {
-            // Chromium is closed before the session's data is saved.
+            // The browser is ending; its session may have left data.
             Some(row) => self.clean_up_browser(&row).await?,
             None => self.clean_up(browser).await,
         }
@@ -52,7 +52,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends the sessions of this node that were idle for their timeout, and stores which sessions were in use.
+    /// Ends the sessions of this node whose idle timeout has passed, and stores the times of last use.
     ///
     /// # Errors
     /// Returns the error of the store; the next call does the rest.
@@ -71,9 +71,9 @@ impl Sessions {
         Ok(())
     }
 
-    /// Finds the sessions of this node that are unknown here because an answer of the store was lost. Active ones are
-    /// watched from now on and end with their idle timeout, or when their browser has not run for longer than a start
-    /// takes; abandoned reservations end. Sessions of partly deleted pools end, too.
+    /// Finds sessions of this node that are unknown here because an answer of the store was lost. Active ones are
+    /// watched from now on: they end with their idle timeout, or when their browser was missing for longer than a start
+    /// may take. Reservations that are older than that end, and so do sessions of partly deleted pools.
     ///
     /// # Errors
     /// Returns the error of the store; the next call does the rest.
@@ -105,14 +105,14 @@ impl Sessions {
         Ok(())
     }
 
-    /// Returns the sessions that have been unsettled for `long`.
+    /// Returns the sessions of `now` that have been unsettled for `long`.
     fn unsettled_for(&self, now: Vec<SessionId>, long: Duration) -> Vec<SessionId> {
         let mut seen = self.unsettled.lock();
         seen.seen_for(now, long, self.deps.monotonic.monotonic_now())
     }
 
     /// Resumes the sessions of this node after a restart: sessions whose browser is in `alive` continue with their idle
-    /// timeouts, others end as crashed; reservations without a browser end. Returns the browsers to keep.
+    /// timeouts, others end as crashed, and reservations end. Returns the browsers that must not be ended.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -135,7 +135,7 @@ impl Sessions {
             match browser.state {
                 BrowserState::Idle if alive.contains(&browser.id) => stored.push(browser.id),
                 BrowserState::Leased if stored.contains(&browser.id) => {}
-                // The browser is removed later, after its session's data is saved.
+                // The background cleanup saves the session's data and then removes the browser.
                 BrowserState::Ending if alive.contains(&browser.id) && self.unsaved(&browser).await?.is_some() => {
                     stored.push(browser.id);
                 }
@@ -156,7 +156,7 @@ impl Sessions {
         }
     }
 
-    /// Ends, in the store, the sessions of a lost node.
+    /// Ends the sessions of a lost node in the store, and deletes the rows of its browsers.
     ///
     /// # Errors
     /// Returns the error of the store.

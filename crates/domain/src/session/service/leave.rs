@@ -1,4 +1,4 @@
-//! Saves what an ended session left in its browser (videos, profile and events), and then removes the browser.
+//! Saves the data that an ended session left in its browser (videos, profile and events), and then removes the browser.
 
 use time::Duration;
 
@@ -9,21 +9,20 @@ use crate::ids::BrowserId;
 use crate::profile::NotSaved;
 use crate::store_error::StoreError;
 
-/// The conditions that the end of a session waits for.
+/// The saving that the end of a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CleanupWait {
-    /// Until the profile is saved, so that the next session has it. Videos, which may be long, and events are saved
-    /// later.
+    /// Waits for the profile, so that the next session has it. Videos, which may be long, and events are saved later.
     ForProfile,
-    /// Nothing: many sessions may end at once, so the housekeeping saves everything.
+    /// Waits for nothing, because many sessions may end at once. The housekeeping saves everything.
     Deferred,
-    /// Until everything is saved; used by the housekeeping.
+    /// Waits for everything. Used by the housekeeping.
     ForAll,
 }
 
 impl Sessions {
-    /// Returns the browsers of this node that are marked as ending: of sessions that left data, of deleted pools,
-    /// marked by another node, and those whose cleanup failed before.
+    /// Returns the browsers of this node that are marked as ending: those of sessions that left data, those of deleted
+    /// pools, those that another node marked, and those whose cleanup failed before.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -44,7 +43,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Saves what the session of an ending browser left, and removes the browser.
+    /// Saves the data that the session left in an ending browser, and removes the browser.
     ///
     /// # Errors
     /// Returns the error of the store.
@@ -56,8 +55,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Saves what an ended session left and removes its browser. Work that `wait` does not include, and failed work, is
-    /// left to the node's housekeeping.
+    /// Saves the data that an ended session left and removes its browser. The node's housekeeping does the work that
+    /// `wait` does not include, and the work that failed.
     pub(super) async fn save_and_clean_up(&self, ended: &Session, browser: BrowserId, wait: CleanupWait) {
         let Ok(videos) = self.deps.replays.left_by(ended.id).await else { return };
         let saves = ended.saves_its_profile();
@@ -68,7 +67,7 @@ impl Sessions {
         if wait == CleanupWait::Deferred || (wait == CleanupWait::ForProfile && !saves) {
             return self.deps.replays.remind();
         }
-        // The task that holds the browser also removes it.
+        // Another task saves the profile of the browser, and also removes the browser.
         let Some(alone) = self.deps.profiles.alone(browser) else { return };
         if !videos.is_empty() {
             self.deps.replays.stop(browser).await;
@@ -86,7 +85,7 @@ impl Sessions {
         }
     }
 
-    /// Saves the profile. Returns `false` if it must be retried later.
+    /// Saves the profile. Returns `false` if saving must be retried later.
     async fn save_profile(&self, ended: &Session, browser: BrowserId) -> bool {
         if let Err(error) = self.deps.profiles.save(ended, browser).await {
             let since = ended.ended_at.map_or(Duration::ZERO, |at| self.deps.clock.now() - at);
@@ -110,7 +109,7 @@ impl Sessions {
         self.deps.replays.lost(ended, &NotSaved::NodeGone.to_string()).await;
     }
 
-    /// Returns the ended session that left data in that browser.
+    /// Returns the ended session that left data in the browser, if any.
     pub(super) async fn unsaved(&self, browser: &Browser) -> Result<Option<Session>, StoreError> {
         let Some(session) = browser.session else { return Ok(None) };
         let filmed = !self.deps.replays.left_by(session).await?.is_empty();

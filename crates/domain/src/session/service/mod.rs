@@ -31,7 +31,7 @@ use crate::replay::SessionReplays;
 use crate::store_error::StoreError;
 use crate::telemetry::Recorder;
 
-/// The ports of the use cases of sessions.
+/// The dependencies of the use cases of sessions.
 #[derive(Clone)]
 pub struct SessionDeps {
     /// This node.
@@ -46,9 +46,9 @@ pub struct SessionDeps {
     pub extensions: Arc<dyn ExtensionRepository>,
     /// The routing of browsers through proxies.
     pub proxies: ProxyRouting,
-    /// Loading and saving of profiles.
+    /// Loads and saves profiles.
     pub profiles: SessionProfiles,
-    /// Storing of recordings.
+    /// Stores recordings.
     pub replays: SessionReplays,
     /// The spare browsers of the node.
     pub spares: Arc<dyn SpareBrowsers>,
@@ -68,28 +68,28 @@ pub struct SessionDeps {
     pub ids: Arc<dyn IdSource>,
 }
 
-/// The use cases.
+/// The use cases of sessions.
 #[derive(Clone)]
 pub struct Sessions {
     deps: SessionDeps,
-    /// Sessions that are starting or abandoned, with the time at which they were first seen.
+    /// The sessions that are starting or without a browser, with the time at which each was first seen so.
     unsettled: Arc<Mutex<FirstSeen<SessionId>>>,
 }
 
 impl Sessions {
-    /// Creates the use cases on these ports.
+    /// Creates the use cases.
     #[must_use]
     pub fn new(deps: SessionDeps) -> Self {
         Self { deps, unsettled: Arc::default() }
     }
 
-    /// The idle clocks, for whoever opens connections into sessions.
+    /// Returns the activity of sessions, which open connections must mark.
     #[must_use]
     pub fn activity(&self) -> &Activity {
         &self.deps.activity
     }
 
-    /// Returns the project's session.
+    /// Returns a session of the project.
     ///
     /// # Errors
     /// [`NotFound`](crate::NotFound); the error of the store.
@@ -139,7 +139,7 @@ impl Sessions {
         if session.telemetry.is_some() { self.deps.recorder.capture(session).await } else { Ok(()) }
     }
 
-    /// Returns a PNG of the session's display or a part of it. `region` computes the part from the display's size.
+    /// Returns a PNG of the session's display or of a part of it, which `region` computes from the size of the display.
     ///
     /// # Errors
     /// See [`UseSessionError`].
@@ -159,7 +159,7 @@ impl Sessions {
         Ok(self.deps.activity.begin(session.id).ok_or_else(taken_back)?)
     }
 
-    /// Returns a PNG of the whole display for an observer. It does not count as use, so the session may become idle.
+    /// Returns a screenshot of the whole display for an observer, as PNG. It does not count as activity.
     ///
     /// # Errors
     /// See [`UseSessionError`].

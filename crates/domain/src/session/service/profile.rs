@@ -18,8 +18,7 @@ impl Sessions {
         Ok(LoadedProfile { id: found.id, version: found.version, save_changes: request.save_changes })
     }
 
-    /// Reserves a profile for a session that has none. Until the guard is dropped, no other call can give the session a
-    /// profile.
+    /// Reserves a profile for a session that has none. Until the guard is dropped, no other call can.
     pub(super) async fn reserve_profile(
         &self,
         scope: &Scope,
@@ -29,7 +28,7 @@ impl Sessions {
         let profile = self.profile::<UseSessionError>(scope, request).await?;
         let taken = || UpdateSessionError::HasProfile(session.id);
         let alone = self.deps.profiles.alone(browser_of(session)?).ok_or_else(taken)?;
-        // Read again: the previous holder of the guard may have stored a profile.
+        // Reads the session again, because the previous holder of the guard may have stored a profile.
         let now = self.get(scope, &session.id.to_string(), false).await?;
         if now.shape.profile.is_some() { Err(taken()) } else { Ok((profile, alone)) }
     }

@@ -54,7 +54,7 @@ impl Sessions {
             Some(requested) => Some(self.reserve_profile(scope, &session, requested).await?),
             None => None,
         };
-        // Steps that can be refused come first and are undone on failure: nothing is changed then.
+        // Steps that can be refused come first and are undone after an error, so that nothing is changed then.
         if let Some((viewport, _)) = size {
             self.resize(&session, viewport).await?;
         }
@@ -86,7 +86,7 @@ impl Sessions {
                 self.deps.sessions.set_viewport(session.id, viewport).await.map_err(UseSessionError::from)?;
             }
             if let Some((proxy, route)) = proxy {
-                // Stored before it takes effect, because a restarted server uses the stored proxy.
+                // Stores the proxy before it takes effect, because a restarted server uses the stored proxy.
                 if !self.deps.sessions.set_proxy(session.id, proxy).await.map_err(UseSessionError::from)? {
                     return Err(UseSessionError::from(not_found(which)).into());
                 }
@@ -107,8 +107,8 @@ impl Sessions {
         }
     }
 
-    /// Routes the session's traffic through the stored proxy. Of two concurrent changes the one stored last wins: each
-    /// call reads the stored proxy again after it has set its route.
+    /// Routes the session's traffic through the stored proxy. Of two concurrent changes the one that is stored last
+    /// takes effect, because each call reads the stored proxy again after it has set its route.
     async fn send_as_stored(
         &self,
         scope: &Scope,
@@ -148,7 +148,7 @@ impl Sessions {
         Ok(self.deps.recorder.capture(&changed).await.map_err(UseSessionError::from)?)
     }
 
-    /// Resizes the session's display; if the display cannot become so large while Chromium runs, both restart.
+    /// Resizes the session's display. If the display cannot become so large while Chromium runs, both restart.
     async fn resize(&self, session: &Session, viewport: Viewport) -> Result<(), UseSessionError> {
         let browser = browser_of(session)?;
         match self.deps.engine.set_viewport(browser, viewport).await {
@@ -163,7 +163,7 @@ impl Sessions {
     }
 }
 
-/// Marks an error as one after a partial change, so that callers are not told that nothing took effect.
+/// Marks an error as one after a partial change, so that the response does not claim that nothing took effect.
 fn half_done(error: UpdateSessionError) -> UpdateSessionError {
     let UpdateSessionError::Use(error) = error else { return error };
     UpdateSessionError::Use(match error {

@@ -1,4 +1,4 @@
-//! Callers in the wait queue, and their tickets.
+//! Tests of callers in the wait queue and of their tickets.
 
 use pretty_assertions::assert_eq;
 

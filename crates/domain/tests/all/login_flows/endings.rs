@@ -1,4 +1,4 @@
-//! What ends a login without success.
+//! Tests of logins that end without success.
 
 use casement_domain::auth_connection::{
     ConnectionStatus, CredentialRef, ExternalLogin, Flow, FlowError, FlowStatus, FlowStep,
@@ -42,7 +42,7 @@ async fn a_provider_that_fails_ends_the_login() {
         assert_eq!(why(&over), failed(FlowError::ProviderError));
         assert_eq!(over.failure.map(|failure| failure.message).as_deref(), Some("the vault is closed"));
     }
-    // That it has nothing is another thing.
+    // A provider without a matching item is another error.
     let mut play = Scenario::new().unattended();
     play.connection.settings.credential = Some(CredentialRef::Auto { provider: "vault".to_owned() });
     play.external.expect_fetch().returning(|_, _, _| Ok(None::<ExternalLogin>));
@@ -119,7 +119,7 @@ async fn a_site_refuses_so_often_and_no_more() {
 
 #[tokio::test]
 async fn a_login_acts_so_often_and_no_more() {
-    // One link to the login after the other.
+    // Every page has only a link to the next login page.
     let shows = |done: &Done| {
         let mut reading = page(&format!("/{}", done.acts.len()), &format!("{}", done.acts.len()));
         reading.texts = vec![text(1, TextKind::Heading, "Welcome to the shop")];

@@ -1,4 +1,4 @@
-//! A login at a fake site, on a stored connection and flow.
+//! A login at a fake site, with a stored connection and flow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,12 +40,12 @@ pub(super) struct Store {
     pub(super) flow: Flow,
     pub(super) ends: Vec<FlowEnd>,
     pub(super) begun: Vec<Flow>,
-    /// The answers to requests to save a profile, the last one first; then yes.
+    /// The answers to requests to save a profile, the last one first. When none is left, the answer is yes.
     pub(super) let_saves: Vec<ProfileSavePermission>,
     pub(super) deleted: bool,
 }
 
-/// What a login begins with.
+/// The initial state of a login.
 pub(super) struct Scenario {
     pub(super) flow: Flow,
     pub(super) connection: AuthConnection,
@@ -74,7 +74,7 @@ pub(super) fn active() -> Session {
 }
 
 impl Scenario {
-    /// A person's login with a running browser.
+    /// Creates the login of a person with a running browser.
     pub(super) fn new() -> Self {
         let connection = auth_connection(1, ProfileId::from_ulid(Ulid::from_parts(11, 1)));
         let flow = Flow {
@@ -227,7 +227,7 @@ pub(super) fn credential(values: &[(&str, &str)]) -> Credential {
     }
 }
 
-/// Stores one connection and its flow, as the database does.
+/// Returns a mock that stores one connection and its flow like the database.
 pub(super) fn repository(store: &Arc<Mutex<Store>>) -> MockAuthConnectionRepository {
     let mut mock = MockAuthConnectionRepository::new();
     fn stored(store: &mut Store, flow: &Flow) -> bool {
@@ -276,9 +276,9 @@ pub(super) fn repository(store: &Arc<Mutex<Store>>) -> MockAuthConnectionReposit
 }
 
 impl LoginRun {
-    /// Runs until the flow waits for a person, or has ended; returns it.
+    /// Runs until the flow waits for a person or has ended, and returns the flow.
     pub(super) async fn run(&mut self) -> Flow {
-        // Counts readings of a waiting page without anything being stored.
+        // The number of successive readings of a waiting page that stored nothing.
         let mut readings = 0;
         for _ in 0..2000 {
             let before = self.flow().revision;

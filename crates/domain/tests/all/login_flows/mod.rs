@@ -1,4 +1,4 @@
-//! Flows from their first reading to their end, at a fake site: what a person enters, what is stored of it, and what ends a flow.
+//! Tests of flows from their first reading to their end, at a fake site: entered and stored values, and ends.
 
 mod endings;
 mod login_run;
@@ -55,7 +55,7 @@ async fn after_a_deletion_entered_values_are_not_stored() {
     while login_run.flow().post_login_url.is_none() {
         login_run.runner.step(login_run.flow().id, &mut login_run.phase).await.expect("a step");
     }
-    // No repository of credentials but this one's end may write; the mock of the other one refuses every call that does.
+    // Values may be stored only by the end of the flow; the mock of the credential repository refuses writes.
     login_run.store.lock().deleted = true;
     login_run.runner.step(login_run.flow().id, &mut login_run.phase).await.expect("a step");
     assert!(login_run.store.lock().ends.is_empty());
@@ -67,7 +67,7 @@ async fn a_login_whose_profile_was_saved_by_another_is_made_again_with_what_was_
     let second = SessionId::from_ulid(nth(1));
     play.sessions.push(Session { id: second, ..active() });
     play.let_saves = vec![ProfileSavePermission::Outdated, ProfileSavePermission::NotYet];
-    // Each session begins logged out.
+    // Each session begins without a login.
     let shows = |done: &Done| Ok(if done.pressed("Continue") < done.opened.len() { login() } else { home() });
     let mut login_run = play.at(shows, accept_all);
     login_run.run().await;
@@ -98,13 +98,13 @@ async fn a_page_that_was_lost_with_its_node_is_opened_and_filled_in_again() {
             login_run.phase = PagePhase::default();
         }
         let over = login_run.run().await;
-        // Whoever has seen the page go wrong knows that it is the site's fault.
+        // With its page phase the runner knows that the site failed; without, it repeats the login.
         let expected = if carried_on { failed(FlowError::NavigationFailed) } else { (FlowStatus::Success, None) };
         assert_eq!(why(&over), expected, "{over:?}");
     }
 }
 
-/// A flow is stored without the phase of its page, so that a flow of any earlier build is run on from its stored step.
+/// The page phase is not stored, so the runner must continue a flow from its stored step.
 #[tokio::test]
 async fn a_flow_is_run_on_from_each_of_its_stored_steps() {
     let mut login_run = Scenario::new().at(plain, accept_all);
@@ -145,7 +145,7 @@ async fn a_login_goes_on_with_what_it_began_with() {
     let shows = move |done: &Done| Ok(if done.typed("right") { home() } else { elsewhere(login()) });
     let mut login_run = play.at(shows, accept_all);
     {
-        // It is told something else: another page, no other host, no credential, and to keep nothing.
+        // The settings change: another page, no additional host, no credential, and no storing of values.
         let mut store = login_run.store.lock();
         store.connection.settings =
             Settings { login_url: Some(format!("{ORIGIN}/new")), save_credentials: false, ..Settings::default() };
@@ -191,7 +191,7 @@ async fn who_is_logged_in_already_does_not_change_what_a_login_needs() {
     let connection = login_run.store.lock().connection.clone();
     assert_eq!(connection.reauth(false).reason, ReauthReason::RequiresSmsCode);
 
-    // The first login of all may find itself logged in.
+    // The first login may find that the user is logged in already.
     let mut login_run = Scenario::new().with_ann().at(|_| Ok(home()), accept_all);
     assert_eq!(login_run.run().await.status, FlowStatus::Success);
     assert_eq!(login_run.last_end().needs, Some(Vec::new()));
@@ -204,7 +204,7 @@ async fn a_person_who_answers_in_the_live_view_is_needed_again() {
     assert_eq!(login_run.run().await.status, FlowStatus::Success);
     assert_eq!(login_run.last_end().needs, Some(vec![FlowRequirement::External]));
 
-    // A form that only grows was answered by nobody.
+    // A form that gets more fields was not answered by a person.
     let shows = |done: &Done| {
         Ok(match done.typed("right") {
             true => home(),
@@ -257,7 +257,7 @@ async fn a_look_that_finds_the_login_gone_begins_the_next_one_with_its_end() {
     assert_eq!(end.status, Some(ConnectionStatus::Authenticated), "until that has ended");
     assert!(login_run.store.lock().begun.is_empty(), "not in a step of its own, which may never come");
 
-    // Whoever switched it off meanwhile is heard.
+    // No login begins if unattended logins were disabled in the meantime.
     let mut play = Scenario::new().with_ann();
     play.flow.kind = FlowKind::HealthCheck;
     play.connection.needs = Some(vec![FlowRequirement::Value("username".to_owned())]);

@@ -1,4 +1,4 @@
-//! Pages that are slow, restless, or do not take what they are given.
+//! Tests of pages that are slow, never settle, or do not accept actions.
 
 use casement_domain::auth_connection::{FlowError, FlowStatus, FlowStep, SubmitRequest};
 use casement_domain::login_page::{Act, ButtonKind, Captcha, Input, LoginPageError, Mark, Reading, Text, TextKind};
@@ -43,7 +43,7 @@ async fn a_value_that_the_page_cannot_take_is_requested_again_up_to_a_limit() {
 
 #[tokio::test]
 async fn a_page_that_takes_nothing_ends_a_login_by_itself_soon() {
-    // Something lies over the button; a form that is drawn anew without end; a handler that hangs.
+    // A covered button, a form that is always rendered again, and a handler that hangs.
     let covered = |act: &Act| match act {
         Act::Click { .. } => Err(LoginPageError::NotUsable("something lies over it".to_owned())),
         _ => Ok(()),
@@ -56,7 +56,7 @@ async fn a_page_that_takes_nothing_ends_a_login_by_itself_soon() {
         Act::Click { .. } => Err(LoginPageError::Hangs { seconds: 5 }),
         _ => Ok(()),
     };
-    /// Whether a page takes what is done to it.
+    /// Returns whether a page accepts an action.
     type IsTaken = fn(&Act) -> Result<(), LoginPageError>;
     let ways: [(IsTaken, bool, FlowError); 3] = [
         (covered, true, FlowError::PageNotUnderstood),
@@ -71,7 +71,7 @@ async fn a_page_that_takes_nothing_ends_a_login_by_itself_soon() {
         assert!(login_run.clock_since_noon() < Duration::minutes(2), "{}", login_run.clock_since_noon());
         assert!(login_run.done(|done| done.tried) <= 6);
 
-        // With a person at hand it is asked what to do.
+        // An attended login waits for the person instead.
         let mut login_run = Scenario::new().with_ann().at(shows, move |_, act| takes(act));
         let flow = login_run.run().await;
         if code == FlowError::PageNotUnderstood {
@@ -102,7 +102,7 @@ async fn a_banner_that_cannot_be_pressed_ends_the_login() {
 #[tokio::test]
 async fn a_slow_site_is_waited_for_and_refuses_nothing_by_that() {
     for unattended in [true, false] {
-        // The form stays for half a minute, until the answer is there.
+        // The form remains for half a minute until the site answers.
         let shows = |done: &Done| {
             Ok(match done.typed("right") {
                 true if done.reads > 4 => home(),
@@ -117,7 +117,7 @@ async fn a_slow_site_is_waited_for_and_refuses_nothing_by_that() {
         assert_eq!(over.status, FlowStatus::Success, "{over:?}");
         assert_eq!(login_run.done(|done| done.pressed("Continue")), 1, "it is sent once");
     }
-    // What it said before is no news.
+    // The error of the previous attempt does not count again.
     let shows = |done: &Done| {
         let wrong = says(login(), "Wrong user name or password.");
         Ok(match (done.typed("right"), done.typed("wrong")) {
@@ -138,7 +138,7 @@ async fn a_slow_site_is_waited_for_and_refuses_nothing_by_that() {
 
 #[tokio::test]
 async fn a_home_page_that_never_rests_is_a_success_all_the_same() {
-    // After a yes on the telephone, after a captcha, after what was done in the live view.
+    // After an approval on the phone, after a captcha, and after an action in the live view.
     let push = || {
         let mut reading = page("/push", "push");
         reading.texts = vec![text(1, TextKind::Plain, "Approve the sign-in request on your phone")];
@@ -170,7 +170,7 @@ async fn changes_of_a_step_elsewhere_are_reported_up_to_a_limit() {
     let waits = login_run.run().await;
     assert_eq!(waits.step, FlowStep::AwaitingExternalAction, "{waits:?}");
     let action = waits.external_action.as_deref().unwrap_or_default();
-    // Once as the step begins, and 50 times as it changes.
+    // The message is reported once at the begin of the step and for 50 changes.
     assert!(action.ends_with(": 51"), "{action}");
     assert_eq!(login_run.run().await.revision, waits.revision, "nothing more is reported");
     login_run.done.lock().reads = 100;

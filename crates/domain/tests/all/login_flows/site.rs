@@ -1,4 +1,4 @@
-//! A fake site: what its pages show, and what they accept.
+//! A fake site: the readings of its pages, and the actions that they accept.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use time::Duration;
 
 pub(super) const ORIGIN: &str = "https://d1.example";
 
-/// What the site was done so far.
+/// The calls that the site received so far.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) opened: Vec<String>,
     pub(super) reads: usize,
-    /// Every act that was tried, also those that failed.
+    /// The number of calls with actions, including failed ones.
     pub(super) tried: usize,
-    /// What was typed, chosen or pressed, in words.
+    /// The actions that succeeded, as text.
     pub(super) acts: Vec<String>,
 }
 
 impl Done {
-    /// Whether that was typed anywhere.
+    /// Returns whether the text was typed into any input.
     pub(super) fn typed(&self, text: &str) -> bool {
         self.acts.iter().any(|act| act.ends_with(&format!("={text}")))
     }
@@ -40,7 +40,7 @@ impl Done {
 pub(super) type Reads = dyn Fn(&Done) -> Result<Reading, LoginPageError> + Send + Sync;
 pub(super) type Takes = dyn Fn(&Done, &Act) -> Result<(), LoginPageError> + Send + Sync;
 
-/// A site that is played: what it shows, and what it takes.
+/// A fake site with functions that return its readings and accept actions.
 pub(super) struct Site {
     pub(super) done: Arc<Mutex<Done>>,
     pub(super) clock: Arc<FixedClock>,
@@ -70,7 +70,7 @@ impl LoginPages for Site {
         let mut done = self.done.lock();
         done.reads += 1;
         let reading = (self.shows)(&done)?;
-        // A page at rest is read at once; one that shows the same, or is on its way, when the wait is over.
+        // A settled and changed page is read at once, any other page when the wait is over.
         let same = wait.differs_from.as_ref().is_some_and(|mark| *mark == reading.mark);
         self.clock.advance(if same || !reading.settled {
             wait.within.try_into().expect("it can be")
@@ -95,7 +95,7 @@ impl LoginPages for Site {
     }
 }
 
-/// A page of the site, at rest.
+/// Returns a settled page of the site.
 pub(super) fn page(path: &str, mark: &str) -> Reading {
     let frame = Frame { origin: ORIGIN.to_owned(), url: format!("{ORIGIN}{path}") };
     Reading {
@@ -152,7 +152,7 @@ pub(super) fn code_by_text_message() -> Reading {
     reading
 }
 
-/// One code in six boxes.
+/// Returns a page for a code in six boxes.
 pub(super) fn six_boxes() -> Reading {
     let one =
         |n: usize| Input { max_length: Some(1), mode: "numeric".to_owned(), ..input(n, &format!("digit {n}"), "text") };
@@ -180,7 +180,7 @@ pub(super) fn accept_all(_: &Done, _: &Act) -> Result<(), LoginPageError> {
     Ok(())
 }
 
-/// Lets in whoever gives the right password.
+/// Logs in with the right password, without any further step.
 pub(super) fn plain(done: &Done) -> Result<Reading, LoginPageError> {
     Ok(if done.typed("right") { home() } else { login() })
 }

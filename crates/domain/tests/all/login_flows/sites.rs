@@ -1,4 +1,4 @@
-//! Where what is stored is typed by itself, and for which site what a person gave is kept.
+//! Tests of the sites where stored values are typed, and for which entered values are stored.
 
 use casement_domain::auth_connection::{CollectedCredential, CredentialRef, ExternalLogin, Flow, FlowError};
 use casement_domain::credential::Sites;
@@ -10,14 +10,14 @@ use super::site::*;
 
 const ELSEWHERE: &str = "https://elsewhere.example";
 
-/// The page, as that origin has it.
+/// Returns the page at another origin.
 fn at(origin: &str, reading: Reading) -> Reading {
     let url = format!("{origin}/login");
     let mark = casement_domain::login_page::Mark(format!("{} {origin}", reading.mark.0));
     Reading { frames: vec![Frame { origin: origin.to_owned(), url: url.clone() }], url, mark, ..reading }
 }
 
-/// A login that may also go elsewhere.
+/// Creates a login that may also visit `elsewhere.example`.
 fn wandering() -> Scenario {
     let mut play = Scenario::new();
     play.connection.settings.allowed_domains = vec![HostPattern::parse("elsewhere.example").expect("a host")];

@@ -1,4 +1,4 @@
-//! The stored versions of profiles: which one a browser loads, their cleanup, and their keys.
+//! Tests of the stored versions of profiles: loading, cleanup and keys.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! The folded words of sites in English, German, French and Spanish, and the most common ones of a few more languages.
+//! The folded words of sites in English, German, French and Spanish, and common ones of a few more languages.
 
-/// Lists of phrases, and a list of the lists.
+/// Defines lists of phrases, and a list of the lists.
 macro_rules! lists {
     ($($(#[$doc:meta])* $name:ident: [$($phrase:literal,)*])*) => {
         $($(#[$doc])* pub(in super::super) const $name: &[&str] = &[$($phrase),*];)*
@@ -55,10 +55,10 @@ lists! {
         "passcode", "pin", "a usage unique", "totp", "digit", "ziffer", "chiffre", "digito", "codice", "kode",
     ]
 
-    /// Words of a password beside a user name, and of a code after it.
+    /// Words that mean a password beside a user name, and a code after the password.
     PIN: ["pin", "passcode",]
 
-    /// Codes that are not for a login.
+    /// Words of codes that are not for a login.
     OTHER_CODE: [
         "zip", "postal", "post code", "postcode", "promo", "promotion*", "coupon", "discount", "gift", "country code",
         "area code", "source code", "referral", "voucher", "postleitzahl", "plz", "gutschein*", "landervorwahl",
@@ -222,7 +222,7 @@ lists! {
         "selecciona una cuenta", "elegir una cuenta", "who s using", "log in as", "continue as",
     ]
 
-    /// The words with which a site refers to another.
+    /// The words beside the name of an SSO provider.
     WITH: [
         "with", "using", "via", "through", "mit", "uber", "avec", "con", "com", "met", "sign in", "log in", "continue",
         "weiter", "continuer", "continuar", "anmelden", "connexion", "se connecter", "iniciar sesion", "login", "sso",
