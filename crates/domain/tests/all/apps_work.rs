@@ -7,16 +7,16 @@ use casement_domain::api_key::{ApiKeys, MockApiKeyRepository};
 use casement_domain::blob::MockBlobStore;
 use casement_domain::deployment::{
     BuildEnd, BuildFailure, BuildLease, BuildStep, Builds, Built, BuiltApp, Deployment, DeploymentDeps,
-    DeploymentRequest, DeploymentRules, DeploymentStored, InspectedPackage, DeploymentSecret, DeploymentStatus, Deployments, FollowDeps, Followed, Follower, Line,
-    MockChangeNotifier, MockChangeWaiter, MockDeploymentRepository, MockLineStore, MockPackageArchives, Registered,
-    SealedDeployment, Subject, WakeReason,
+    DeploymentRequest, DeploymentRules, DeploymentSecret, DeploymentStatus, DeploymentStored, Deployments, FollowDeps,
+    Followed, Follower, InspectedPackage, Line, MockChangeNotifier, MockChangeWaiter, MockDeploymentRepository,
+    MockLineStore, MockPackageArchives, Registered, SealedDeployment, Subject, WakeReason,
 };
 use casement_domain::invocation::{
     CallLimits, Invocation, InvocationStatus, LeasedInvocation, MockInvocationRepository, RunFailure, RunFault, Runs,
 };
 use casement_domain::sealing::Sealer as _;
-use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, deployment, invocation, node_id, scope};
 use casement_domain::session_operation::ByteStream;
+use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, deployment, invocation, node_id, scope};
 use casement_domain::{DeploymentId, InvocationId, ProjectId, Replaced, StoreError, UserId};
 use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
@@ -135,16 +135,17 @@ async fn an_archive_is_kept_while_it_is_unknown_whether_its_deployment_is_stored
     let refusals = [(Ok(DeploymentStored::ProjectGone), 1), (Err(store_down()), 0)];
     for (stored, deleted) in refusals {
         let mut world = World::default();
-        world.archives.expect_inspect().returning(|_, content| {
-            Ok(InspectedPackage { size_bytes: 0, checksum: "00".to_owned(), content })
-        });
+        world
+            .archives
+            .expect_inspect()
+            .returning(|_, content| Ok(InspectedPackage { size_bytes: 0, checksum: "00".to_owned(), content }));
         world.blobs.expect_put().times(1).returning(|_, _| Ok(()));
         world.blobs.expect_delete().times(deleted).returning(|_| Ok(()));
         world.deployments.expect_create().return_once(move |_, _, _, _, _| stored);
         let (deployments, _, _) = world.build();
         let request =
             DeploymentRequest { entrypoint_rel_path: Some("main.py".to_owned()), file: true, ..Default::default() };
-        let archive: ByteStream = Box::pin(EmptyStream);
+        let archive: ByteStream = Box::pin(futures_util::stream::empty());
         let refused = deployments.create(&scope(), UserId::from_ulid(nth(2)), request, Some(archive)).await;
         assert!(refused.is_err(), "{refused:?}");
     }

@@ -2,6 +2,7 @@
 
 mod versions;
 
+use std::future::ready;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,6 +25,8 @@ use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, browser_id, pool, pool_id, profile, scope, session, session_id,
 };
 use casement_domain::{BrowserId, ProfileId, ProfileVersionId};
+use futures_util::StreamExt as _;
+use futures_util::stream::once;
 use parking_lot::Mutex;
 use time::Duration;
 use ulid::Ulid;
@@ -53,29 +56,16 @@ fn with_profile(save_changes: bool) -> Session {
 }
 
 fn bytes(text: &'static str) -> ByteStream {
-    Box::pin(Once(Some(Ok(Bytes::from_static(text.as_bytes())))))
+    Box::pin(once(ready(Ok(Bytes::from_static(text.as_bytes())))))
 }
 
 fn broken() -> ByteStream {
-    Box::pin(Once(Some(Err(OperationError::Timeout { seconds: 60 }))))
-}
-
-struct Once(Option<Result<Bytes, OperationError>>);
-
-impl futures_core::Stream for Once {
-    type Item = Result<Bytes, OperationError>;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        std::task::Poll::Ready(self.0.take())
-    }
+    Box::pin(once(ready(Err(OperationError::Timeout { seconds: 60 }))))
 }
 
 /// Reads a stream that has at most one part.
 async fn part(mut content: ByteStream) -> Option<Result<Bytes, OperationError>> {
-    std::future::poll_fn(|context| content.as_mut().poll_next(context)).await
+    content.next().await
 }
 
 /// The ports of profiles.

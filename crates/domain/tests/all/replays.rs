@@ -49,17 +49,7 @@ fn pending_cleanup() -> Browser {
 }
 
 fn bytes() -> ByteStream {
-    struct Nothing;
-    impl futures_core::Stream for Nothing {
-        type Item = Result<bytes::Bytes, OperationError>;
-        fn poll_next(
-            self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Self::Item>> {
-            std::task::Poll::Ready(None)
-        }
-    }
-    Box::pin(Nothing)
+    Box::pin(futures_util::stream::empty())
 }
 
 /// The ports of recordings, and a list of what happened.
