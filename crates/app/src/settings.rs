@@ -180,7 +180,7 @@ pub(crate) enum KeysCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretsCommand {
-    /// Seal everything under a new key; the server may run meanwhile
+    /// Seal everything under a new key; the server may keep running
     Rotate {
         #[command(flatten)]
         store: Store,

@@ -58,7 +58,7 @@ fn escaped(entry: &str) -> String {
     entry.chars().take(100).flat_map(char::escape_default).collect()
 }
 
-/// Unpacks `archive` into `directory`, which must exist, be empty and be used by nobody else. With `top`, unpacks only
+/// Unpacks `archive` into `directory`, which must exist, be empty and be used by nothing else. With `top`, unpacks only
 /// the content of that folder, without the folder itself. Executable files stay executable; times are the current time.
 /// Links are created last, so that nothing is written through a link.
 ///

@@ -20,7 +20,7 @@ const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>telemetry</title
 <iframe id=frame src="/telemetry/frame"></iframe>
 <div style="height:5000px">far down</div>
 <script>
-// A page that hides what it does: none of it is asked.
+// The page overrides functions; the capture must not call them.
 const said = { log: console.log, error: console.error };
 EventTarget.prototype.addEventListener = () => { throw new Error('overridden'); };
 window.fetch = new Proxy(window.fetch, {});

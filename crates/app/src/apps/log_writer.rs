@@ -41,7 +41,7 @@ impl LogWriter {
         self.retry(|| self.store.stored(self.subject)).await.unwrap_or_default()
     }
 
-    /// Retries until the store answers or the server stops. The writer blocks meanwhile.
+    /// Retries until the store answers or the server stops. The writer blocks until then.
     async fn retry<T, F>(&self, ask: impl Fn() -> F) -> Option<T>
     where
         F: Future<Output = Result<T, StoreError>>,

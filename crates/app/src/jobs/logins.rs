@@ -26,7 +26,7 @@ const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 #[derive(Clone, Default)]
 pub(crate) struct AuthChanges {
     followed: Arc<Mutex<HashMap<AuthConnectionId, watch::Sender<u64>>>>,
-    /// Wakes the job that takes flows.
+    /// Wakes the job that runs login flows.
     any: Arc<Notify>,
     /// Cancelled when no more notifications come.
     over: CancellationToken,
@@ -99,8 +99,8 @@ impl FlowChangeNotifier for AuthChanges {
     }
 }
 
-/// Takes login flows without a node, and runs each in a task of its own. The tasks end with the process, and any node
-/// takes the flows again.
+/// Claims login flows without a node, and runs each in a task of its own. The tasks end with the process, and any node
+/// claims the flows again.
 #[derive(Clone)]
 pub(crate) struct LoginFlows {
     runner: FlowRunner,

@@ -25,7 +25,7 @@ use super::values::{host_and_port, host_name, named_file, plain_url, public_url,
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeSettings {
-    /// The address to listen on; port 0 takes a free one
+    /// The address to listen on; port 0 selects a free one
     #[arg(long, value_name = "ADDR", env = "CASEMENT_LISTEN", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
     #[command(flatten)]

@@ -174,7 +174,7 @@ impl ReadAhead {
         self.ended.is_none() && self.ahead.len() < MAX_AHEAD_EVENTS && self.bytes < MAX_AHEAD_BYTES
     }
 
-    /// Waits for an event, and takes all that have arrived.
+    /// Waits for an event, and appends all that have arrived to `ahead`.
     async fn more(&mut self, wanted: impl Fn(Item) -> Item) {
         let mut next = self.events.next().await;
         loop {
