@@ -29,7 +29,7 @@ pub(crate) fn ensure() -> Result<PathBuf> {
     }
     install_python(&home)?;
     install_node(&home)?;
-    // Last, so that an interrupted installation does not count as complete.
+    // Written last, so that an interrupted installation does not count as complete.
     fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
     Ok(home)
 }
@@ -48,7 +48,7 @@ fn install_python(home: &Path) -> Result<()> {
 
 fn install_node(home: &Path) -> Result<()> {
     let mut npm = Command::new("npm");
-    // Scripts of packages do not run: none is needed, and the browser is the machine's own.
+    // Runs no scripts of packages, because none is needed: the browser is the one of the machine.
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
     step::run("installing the JavaScript clients", npm.current_dir(home))
 }

@@ -1,5 +1,5 @@
-//! The rules between crates, which keep the domain embeddable and the adapters apart: data that is checked against
-//! cargo's resolved graph. A failure names the alternative.
+//! The dependency rules of the crates, which keep the domain embeddable and the adapters independent. They are checked
+//! against cargo's resolved graph. A failure names the alternative.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,7 +124,8 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
     },
 ];
 
-/// Tests of any crate but these two may also use the domain's mocks, the throwaway database, the WebDriver client and the test helpers.
+/// The crates that the tests of any crate except [`WITHOUT_TEST_HELPERS`] may also use: the domain's mocks, the
+/// temporary database, the test helpers and the WebDriver client.
 const TEST_HELPERS: &[&str] = &["casement-domain", "casement-postgres", "casement-test-support", "casement-webdriver"];
 const WITHOUT_TEST_HELPERS: &[&str] = &["casement-domain", "xtask"];
 
@@ -200,28 +201,29 @@ const TECHNOLOGY_RULES: &[TechnologyRule] = &[
     },
 ];
 
-/// The dependencies of the domain. A new line needs a reason in the commit, because downstream teams embed this crate.
+/// The allowed dependencies of the domain. A new one needs a reason in the commit, because other teams embed this
+/// crate.
 const DOMAIN_MAY_USE: &[&str] = &[
     "async-trait",
-    "base64",           // the texts of API keys, one-time links and audit cursors
-    "bytes",            // what streams into a session and out of it is made of
-    "futures-core",     // and the trait of such a stream
+    "base64",           // encodes API keys, one-time links and audit cursors
+    "bytes",            // the chunks of streams into and out of a session
+    "futures-core",     // the trait of these streams
     "mockall",          // behind the feature `mocks`
     "parking_lot",      // a mutex without poisoning; it needs no runtime
-    "percent-encoding", // what `url` leaves encoded in credentials; it brings the crate along anyway
-    "psl",              // which names are one owner's: the list of public suffixes, as data
-    "secrecy",          // what must be read again in clear is neither shown nor left in memory
-    "serde_json",       // `Value` only, for objects that the API calls free-form
-    "sha2",             // an API key is kept as its hash
-    "subtle",           // and compared in constant time
+    "percent-encoding", // decodes credentials in URLs; `url` depends on it anyway
+    "psl",              // the list of public suffixes, as data
+    "secrecy",          // secrets are neither printed nor left in memory
+    "serde_json",       // `Value` only, for free-form objects of the API
+    "sha2",             // hashes API keys
+    "subtle",           // compares the hashes in constant time
     "thiserror",
     "time",
     "totp-rs", // one-time codes of logins
     "ulid",
-    "url", // an address that a session asks of the web is taken apart as browsers do
+    "url", // parses URLs as browsers do
 ];
 
-/// Packages that must not come in transitively either: input, output, a runtime.
+/// The packages for input, output or a runtime that must not be transitive dependencies either.
 const DOMAIN_NEVER_REACHES: &[&str] = &[
     "actix-web",
     "anyhow",
@@ -236,8 +238,7 @@ const DOMAIN_NEVER_REACHES: &[&str] = &[
     "tokio",
 ];
 
-/// The top folders of the checkout. Examples are in `docs/examples`, end-to-end tests in the crate of the program they
-/// drive.
+/// The top folders of the checkout. Examples are in `docs/examples`, end-to-end tests in the crate of the program.
 const TOP_FOLDERS: &[&str] = &[".cargo", ".ci", ".github", "crates", "docs", "migrations", "xtask"];
 
 fn metadata() -> Metadata {
@@ -355,7 +356,7 @@ fn the_domain_reaches_no_input_or_output() {
     assert_none(&violations);
 }
 
-/// Returns the names of everything that is built into the package, transitively.
+/// Returns the names of the transitive dependencies of the package, without build and development dependencies.
 fn transitive_names(metadata: &Metadata, from: &PackageId) -> BTreeSet<String> {
     let nodes: BTreeMap<_, _> =
         metadata.resolve.iter().flat_map(|resolve| &resolve.nodes).map(|node| (&node.id, node)).collect();

@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: the checks that need no reviewer.
+//! `cargo xtask lint`: the automatic checks.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{step, vocabulary, workspace};
 
-/// The version that CI and developers share, so that a new rule arrives by a commit.
+/// The version of cargo-deny for CI and developers, so that a new rule needs a commit.
 const CARGO_DENY: &str = "0.20.2";
 
 #[derive(clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     step::run("dependencies", deny()?.current_dir(workspace::root()).args(checks))
 }
 
-/// Returns cargo-deny: the machine's own, or one installed below the target folder.
+/// Returns cargo-deny: the one on the `PATH`, or one that is installed below the target folder.
 fn deny() -> Result<Command> {
     if step::succeeds(Command::new("cargo-deny").arg("--version")) {
         return Ok(Command::new("cargo-deny"));

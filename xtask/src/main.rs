@@ -1,7 +1,7 @@
 //! The tasks of developers and CI: `cargo xtask up`, `test`, `lint`, `openapi`, `bench`.
 //!
-//! CI calls the same commands that a person types, so a successful run means the same in both places. This program
-//! depends on no crate of Casement, so it builds in seconds on a fresh machine.
+//! CI and developers run the same commands, so a success means the same for both. This program depends on no crate of
+//! Casement, so it builds in seconds on a fresh machine.
 
 mod bench;
 mod clients;
@@ -32,9 +32,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Install what is missing, build Casement and start it in the foreground
+    /// Install missing packages, build Casement and start it in the foreground
     Up(up::Options),
-    /// Install what the tests need and run all of them
+    /// Install the requirements of the tests and run all tests
     Test(test::Options),
     /// Format, vocabulary, clippy, documentation, licences and sources of dependencies
     Lint(lint::Options),

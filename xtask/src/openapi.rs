@@ -1,4 +1,5 @@
-//! `cargo xtask openapi`: the committed OpenAPI document and table of operations equal those generated from the declared operations.
+//! `cargo xtask openapi`: generates the committed OpenAPI document and table of operations from the declared
+//! operations.
 
 use std::fs;
 
@@ -8,7 +9,7 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only compare; fail when a committed file is not what the operations declare
+    /// Only compare; fail if a committed file differs from the generated one
     #[arg(long)]
     check: bool,
 }
@@ -35,7 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Returns what the program prints, with one newline at its end.
+/// Returns the output of the program, with one newline at its end.
 fn printed(arguments: &[&str]) -> Result<String> {
     let mut cargo = workspace::cargo();
     cargo.args(["run", "--locked", "--quiet", "--package", "casement", "--"]).args(arguments);

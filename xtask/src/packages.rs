@@ -1,7 +1,7 @@
 //! Checks and installs the system packages that Casement needs.
 //!
-//! If all are present, nothing is asked, downloaded or changed. On Debian 12 and later missing ones are installed;
-//! elsewhere the person is told what to install, because package names differ.
+//! If all are present, nothing is downloaded or changed. On Debian 12 and later it installs missing packages; elsewhere
+//! it prints them, because package names differ.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,12 +25,12 @@ enum Check {
     /// `<folder>/<any name>/<rest>` exists.
     Below(&'static str, &'static str),
     Succeeds(&'static [&'static str]),
-    /// The program's version output names this major version or a later one.
+    /// The version output of the program contains this major version or a later one.
     Since(&'static [&'static str], u32),
     Any(&'static [Check]),
 }
 
-/// The oldest supported version; in 148 a click of a stealth session was lost. `casement doctor` requires the same.
+/// The oldest supported version; in 148 a click of a stealth session was lost. `casement doctor` requires it too.
 const MIN_CHROMIUM: u32 = 156;
 
 /// The packages for `casement serve`.
@@ -55,7 +55,7 @@ pub(crate) const RUN: &[Need] = &[
     ),
 ];
 
-/// The additional packages for the tests: the public clients come through pip and npm.
+/// The additional packages for the tests. The public clients are installed with pip and npm.
 pub(crate) const TEST: &[Need] = &[
     need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
     // The package `tinyproxy` would start a server.
@@ -170,11 +170,12 @@ fn apt_lists_are_there() -> bool {
     entries.flatten().any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
 }
 
-/// Read by Debian's scripts when a server package is installed for the first time; removed after the installation.
+/// A file that Debian's scripts read when a server package is installed for the first time. It is removed after the
+/// installation.
 const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/casement.conf";
 
-/// Debian starts a cluster on port 5432 with the package. Casement runs its own on a private socket, so that cluster
-/// would only be an unused server.
+/// Returns the command that prevents Debian from starting a cluster on port 5432 with the package. Casement runs its
+/// own cluster on a private socket, so that server would be unused.
 fn no_main_cluster() -> Result<Command> {
     let script = r#"mkdir -p "$(dirname "$1")" && echo "create_main_cluster = false" > "$1""#;
     let mut shell = as_root("sh")?;

@@ -1,5 +1,5 @@
 //! Installs the script runner below cargo's target folder, where the program finds it: Node, Playwright and a
-//! transformer in the versions of the lock file in `crates/agent/runner`, and the files beside it.
+//! transformer in the versions of the lock file in `crates/agent/runner`, and the scripts of that folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) fn sources() -> PathBuf {
     workspace::root().join("crates/agent/runner")
 }
 
-/// Installs the packages if the lock file has changed, and always copies the own files.
+/// Installs the packages if the lock file has changed, and copies changed scripts.
 pub(crate) fn ensure() -> Result<()> {
     let (wanted, home) = (sources(), workspace::target()?.join("runner"));
     let stamp = home.join("installed");
@@ -29,7 +29,7 @@ pub(crate) fn ensure() -> Result<()> {
     let locks = LOCKS.iter().map(read).collect::<Result<String>>()?;
     if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == locks) {
         install(&wanted, &home)?;
-        // Last, so that an interrupted installation does not count as complete.
+        // Written last, so that an interrupted installation does not count as complete.
         fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
     let entries = fs::read_dir(&wanted).with_context(|| format!("cannot list {}", wanted.display()))?;
@@ -41,7 +41,8 @@ pub(crate) fn ensure() -> Result<()> {
     snapshot(&home)
 }
 
-/// Stores a snapshot of a Node process that has loaded Playwright, from which others start, unless it is up to date.
+/// Stores a snapshot of a Node process that has loaded Playwright, from which other processes start, unless the
+/// snapshot is up to date.
 fn snapshot(home: &Path) -> Result<()> {
     let changed = |name: &str| fs::metadata(home.join(name)).and_then(|about| about.modified());
     let made = changed("runner.blob");
@@ -65,12 +66,12 @@ fn install(wanted: &Path, home: &Path) -> Result<()> {
         fs::copy(wanted.join(name), home.join(name)).with_context(|| format!("cannot copy {name}"))?;
     }
     let mut npm = Command::new("npm");
-    // Scripts of packages do not run: none is needed.
+    // Runs no scripts of packages, because none is needed.
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
     step::run("installing the script runner", npm.current_dir(home))
 }
 
-/// Replaces a file atomically, because a session may be starting.
+/// Replaces a file atomically, because a session that starts may read it.
 fn replace(from: &Path, to: &Path) -> Result<()> {
     let text = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
     if fs::read(to).is_ok_and(|old| old == text) {

@@ -1,4 +1,4 @@
-//! Runs commands that a person waits for: announces and times each, and names its failure.
+//! Runs commands: prints the title, the duration and the result of each.
 
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;

@@ -13,13 +13,13 @@ pub(crate) struct Options {
     /// Only the tests of this package; may be given several times
     #[arg(short, long, value_name = "PACKAGE")]
     package: Vec<String>,
-    /// Only the tests whose name holds one of these
+    /// Only the tests whose name contains one of these
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    // Building keeps the processors busy and installing the network, so they run side by side.
+    // Building needs the processors and installing the network, so they run concurrently.
     let (built, installed) = thread::scope(|scope| {
         let building = scope.spawn(|| step::run("building the tests", cargo_test(options).arg("--no-run")));
         let installed = install();
@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     step::run("testing", &mut cargo)
 }
 
-/// Installs what the tests need. Returns the folder of the public clients.
+/// Installs the requirements of the tests. Returns the folder of the public clients.
 fn install() -> Result<PathBuf> {
     packages::ensure(&[packages::RUN, packages::TEST])?;
     let clients = clients::ensure()?;
@@ -57,8 +57,8 @@ fn cargo_test(options: &Options) -> Command {
     cargo
 }
 
-/// Most of the time goes to tests that start Chromium, and each start keeps a core busy for a second: running more
-/// tests than cores makes all of them slower, and timeouts that suffice for one browser are too short for ten.
+/// Returns the number of tests that run at a time. Most tests start Chromium, and each start uses a core for a second:
+/// more tests than cores make all of them slower, and timeouts that suffice for one browser are too short for ten.
 fn threads() -> usize {
     available_parallelism().map_or(2, usize::from).clamp(1, 4)
 }

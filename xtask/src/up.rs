@@ -9,7 +9,7 @@ use crate::{packages, script_runner, step, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Build without optimisation: quicker to build, slower to run
+    /// Build without optimisation: the build is faster, the program slower
     #[arg(long)]
     dev: bool,
     /// Arguments for `casement serve`

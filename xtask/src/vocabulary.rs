@@ -1,4 +1,4 @@
-//! Checks the identifiers of all sources: no retired word, and test names that read as rules.
+//! Checks the identifiers of all sources: no retired words, and no codes in names of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,16 +9,16 @@ use proc_macro2::{TokenStream, TokenTree};
 
 use crate::workspace;
 
-/// The words that code no longer uses, with their replacements: `retired: replacement` a line.
+/// The list of retired words: one `word: replacement` per line.
 const RETIRED_WORDS: &str = "docs/retired-words.txt";
 const MAX_TEST_NAME: usize = 80;
-/// The columns of the database as identifiers. A column keeps its name until a migration renames it.
+/// The file with the columns of the database as identifiers. A column has its name until a migration renames it.
 const SCHEMA: &str = "crates/postgres/src/schema.rs";
 
 /// Checks every source file of the workspace.
 ///
 /// # Errors
-/// The list of all violations, or a file that cannot be read.
+/// If there are violations, with their list, or if a file cannot be read or parsed.
 pub(crate) fn check() -> Result<()> {
     let list = fs::read_to_string(workspace::root().join(RETIRED_WORDS)).context(RETIRED_WORDS)?;
     let retired = parse_list(&list)?;
@@ -76,7 +76,7 @@ fn violations_of(
     Ok(violations)
 }
 
-/// The identifiers of a file, and its test functions among them.
+/// The identifiers of a file, and the names of its test functions.
 #[derive(Default)]
 struct Names {
     identifiers: BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! The paths of the checkout and its build output.
+//! The paths of the checkout and of its build output.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,12 +14,12 @@ pub(crate) fn root() -> &'static Path {
     own.parent().unwrap_or(own)
 }
 
-/// Returns the cargo that started this program, so that a chosen toolchain stays chosen.
+/// Returns the cargo that started this program, so that its toolchain is used.
 pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut cargo = Command::new(program);
     cargo.current_dir(root());
-    // Variables of this package are removed, because build scripts that watch them would run again.
+    // Removes the variables of this package, because build scripts that watch them would run again.
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_this_package(&name.to_string_lossy())) {
         cargo.env_remove(name);
     }

@@ -32,7 +32,7 @@ pub(crate) fn find(named: Option<PathBuf>) -> Option<PathBuf> {
 /// Sets the values of the file as the defaults of the commands' flags.
 ///
 /// # Errors
-/// If the file cannot be read, is no TOML, has a key that is no flag of `casement serve` or an invalid value, or
+/// If the file cannot be read, is not TOML, has a key that is not a flag of `casement serve` or an invalid value, or
 /// contains a secret while others may read it. Every error names the line; none shows a value.
 pub(crate) fn apply(path: &Path, commands: Command) -> anyhow::Result<Command> {
     let (text, is_private) = read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -58,7 +58,7 @@ struct Entry {
 
 /// An invalid entry of the file.
 struct InvalidEntry {
-    /// Its offset in bytes.
+    /// The offset of the entry in the file, in bytes.
     at: usize,
     what: String,
 }
@@ -225,7 +225,7 @@ mod tests {
     fn variables_override_the_file() {
         let file = written("spares = 7\n", 0o600);
         let commands = without_variables(Arguments::command())
-            // PATH is set wherever tests run; its value is no number.
+            // PATH is set wherever tests run; its value is not a number.
             .mut_subcommand("serve", |serve| serve.mut_arg("spares", |flag| flag.env("PATH")));
         let error = apply(&file.path, commands).expect("a good file").try_get_matches_from(["casement", "serve"]);
         let text = error.expect_err("the variable is read").to_string();

@@ -49,13 +49,13 @@ impl DataDir {
         text.trim().parse().context("node-id in the data directory is damaged")
     }
 
-    /// Returns the key that signs session tokens. The first start creates it, so that URLs outlive a restart.
+    /// Returns the key that signs session tokens. The first start creates it, so that URLs stay valid after a restart.
     pub(crate) fn token_key(&self) -> anyhow::Result<[u8; 32]> {
         let bytes = self.read_or_create("token-key", || System.secret_bytes().to_vec())?;
         bytes.try_into().map_err(|_| anyhow::anyhow!("token-key in the data directory is damaged"))
     }
 
-    /// Notes that the first start must create a pool, in case it is interrupted before.
+    /// Records that the first start must create a pool, in case it is interrupted before.
     pub(crate) fn want_default_pool(&self) -> anyhow::Result<()> {
         write_whole(&self.path.join(DEFAULT_POOL_WANTED), b"")
     }
@@ -65,13 +65,13 @@ impl DataDir {
         self.path.join(DEFAULT_POOL_WANTED).exists()
     }
 
-    /// Notes that the pool exists.
+    /// Removes the record, because the pool exists.
     pub(crate) fn has_default_pool(&self) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.path.join(DEFAULT_POOL_WANTED))?)
     }
 
-    /// Writes the first API key to a file that only its owner can read. Keys of other databases are kept as
-    /// `api-key.before-1` and so on.
+    /// Writes the first API key to a file that only its owner can read. A file with the key of another database is
+    /// renamed to `api-key.before-1` and so on.
     pub(crate) fn write_api_key(&self, text: &str) -> anyhow::Result<()> {
         let file = self.key_file();
         let unused = (1..).map(|n| self.path.join(format!("api-key.before-{n}"))).find(|before| !before.exists());

@@ -1,4 +1,4 @@
-//! Watches the free space of the data directory's disks, for data that may be dropped.
+//! Measures the free space of the data directory's disks. While it is low, data that may be dropped is not stored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

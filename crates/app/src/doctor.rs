@@ -87,7 +87,7 @@ async fn look(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
         open_files(),
         "raise the limit: ulimit -n 65536, or LimitNOFILE= of the service",
     ));
-    // If something is missing, the trial would only fail for that.
+    // If something is missing, the trial fails for that reason.
     if let Some(engine) = engine.ok().filter(|_| findings.iter().all(|finding| finding.ok)) {
         findings.push(finding(
             "a browser",
@@ -116,7 +116,7 @@ fn program(name: &str, file: &str, package: &str) -> Finding {
 }
 
 /// The directory for the trial's browser: the data directory or, before the first start, a directory beside it. A check
-/// must not create the data directory, least of all as root for another user.
+/// must not create the data directory: as root, it would do so for the wrong user.
 struct TrialDir {
     dir: PathBuf,
     is_for_now: bool,

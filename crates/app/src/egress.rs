@@ -17,8 +17,7 @@ pub(crate) struct SandboxEgress {
     egress: Egress,
     runtime: Handle,
     open: Mutex<HashMap<String, EgressHandle>>,
-    /// The routes of browsers that do not go directly. Kept until a browser is gone for good, because a restarted one
-    /// uses the same route.
+    /// The routes of browsers, removed when a browser ends for good, because a restarted browser uses the same route.
     routes: Mutex<HashMap<String, Route>>,
     closed: Mutex<Sums>,
 }
@@ -42,7 +41,7 @@ impl Sums {
 }
 
 impl SandboxEgress {
-    /// Must be called within the main runtime, which serves the connections.
+    /// Must be called in the main runtime, which serves the connections.
     pub(crate) fn new(egress: Egress) -> Self {
         Self {
             egress,

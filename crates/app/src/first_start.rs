@@ -18,7 +18,8 @@ use crate::system::System;
 pub(crate) const DEFAULT_POOL: &str = "default";
 const DEFAULT_POOL_SIZE: i64 = 2;
 
-/// Creates everything if the store is empty. The pool is only noted, and created when browsers can be started.
+/// Creates everything if the store is empty, except for the pool: the need for it is recorded, and [`default_pool`]
+/// creates it when browsers can be started.
 pub(crate) async fn begin(
     data_dir: &DataDir,
     organizations: &dyn OrganizationRepository,
@@ -53,8 +54,8 @@ pub(crate) async fn begin(
     };
     let first = KeyRequest { name: Some("first key".into()), ..KeyRequest::default() };
     let made = keys.draft(organization.id, owner.id, first)?;
-    // The key's text first: if the process ends in between, the next start creates another key, so an installation
-    // never lacks one.
+    // Writes the key's text first: if the process ends before the next write, the next start creates another key, so
+    // an installation never lacks one.
     data_dir.write_api_key(&made.secret.key_text(made.key.id))?;
     let start = FirstStart { organization, owner, project, key: made.key };
     let began = organizations.begin(&start).await?;
@@ -72,7 +73,7 @@ fn label(text: &str) -> anyhow::Result<LabelName> {
     Ok(LabelName::parse(text)?)
 }
 
-/// Sets the organization's limits that this server was given; the others stay unchanged.
+/// Sets the organization's limits that the settings of this server name; the others stay unchanged.
 pub(crate) async fn set_limits(
     organizations: &dyn OrganizationRepository,
     limits: &LimitSettings,
@@ -105,7 +106,7 @@ pub(crate) async fn default_pool(
         ..PoolRequest::default()
     };
     match pools.create(&scope, input).await {
-        // Created just before the process ended.
+        // `NameTaken`: a previous process created the pool and ended before it removed the record.
         Ok(_) | Err(UseCaseError::NameTaken(_)) => data_dir.has_default_pool()?,
         Err(error) => return Err(error.into()),
     }
@@ -113,7 +114,7 @@ pub(crate) async fn default_pool(
     Ok(())
 }
 
-/// Returns true if the default project has that pool.
+/// Returns true if the default project has the pool `default`.
 pub(crate) async fn has_default_pool(
     organizations: &dyn OrganizationRepository,
     projects: &dyn ProjectRepository,

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::system::System;
 
-/// The waiters of this node. A waiter costs an entry here and sleeps, without queries to the database.
+/// The waiters of this node. They sleep without queries to the database. Clones share their state.
 #[derive(Clone, Default)]
 pub(crate) struct LocalWaiters {
     waiters: Arc<Mutex<HashMap<TicketId, Arc<Notify>>>>,

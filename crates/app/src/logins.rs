@@ -10,14 +10,14 @@ use tracing::warn;
 
 use crate::data_dir::write_whole;
 
-/// The most screenshots that are screenshots.
+/// The maximum number of stored screenshots; older ones are deleted.
 const MAX_SCREENSHOTS: usize = 100;
 
 /// Stores screenshots of pages in the data directory, for the operator only.
 pub(crate) struct FlowPictureFiles(PathBuf);
 
 impl FlowPictureFiles {
-    /// Uses a folder of the data directory.
+    /// Stores them in a folder of the data directory.
     pub(crate) fn new(data_dir: &Path) -> Self {
         Self(data_dir.join("login-pages"))
     }
@@ -27,7 +27,7 @@ impl FlowPictureFiles {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let path = self.0.join(format!("{flow}.png"));
         write_whole(&path, png)?;
-        // The names sort by age.
+        // The names are ids of flows, which sort by age.
         let mut screenshots: Vec<PathBuf> =
             std::fs::read_dir(&self.0)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
         screenshots.sort_unstable();

@@ -43,7 +43,7 @@ use zeroizing_alloc::ZeroAlloc;
 #[global_allocator]
 static ALLOCATOR: ZeroAlloc<std::alloc::System> = ZeroAlloc(std::alloc::System);
 
-/// How long blocking tasks may run when the process ends.
+/// The timeout of blocking tasks when the process ends.
 const RUNTIME_SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -54,9 +54,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // The agent builds a smaller runtime of its own: there is one in every sandbox.
+    // The agent creates a smaller runtime of its own, because an agent runs in every sandbox.
     if let Command::Agent { config } = &command {
-        // The session's callers can read its log.
+        // The callers of the session can read this log.
         log_to("info", casement_agent::AgentLog::default, false);
         return casement_agent::run(config);
     }
@@ -68,12 +68,13 @@ fn main() -> ExitCode {
         log_to("info", std::io::stderr, false);
         return casement_runner::prepare_network(words);
     }
-    // Answers one question and logs nothing.
+    // Handles one request and logs nothing.
     if let Command::Keepass { file } = &command {
         return casement_vaults::read_keepass(file);
     }
     log(if matches!(command, Command::Serve(_)) { "info,actix_server=warn" } else { "warn" });
-    // Before other threads exist: sandboxes inherit the keyring, and must not see the keys of the user who starts this.
+    // Runs before other threads exist, so that all threads leave the keyring: sandboxes inherit it, and must not see
+    // the keys of the user who starts the server.
     if matches!(command, Command::Serve(_))
         && let Err(error) = casement_sandbox::leave_session_keyring()
     {

@@ -26,7 +26,7 @@ pub(crate) fn use_cases(versions: ProfileVersions, max_count: u32) -> Profiles {
     Profiles::new(versions, Arc::new(System), Arc::new(System), max_count)
 }
 
-/// Returns the profiles' part of sessions and pools.
+/// Returns the use cases of profiles in sessions and pools.
 pub(crate) fn of_sessions(
     versions: ProfileVersions,
     engine: &Engine,

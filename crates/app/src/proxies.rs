@@ -72,9 +72,9 @@ impl ProxyDialer for EgressProxyChecker {
     }
 }
 
-/// The most failed requests that wait to be reported.
+/// The maximum number of failed requests that wait to be reported.
 const MAX_UNREPORTED: usize = 64;
-/// How long a failure of a session's proxy is not reported again: a page sends many requests.
+/// The minimum time between two reports of the same failure of a session's proxy, because a page sends many requests.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A failed request: the browser and the fault of its proxy.

@@ -12,12 +12,12 @@ use crate::disk::DiskWatch;
 use crate::settings::ServeSettings;
 use crate::system::System;
 
-/// Signals that ended sessions left something to clean up. Clones share the signal.
+/// Signals that the cleanup of ended sessions is pending. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CleanupSignal(Arc<Notify>);
 
 impl CleanupSignal {
-    /// Returns once the signal was set since the last call.
+    /// Waits until the signal has been set since the last call.
     pub(crate) async fn signalled(&self) {
         self.0.notified().await;
     }
@@ -41,7 +41,7 @@ pub(crate) fn archive(
     ReplayArchive::new(rows, blobs, Arc::new(System), limits, Arc::new(disk))
 }
 
-/// Returns the replays' part of ending sessions.
+/// Returns the use cases of replays when sessions end.
 pub(crate) fn of_sessions(archive: ReplayArchive, engine: &Engine, pending_cleanup: CleanupSignal) -> SessionReplays {
     SessionReplays::new(ReplayDeps {
         stored: archive,

@@ -21,7 +21,7 @@ use crate::system::System;
 use crate::{credential_providers, credentials, extensions, profiles};
 use casement_sealing::MasterKeys;
 
-/// Runs the command. A server may run meanwhile: it reads the new key by itself.
+/// Runs the command. A server may run at the same time: it reads the new key by itself.
 pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
     let SecretsCommand::Rotate { store, master_key } = command;
     let place = store.data_dir.path()?;

@@ -33,18 +33,18 @@ use crate::stop::{self, StopOrder};
 use crate::store::Store;
 
 const WORKERS: usize = 2;
-/// The most refused credentials of an address per second.
+/// The maximum number of refused credentials per address and second.
 const REFUSED_LIMIT: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 /// The buckets of every histogram, in seconds.
 const SECONDS: [f64; 12] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Disables services dumps of this process and the database it starts, because their memory holds secrets.
+/// Disables core dumps of this process and of the database that it starts, because their memory holds secrets.
 fn no_core_dumps() -> anyhow::Result<()> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-    rustix::process::setrlimit(rustix::process::Resource::Core, none).context("cannot switch services dumps off")
+    rustix::process::setrlimit(rustix::process::Resource::Core, none).context("cannot disable core dumps")
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until a signal or `casement stop` ends it.
 pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     raise_open_files();
     no_core_dumps()?;
@@ -59,7 +59,7 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
         let cluster_supervisor = store.watch(data_dir.path());
         match Running::start(&settings, &data_dir, &store, listener).await {
             Ok((running, pool_fill_progress)) => anyhow::Ok((store, cluster_supervisor, running, pool_fill_progress)),
-            // Nothing may stay running, because the next start may be far away.
+            // Leaves nothing running, because there may be no other start for a long time.
             Err(error) => {
                 if let Err(also) = close(&store, cluster_supervisor).await {
                     warn!(error = %also, "the private PostgreSQL was not stopped");
@@ -76,9 +76,9 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     };
     stop::listen(data_dir.path(), orders)?;
     if let Err(error) = running.announce(&data_dir) {
-        warn!(%error, "cannot say on standard output that the server is ready");
+        warn!(%error, "cannot print on standard output that the server is ready");
     }
-    // After the line that programs read.
+    // Starts after `announce`, whose first line must be the first of the output.
     tokio::spawn(pool_fill_progress.print_progress());
 
     let order = tokio::select! {
@@ -124,7 +124,7 @@ impl Running {
         let (infrastructure, failed_proxies) =
             Infrastructure::connect(settings, data_dir, store, listener.local_addr()?).await?;
         let (services, writers) = SessionServices::new(&infrastructure, settings)?;
-        // Before any browser is adopted that may end.
+        // Subscribes before browsers are adopted, because an adopted browser may end at once.
         let events = Events { browsers: infrastructure.engine.events(), failed_proxies };
         infrastructure.adopt_browsers(&services.sessions).await?;
         let has_default_pool = begin(settings, data_dir, &infrastructure, &services).await?;
@@ -143,7 +143,7 @@ impl Running {
         writeln!(out, "casement ready http://{}", self.server.local_addr())?;
         let url = self.infrastructure.public_url.as_str().trim_end_matches('/');
         let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
-        // The key of another data directory's database is not known here.
+        // The file is missing if the database was created with another data directory.
         let (there, key) = (key.exists(), key.display());
         let key_location =
             if there { key.to_string() } else { "made by `casement keys create --name NAME`".to_owned() };

@@ -17,8 +17,8 @@ use crate::{config_file, remote};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// The file with settings that are no flags or variables [default: /etc/casement/casement.toml as root, else
-    /// $XDG_CONFIG_HOME/casement/casement.toml, if it exists]
+    /// The file with settings that are not given as flags or variables [default: /etc/casement/casement.toml as root,
+    /// else $XDG_CONFIG_HOME/casement/casement.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE", env = "CASEMENT_CONFIG")]
     config: Option<PathBuf>,
 }
@@ -72,17 +72,17 @@ pub(crate) enum Command {
     /// The first program in a session's sandbox
     #[command(hide = true)]
     Agent {
-        /// Its configuration
+        /// The configuration file
         #[arg(default_value = casement_agent_protocol::CONFIG_PATH)]
         config: PathBuf,
     },
     /// The first program in the sandbox of a deployed app
     #[command(hide = true)]
     Inside,
-    /// Prepares the network of such a sandbox
+    /// Prepares the network of the sandbox of a deployed app
     #[command(hide = true)]
     Network {
-        /// Its address, and the command that creates the sandbox
+        /// The address of the sandbox, and the command that creates it
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<std::ffi::OsString>,
     },
@@ -154,13 +154,13 @@ pub(crate) enum KeysCommand {
     Create {
         #[command(flatten)]
         store: Store,
-        /// Its label
+        /// The label of the key
         #[arg(long, value_name = "LABEL")]
         name: String,
-        /// The only project that it opens, by id or name
+        /// The only project that the key allows, by id or name
         #[arg(long, value_name = "PROJECT")]
         project: Option<String>,
-        /// The days until it expires, 1 to 3650
+        /// The number of days until the key expires, 1 to 3650
         #[arg(long, value_name = "N")]
         days: Option<i64>,
     },
@@ -173,18 +173,18 @@ pub(crate) enum KeysCommand {
     Revoke {
         #[command(flatten)]
         store: Store,
-        /// The key's id, the first part behind csk_
+        /// The key's id, the first part after csk_
         id: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretsCommand {
-    /// Seal everything under a new key; the server may run meanwhile
+    /// Seal everything under a new key; the server may keep running
     Rotate {
         #[command(flatten)]
         store: Store,
-        /// As for `casement serve`; no key is created then, and everything is sealed under the first one
+        /// The keys as for `casement serve`: no key is created then, and everything is sealed under the first one
         #[arg(long, value_name = "KEY", env = "CASEMENT_MASTER_KEY", hide_env_values = true)]
         master_key: Option<SecretString>,
     },

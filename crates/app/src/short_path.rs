@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use rustix::fs::{Mode, OFlags};
 
-/// A short path through an opened directory, valid as long as this value lives.
+/// A short path through an opened directory, valid as long as this value exists.
 pub(crate) struct ShortPath {
     path: PathBuf,
     _dir: Option<OwnedFd>,

@@ -49,13 +49,13 @@ pub(crate) async fn run(settings: StopSettings) -> anyhow::Result<()> {
     };
     let order = if settings.end_sessions { StopOrder::EndSessions } else { StopOrder::KeepSessions };
     server.write_all(&[order.byte()]).await.context("cannot speak to the server")?;
-    // The server keeps its end open until it ends.
+    // The server keeps the connection open until its process ends.
     let mut nothing = [0; 1];
     let _ = server.read(&mut nothing).await;
     Ok(())
 }
 
-/// Removes the socket. Waiting clients notice the end of the process.
+/// Removes the socket. Waiting clients read the end of their connection when the process ends.
 pub(crate) fn remove_control_socket(data_dir: &Path) {
     let _ = std::fs::remove_file(control_socket(data_dir));
 }
@@ -63,7 +63,7 @@ pub(crate) fn remove_control_socket(data_dir: &Path) {
 /// Accepts stop orders until the process ends. The socket is in the data directory, where only the owner may connect.
 pub(crate) fn listen(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow::Result<()> {
     let path = control_socket(data_dir);
-    // A remnant of a killed server; this process holds the data directory's lock.
+    // The socket of a killed server: no other server runs, because this process holds the lock of the data directory.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(ShortPath::of(&path)?.as_path()).context("cannot open the control socket")?;
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;

@@ -1,4 +1,4 @@
-//! The database of every command: the operator's, or the private cluster.
+//! The database of every command: the one that the operator names, or the private cluster.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ impl Store {
         let applied = match migrate(&config).await {
             Ok(applied) => applied,
             Err(error) => {
-                // Nothing may stay running, because the next start may be far away.
+                // Leaves nothing running, because there may be no other start for a long time.
                 if let Some(Err(also)) = OptionFuture::from(cluster.map(Cluster::stop)).await {
                     warn!(error = %also, "the private PostgreSQL was not stopped");
                 }

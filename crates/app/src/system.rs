@@ -7,7 +7,7 @@ use casement_domain::{Clock, Entropy, IdSource, MonotonicClock, MonotonicTime};
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
-/// The system.
+/// The clocks and the random number generator of the system.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct System;
 

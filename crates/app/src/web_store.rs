@@ -1,4 +1,4 @@
-//! The Chrome Web Store, under the egress rules of sessions.
+//! Downloads extensions from the Chrome Web Store, under the egress rules of sessions.
 
 use async_trait::async_trait;
 use bytes::{Buf as _, Bytes, BytesMut};

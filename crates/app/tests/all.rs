@@ -1,5 +1,5 @@
-//! The built program, end to end: started like an operator starts it, driven by its public clients, and its sandboxes inspected
-//! from the host. `casement_test_support::program` is the harness; read its documentation first.
+//! End-to-end tests of the built program: started like by an operator, used by public clients, and with sandboxes
+//! inspected from the host. `casement_test_support::program` is the harness; read its documentation first.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

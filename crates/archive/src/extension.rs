@@ -13,12 +13,12 @@ pub const LIMITS: Limits = Limits { entries: 20_000, bytes: 512 << 20, depth: 32
 
 /// The name of the manifest, at the root of the archive or in its one top folder.
 const MANIFEST: &str = "manifest.json";
-/// The longest manifest, in bytes.
+/// The maximum size of a manifest, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// The folder that macOS adds beside the top folder.
 const MACOS_METADATA: &str = "__MACOSX";
 
-/// Checks a whole archive and returns where the extension lies: at the root (`None`), or in its one top folder.
+/// Checks a whole archive and returns the top folder that contains the extension, or `None` for the root.
 ///
 /// # Errors
 /// See [`ArchiveError`].
@@ -78,7 +78,8 @@ fn read_manifest(content: &mut dyn Read) -> io::Result<Vec<u8>> {
     Ok(manifest)
 }
 
-/// Checks that this could be a manifest. Chromium decides in the end; it accepts comments, which JSON does not.
+/// Checks that this could be a manifest; Chromium checks it completely. A manifest with comments is accepted unchecked:
+/// Chromium accepts comments, but JSON does not.
 fn check_manifest(manifest: &[u8]) -> Result<(), ArchiveError> {
     let refuse = |why: &str| Err(ArchiveError::Refused(format!("manifest.json {why}")));
     if manifest.len() as u64 > MAX_MANIFEST_BYTES {

@@ -1,8 +1,8 @@
 //! Inspects and unpacks untrusted ZIP archives within bounds, and packs the folders that callers deploy.
 //!
-//! The reader trusts nothing that an archive declares: it counts sizes while it reads, checks names before it creates a file, and
-//! refuses links that leave the archive, devices, encryption and unusual compression. Reading blocks. Its memory is bounded by
-//! [`Limits::entries`] and the length of a name.
+//! The reader trusts nothing that an archive declares: it counts sizes while it reads, checks names before it creates
+//! a file, and refuses links that leave the archive, devices, encryption and unusual compression. Reading blocks. Its
+//! memory is bounded by [`Limits::entries`] and the length of a name.
 
 pub mod extension;
 mod links;
@@ -19,23 +19,23 @@ pub use walk::{Entry, Kind, walk};
 /// The bounds of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The highest number of entries, directories included.
+    /// The maximum number of entries, including directories.
     pub entries: u64,
-    /// The most bytes of all entries together, unpacked.
+    /// The maximum number of bytes of all entries together, unpacked.
     pub bytes: u64,
-    /// The deepest nesting of directories.
+    /// The maximum number of parts of a path.
     pub depth: usize,
-    /// Whether symbolic links to entries of the same archive are accepted. Links that leave the archive never are.
+    /// True to accept symbolic links to entries of the same archive. Links that leave the archive are never accepted.
     pub links: bool,
 }
 
 /// The reason why an archive was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The file is no ZIP archive, or is damaged.
+    /// The file is not a ZIP archive, or is damaged.
     #[error("not a readable ZIP archive: {0}")]
     Unreadable(String),
-    /// The archive holds an entry that must not be unpacked, or exceeds its bounds.
+    /// The archive has an entry that must not be unpacked, or exceeds its bounds.
     #[error("{0}")]
     Refused(String),
     /// Reading the archive or using its content failed.
@@ -53,14 +53,14 @@ impl ArchiveError {
     }
 }
 
-/// Shortens and escapes a name, which is untrusted input and may hold terminal control characters.
+/// Shortens and escapes a name, which is untrusted input and may contain terminal control characters.
 fn escaped(entry: &str) -> String {
     entry.chars().take(100).flat_map(char::escape_default).collect()
 }
 
-/// Unpacks `archive` into `directory`, which must exist, be empty and be used by nobody else. With `top`, only the content of that
-/// folder is unpacked, without the folder itself. Executable files stay executable; times are the current time. Links are created last,
-/// so that nothing is written through one.
+/// Unpacks `archive` into `directory`, which must exist, be empty and be used by nothing else. With `top`, unpacks only
+/// the content of that folder, without the folder itself. Executable files stay executable; times are the current time.
+/// Links are created last, so that nothing is written through a link.
 ///
 /// # Errors
 /// See [`ArchiveError`]. Files that were unpacked before the error remain.

@@ -2,11 +2,11 @@
 
 use crate::ArchiveError;
 
-/// The longest target of a link, in bytes.
+/// The maximum length of the target of a link, in bytes.
 pub(crate) const MAX_TARGET: u64 = 1024;
 
-/// Accepts a link to an entry of the same archive. Nothing lies below a link, so the directories above it are real and leading `..`
-/// parts are resolved exactly. A `..` behind a name could pass through another link and is refused.
+/// Accepts a link to an entry of the same archive. No entry is below a link, so the directories above a link are real
+/// and leading `..` parts are resolved exactly. A `..` after a name could pass through another link and is refused.
 pub(crate) fn check(path: &str, target: &[u8]) -> Result<(), ArchiveError> {
     let refuse = |why: &str| Err(ArchiveError::refused(path, why));
     if target.len() as u64 > MAX_TARGET {

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use crate::walk::Kind;
 use crate::{ArchiveError, Limits};
 
-/// The longest path of an entry, in bytes.
+/// The maximum length of the path of an entry, in bytes.
 const MAX_BYTES: usize = 1024;
-/// The longest part of a path, in bytes, as in common file systems.
+/// The maximum length of a part of a path, in bytes, as in common file systems.
 const MAX_PART: usize = 255;
 
-/// The names of the entries so far.
+/// The names of the entries that were read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Names(HashMap<String, NameKind>);
 
@@ -19,12 +19,13 @@ enum NameKind {
     /// A file or a link.
     File,
     Directory,
-    /// A directory without an entry of its own, known from the names of others.
+    /// A directory that is known only from the names of other entries.
     Implied,
 }
 
 impl Names {
-    /// Returns the path of an entry, relative and without a slash at its end, if it may be unpacked beside the earlier entries.
+    /// Returns the path of an entry, relative and without a slash at its end, if it may be unpacked beside the earlier
+    /// entries.
     pub(crate) fn admit<'a>(&mut self, raw: &'a [u8], kind: Kind, limits: &Limits) -> Result<&'a str, ArchiveError> {
         let lossy = String::from_utf8_lossy(raw);
         let refuse = |why: &str| Err(ArchiveError::refused(&lossy, why));
@@ -59,7 +60,7 @@ impl Names {
             match self.0.get(&path[..at]) {
                 Some(NameKind::File) => return Err(ArchiveError::refused(path, "lies in what is a file or a link")),
                 Some(_) => {}
-                // Implied directories are bounded by the number of entries, so that deep names cannot multiply the memory.
+                // Bounds implied directories by the number of entries, so that deep names cannot multiply the memory.
                 None if self.0.len() as u64 >= 2 * limits.entries => {
                     let why = format!("is one of more than {} files and directories", 2 * limits.entries);
                     return Err(ArchiveError::refused(path, &why));

@@ -11,7 +11,7 @@ use futures_lite::future::block_on;
 
 use crate::{ArchiveError, Kind, Limits, walk};
 
-/// Names that are never packed: every build makes their content anew, or has no use for it.
+/// The names that are never packed, because every build recreates their content or does not need it.
 const EXCLUDED: &[&str] = &[
     ".git",
     ".hg",
@@ -28,10 +28,10 @@ const EXCLUDED: &[&str] = &[
 /// The bounds of a package.
 pub const LIMITS: Limits = Limits { entries: 50_000, bytes: 1 << 30, depth: 64, links: true };
 
-/// The largest archive of a package, in bytes.
+/// The maximum size of the archive of a package, in bytes.
 pub const MAX_BYTES: u64 = 256 << 20;
 
-/// Checks a whole archive and returns whether it holds a file at `path`.
+/// Checks a whole archive and returns true if it contains a file at `path`.
 ///
 /// # Errors
 /// See [`ArchiveError`].
@@ -44,11 +44,11 @@ pub fn inspect(archive: File, path: &str) -> Result<bool, ArchiveError> {
     Ok(found)
 }
 
-/// Packs a folder without what every build makes anew. Links are followed. The same files make the same archive, whatever their times.
-/// Blocks; one file at a time is in memory beside the archive.
+/// Packs a folder without what a build recreates, such as `node_modules`. Follows links. The same files result in the
+/// same archive, whatever their times. Blocks; one file at a time is in memory besides the archive.
 ///
 /// # Errors
-/// What cannot be read, or more than [`LIMITS`] allows.
+/// If something cannot be read, or exceeds [`LIMITS`].
 pub fn pack(folder: &Path) -> io::Result<Vec<u8>> {
     block_on(async {
         let mut package = PackageWriter { zip: ZipFileWriter::new(Vec::new()), entries: 0, bytes: 0 };
@@ -59,7 +59,7 @@ pub fn pack(folder: &Path) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Lists the files to pack with their names in the archive, in the order of the names of each folder.
+/// Lists the files to pack with their names in the archive, sorted by name.
 fn files_below(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     let mut folders = vec![(folder.to_path_buf(), String::new(), 0)];

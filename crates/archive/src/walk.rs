@@ -16,7 +16,7 @@ pub enum Kind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link to an entry of the same archive; its content is the target. Only with [`Limits::links`].
+    /// A symbolic link to an entry of the same archive; the content is the target. Only with [`Limits::links`].
     Link,
 }
 
@@ -27,23 +27,23 @@ pub struct Entry<'a> {
     pub path: &'a str,
     /// The kind.
     pub kind: Kind,
-    /// Whether the owner may execute it.
+    /// True if the owner may execute the file.
     pub executable: bool,
-    /// The permission bits, derived from the DOS attributes if it has no Unix mode.
+    /// The permission bits, derived from the DOS attributes if the entry has no Unix mode.
     pub permissions: u32,
 }
 
-/// The bits of a Unix mode that hold the kind.
+/// The bits of a Unix mode that encode the kind.
 const KIND_MASK: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// The longest name of a local header with the longest extra field.
+/// The maximum length of the name and the extra field of a local header together, in bytes.
 const MAX_LOCAL_NAME_AND_EXTRA: usize = 2 * (u16::MAX as usize);
 
-/// Calls `visit` with every entry of `archive` and its content, in the order of the directory. Content that `visit` leaves is read
-/// after it, so that every size, checksum and name of the archive has been checked at the end.
+/// Calls `visit` with every entry of `archive` and its content, in the order of the directory. Reads the rest of the
+/// content after `visit`, so that every size, checksum and name of the archive has been checked at the end.
 ///
 /// # Errors
 /// See [`ArchiveError`]; errors of `visit` are [`ArchiveError::Io`].
@@ -94,7 +94,7 @@ pub fn walk(
         let declared = [header.compressed_size_hint(), header.uncompressed_size_hint()];
         let found = archive.get_entry(header.wayfinder()).map_err(unreadable)?;
         let local = found.local_header(&mut local_buffer).map_err(unreadable)?;
-        // A streaming writer puts the sizes behind the content and zeros before it.
+        // A streaming writer puts the sizes after the content and zeros before it.
         let sizes_follow = flags.has_data_descriptor();
         let agrees = |(local, declared)| local == declared || sizes_follow && local == 0;
         if ![local.compressed_size_hint(), local.uncompressed_size_hint()].into_iter().zip(declared).all(agrees) {
@@ -139,7 +139,7 @@ enum Content<R> {
 }
 
 impl<R> Content<R> {
-    /// Returns how many bytes of the archive were read, if the length of the content does not tell it.
+    /// Returns the number of bytes of the archive that were read, if it differs from the length of the content.
     fn bytes_read(&self) -> Option<u64> {
         match self {
             Self::Stored(_) => None,
@@ -157,7 +157,7 @@ impl<R: Read> Read for Content<R> {
     }
 }
 
-/// Counts the content of an entry. Its own faults are kept apart from those of its reader.
+/// Counts the content of an entry. Stores faults of the content, to distinguish them from errors of `visit`.
 struct Counted<'a, R> {
     inner: R,
     bytes_left: &'a mut u64,

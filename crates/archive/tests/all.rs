@@ -1,4 +1,4 @@
-//! Archives written byte by byte, valid and hostile.
+//! Tests with valid and malicious archives.
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs::{self, File};
@@ -120,7 +120,7 @@ fn damaged_archives_are_unreadable_and_never_panic() {
         walk(file, LIMITS, |_, _| Ok(()))
     };
     read(&bytes).unwrap();
-    // Every cut and every changed byte is answered.
+    // No truncation and no changed byte causes a panic.
     for cut in 0..bytes.len() {
         assert!(read(&bytes[..cut]).is_err(), "cut at {cut}");
     }
@@ -159,7 +159,7 @@ fn an_extension_lies_at_the_root_or_in_the_one_top_folder() {
     }
 }
 
-/// Returns an archive of these links, by name and target, and the file `dir/file`.
+/// Returns an archive of these links, as name and target, and the file `dir/file`.
 fn with_links(links: &[(&str, &str)]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     let mut zip = ZipArchiveWriter::new(&mut file);
@@ -211,7 +211,7 @@ fn one_file(content: &[u8]) -> Vec<u8> {
 
 const LOCAL: usize = 0;
 
-/// Returns the offset of the directory, which is one record and an end of 22 bytes.
+/// Returns the offset of the central directory, which is one record and an end record of 22 bytes.
 fn central(bytes: &[u8]) -> usize {
     let end = bytes.len() - 22;
     u32::from_le_bytes(bytes[end + 16..end + 20].try_into().unwrap()) as usize
@@ -260,7 +260,7 @@ fn wrong_sizes_are_refused() {
         let error = inspected(&bytes).unwrap_err();
         assert!(matches!(error, ArchiveError::Unreadable(_)), "{field} {size}: {error}");
     }
-    // The local header may leave out its sizes, but may not give others.
+    // The local header may omit the sizes, but may not have other ones.
     for (field, size) in [(18, 10_u32), (18, 1 << 21), (22, 10), (22, 1 << 21)] {
         let mut bytes = whole.clone();
         bytes[LOCAL + field..LOCAL + field + 4].copy_from_slice(&size.to_le_bytes());
@@ -273,7 +273,7 @@ fn wrong_sizes_are_refused() {
     assert!(matches!(&error, ArchiveError::Refused(why) if why.contains("bytes unpacked")), "{error}");
 }
 
-/// A small archive in which many names share one content. Each declares its true size.
+/// Reads a small archive in which many names share one content. Each declares its true size.
 #[test]
 fn entries_that_share_content_count_each_against_the_bound() {
     const EACH: usize = 32 << 20;
@@ -353,7 +353,7 @@ fn read_by_async_zip(bytes: Vec<u8>) -> async_zip::error::Result<u64> {
     })
 }
 
-/// Decision 8 says why `rawzip` reads archives. This test fails once `async_zip` reads these archives correctly.
+/// Decision 8 explains why `rawzip` reads archives. This test fails once `async_zip` reads these archives correctly.
 #[test]
 fn archives_that_async_zip_misreads_are_read_correctly() {
     let whole = one_file(b"content");
@@ -373,7 +373,7 @@ fn archives_that_async_zip_misreads_are_read_correctly() {
     assert!(inspected(&padded).is_err());
     assert_eq!(read_by_async_zip(padded).unwrap(), 1);
 
-    // The ZIP64 field holds the offset alone, as it may. Its second half is padding.
+    // The ZIP64 field contains only the offset, which is valid. The second half is padding.
     let mut offset_alone = whole.clone();
     offset_alone[at + 30..at + 32].copy_from_slice(&20_u16.to_le_bytes());
     offset_alone[at + 42..at + 46].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -384,7 +384,7 @@ fn archives_that_async_zip_misreads_are_read_correctly() {
     assert!(inspected(&offset_alone).unwrap());
     assert!(std::panic::catch_unwind(|| read_by_async_zip(offset_alone).map(drop)).is_err(), "a panic");
 
-    // The directory is longer than it says.
+    // The directory has more entries than the end record declares.
     let many: Vec<(&str, &[u8])> = vec![("a/", b""); 60_000];
     let mut longer = Vec::new();
     std::io::Read::read_to_end(&mut archive(&many), &mut longer).unwrap();

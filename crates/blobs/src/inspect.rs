@@ -15,13 +15,13 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::io::ReaderStream;
 
-/// The archives that are checked at a time: each takes a core.
+/// The maximum number of archives that are checked at a time, because each check uses a core.
 const MAX_PARALLEL: usize = 2;
 /// The size of one read, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Checks archives of extensions. An archive is in an unnamed file meanwhile, which disappears with its last
-/// descriptor.
+/// Checks archives of extensions. During the check an archive is in an unnamed file, which is deleted when its last
+/// descriptor is closed.
 #[derive(Debug)]
 pub struct Inspector {
     directory: PathBuf,

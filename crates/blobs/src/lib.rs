@@ -1,7 +1,7 @@
-//! Stored bytes outside of the database, and their checks before they are stored.
+//! Stores bytes outside of the database, and checks archives before they are stored.
 //!
 //! [`LocalBlobs`] stores blobs in a directory of this machine, [`Inspector`] checks uploaded archives of extensions.
-//! Both hold a few hundred KiB of a stream in memory, whatever its length.
+//! Both have a few hundred KiB of a stream in memory, whatever its length.
 
 mod inspect;
 mod local;

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 const CHUNK_BYTES: usize = 256 << 10;
 const UNDER_WAY: usize = 2;
 
-/// Why the directory cannot be used.
+/// The reason why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobSetupError {
     /// The directory cannot be created.
@@ -71,10 +71,11 @@ impl LocalBlobs {
         Ok(Some(found.into_stream().map_err(broken).boxed()))
     }
 
-    /// Removes unfinished writes of ended processes that were not touched for `untouched`; returns their number.
+    /// Removes unfinished writes of ended processes that were last modified at least `untouched` ago; returns their
+    /// number.
     ///
     /// # Errors
-    /// The error of the directory.
+    /// If the directory cannot be read, or a file in it cannot be removed.
     pub async fn clear_unfinished(&self, untouched: Duration) -> std::io::Result<usize> {
         let directory = self.directory.clone();
         let cleared = tokio::task::spawn_blocking(move || clear_unfinished(&directory, untouched));
@@ -82,7 +83,8 @@ impl LocalBlobs {
     }
 }
 
-/// The store writes to the key, `#` and a number until a blob is complete.
+/// Returns true for the name of an incomplete blob: the store writes to the key, `#` and a number until the blob is
+/// complete.
 fn is_unfinished(name: &str) -> bool {
     name.rsplit_once('#').is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }

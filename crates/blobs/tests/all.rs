@@ -1,4 +1,4 @@
-//! Blobs on a real disk, and archives from callers.
+//! Tests of blobs on a disk.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::time::Duration;
@@ -57,7 +57,7 @@ async fn an_unfinished_blob_is_removed_after_a_long_time_without_writes() {
     let place = tempfile::tempdir().unwrap();
     let blobs = LocalBlobs::open(place.path()).unwrap();
     blobs.put("profiles/a/b", bytes([Ok(b"kept".to_vec())])).await.unwrap();
-    // The remainder of a server that was killed during a write.
+    // The leftovers of a server that was killed during a write.
     for name in ["b#1", "b#27"] {
         std::fs::write(place.path().join("profiles/a").join(name), "half").unwrap();
     }

@@ -1,4 +1,4 @@
-//! Embeds the use cases of Casement's domain: repositories in memory, and an engine that only pretends to run browsers.
+//! Embeds the use cases of Casement's domain, with repositories in memory and a fake engine that runs no browsers.
 //!
 //! `cargo run -p casement-memory --example embed`. A team that embeds the domain writes its own engine and, instead of
 //! `casement-memory`, repositories on its own database.
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What happened, in order, and which browsers run.
+/// An engine that only records which browsers run, and the events in order.
 #[derive(Default)]
 struct FakeEngine {
     running: Mutex<BTreeSet<BrowserId>>,
@@ -85,7 +85,7 @@ impl BrowserEngine for FakeEngine {
     }
 }
 
-/// Returns the scope of all requests here. A server finds it from the caller's key, with `ApiKeys` and `Access`.
+/// Returns the scope of all requests here. A server derives it from the caller's key, with `ApiKeys` and `Access`.
 fn scope(ids: &dyn IdSource) -> Result<Scope, Failure> {
     let project = Project {
         id: ProjectId::mint(ids),
@@ -100,7 +100,7 @@ fn scope(ids: &dyn IdSource) -> Result<Scope, Failure> {
     Ok(Scope { project, unscoped: true, organization_wide: true })
 }
 
-/// Creates, lists and deletes a session, then leases from a pool. Returns what happened.
+/// Creates, lists and deletes a session, then leases from a pool. Returns the recorded events.
 pub(crate) async fn run() -> Result<Vec<String>, Failure> {
     let (engine, ids, clock) =
         (Arc::<FakeEngine>::default(), Arc::<CountingIds>::default(), Arc::<FixedClock>::default());
@@ -164,7 +164,7 @@ async fn acquire(service: &Service, scope: &Scope) -> Result<Acquired, Failure> 
     Ok(service.leases.acquire(scope, "warm", AcquireRequest::default()).await?)
 }
 
-/// Observes the pool once and starts what it lacks. A server does so in a background job, woken by `PoolWake`.
+/// Checks the pool once and starts its missing browsers. A server does so in a background job, woken by `PoolWake`.
 async fn fill(service: &Service, pool: PoolId) -> Result<(), Failure> {
     let round = service.filler.look(pool).await?;
     for launch in &round.launches {

@@ -1,7 +1,8 @@
 //! The repositories of sessions, browsers and pools in memory, for teams that embed the domain and for quick tests.
 //!
-//! [`Memory`] is one node: all rows are behind one lock, so that each call is a transaction. [`Service`] wires the use cases of sessions
-//! and pools to it. `cargo run -p casement-memory --example embed` shows both. Nothing survives the process.
+//! [`Memory`] is the store of one node: all rows are behind one lock, so that each call is a transaction. [`Service`]
+//! wires the use cases of sessions and pools to it. `cargo run -p casement-memory --example embed` shows both. Nothing
+//! is stored beyond the process.
 
 mod browsers;
 mod pools;
@@ -29,7 +30,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Without rows. `caps` are the project's limits; `clock` times the waiters.
+    /// Creates a store without rows. `caps` are the project's limits; `clock` is for the timeouts of waiters.
     #[must_use]
     pub fn new(caps: Caps, clock: Arc<dyn MonotonicClock>) -> Self {
         Self { caps, clock, state: Arc::default() }

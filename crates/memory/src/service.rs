@@ -17,21 +17,21 @@ use crate::Memory;
 /// The sources of time and identifiers.
 #[derive(Clone)]
 pub struct System {
-    /// The time of day.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// The passing of time.
+    /// The monotonic clock.
     pub monotonic: Arc<dyn MonotonicClock>,
-    /// New identifiers.
+    /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
 }
 
 /// The use cases of one node, without proxies, profiles, extensions, replays, telemetry and spares.
 pub struct Service {
-    /// Sessions on demand, and the end of any session.
+    /// Creates sessions on demand, and ends any session.
     pub sessions: Sessions,
-    /// Pools.
+    /// Manages pools.
     pub pools: Pools,
-    /// Leases of the pools' browsers.
+    /// Leases browsers of pools.
     pub leases: Leases,
     /// Starts the pools' browsers. The caller runs it when a pool has changed.
     pub filler: PoolFiller,

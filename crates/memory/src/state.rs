@@ -1,4 +1,4 @@
-//! The stored rows, and the rules that hold over several of them.
+//! The stored rows, and the operations on several of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,17 +16,18 @@ pub(crate) struct State {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) browsers: BTreeMap<BrowserId, Browser>,
     pub(crate) pools: BTreeMap<PoolId, Pool>,
-    /// The waiters of all pools, first come first.
+    /// The waiters of all pools, in order of arrival.
     pub(crate) queue: VecDeque<QueueEntry>,
-    /// Since when each ticket is in the queue.
+    /// The time at which each ticket entered the queue.
     pub(crate) queued_at: BTreeMap<TicketId, OffsetDateTime>,
-    /// Sessions that were leased to waiters and not fetched yet.
+    /// The sessions that are leased to waiters but not fetched yet.
     pub(crate) granted: BTreeMap<TicketId, Session>,
     pub(crate) waiters: BTreeMap<TicketId, Arc<Notify>>,
 }
 
 impl State {
-    /// Moves a browser if its transition allows it.
+    /// Changes the state of a browser. Returns `false` if the browser does not exist or the event is invalid in its
+    /// state.
     pub(crate) fn browser_on(&mut self, id: BrowserId, event: BrowserEvent) -> bool {
         let Some(next) = self.browsers.get(&id).and_then(|row| row.on(event).ok()) else { return false };
         self.browsers.insert(id, next);

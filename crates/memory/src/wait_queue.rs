@@ -40,7 +40,7 @@ impl WaitQueue for Memory {
         if !state.pools.contains_key(&place.pool) {
             return Ok(QueueEntered::PoolGone);
         }
-        // A ticket that returns was the first of the queue before, so it is the first again.
+        // A ticket that enters again was the first of the queue, so it is the first again.
         match place.position {
             Some(_) => state.queue.push_front(place.clone()),
             None => state.queue.push_back(place.clone()),

@@ -1,4 +1,4 @@
-//! Runs the example of embedding the domain.
+//! Runs the example `embed`.
 
 use pretty_assertions::assert_eq;
 

@@ -1,8 +1,9 @@
 //! Seals values with XChaCha20-Poly1305 under the master keys of this installation.
 //!
-//! The keys come from `CASEMENT_MASTER_KEY` or from the file `master-key` in the data directory, which the first start creates. Either
-//! may hold several keys: the first one seals, all of them open. A sealed value names its key. A server that meets an unknown key reads
-//! the file again, and `casement secrets rotate` finds the values that an old key still seals.
+//! The keys come from `CASEMENT_MASTER_KEY` or from the file `master-key` in the data directory, which the first start
+//! creates. Either may contain several keys: the first one seals, all of them open. A sealed value contains the id of
+//! its key. A server that finds an unknown id reads the file again, and `casement secrets rotate` finds the values that
+//! are sealed under an old key.
 
 use std::fs;
 use std::io;
@@ -22,35 +23,36 @@ use time::{Duration, OffsetDateTime};
 
 use crate::private_file;
 
-/// The file's name in the data directory.
+/// The name of the key file in the data directory.
 const FILE: &str = "master-key";
-/// Locked while the key file is changed.
+/// The name of the file that is locked while the key file is changed.
 const LOCK: &str = "master-key.lock";
 const NONCE_BYTES: usize = 24;
 const HEAD_BYTES: usize = 1 + 8;
-/// The minimum age of a replaced key before it is removed. A value that was sealed as the key was replaced is stored by then.
+/// The minimum time from the replacement of a key to its removal. A value that was sealed just before the replacement
+/// is stored by then.
 const MIN_RETENTION: Duration = Duration::hours(1);
 
-/// Why master keys cannot be used.
+/// The reason why master keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MasterKeyError {
     /// A key is not 32 bytes in base64. The text itself is never part of the error.
     #[error("{origin}: a master key is 32 bytes in base64, as of `openssl rand -base64 32`")]
     Invalid {
-        /// The variable or file that holds the key.
+        /// The variable or file with the key.
         origin: String,
     },
-    /// The key file holds no key.
+    /// The key file contains no key.
     #[error("{} holds no key; without the right one, sealed values cannot be read", .0.display())]
     Empty(PathBuf),
     /// The key file cannot be locked, read or written.
     #[error("cannot {action} {}: {source}", .path.display())]
     Io {
-        /// What was tried.
+        /// The operation, as a verb: `open`, `lock`, `read` or `write`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the operation.
         source: io::Error,
     },
 }
@@ -61,12 +63,12 @@ impl MasterKeyError {
     }
 }
 
-/// One key.
+/// A master key with its id.
 #[derive(Clone)]
 struct MasterKey {
     id: KeyId,
     key: Arc<SecretBox<[u8; 32]>>,
-    /// When another key replaced this one.
+    /// The time at which another key replaced this one.
     replaced_at: Option<OffsetDateTime>,
 }
 
@@ -78,7 +80,7 @@ impl MasterKey {
         Self { id: KeyId(id), key: Arc::new(SecretBox::new(Box::new(bytes))), replaced_at }
     }
 
-    /// Parses `<base64 of 32 bytes>`, or that and the Unix time of its replacement in seconds.
+    /// Parses `<base64 of 32 bytes>`, optionally followed by the Unix time of the key's replacement in seconds.
     fn parse(line: &str) -> Option<Self> {
         let mut parts = line.split_whitespace();
         let bytes = base64::engine::general_purpose::STANDARD.decode(parts.next()?).ok()?;
@@ -89,7 +91,7 @@ impl MasterKey {
         Some(Self::new(bytes.try_into().ok()?, replaced_at))
     }
 
-    /// Parses each of `texts`; `origin` names the variable or file in an error.
+    /// Parses each of `texts`; `origin` is the variable or file, for the error.
     fn parse_all<'a>(texts: impl Iterator<Item = &'a str>, origin: &str) -> Result<Vec<Self>, MasterKeyError> {
         let keys: Option<Vec<_>> = texts.map(Self::parse).collect();
         keys.ok_or_else(|| MasterKeyError::Invalid { origin: origin.to_owned() })
@@ -108,7 +110,7 @@ impl MasterKey {
     }
 }
 
-/// Where the keys come from.
+/// The source of the keys.
 #[derive(Clone)]
 enum Source {
     Environment(Vec<MasterKey>),
@@ -130,10 +132,11 @@ impl std::fmt::Debug for MasterKeys {
 }
 
 impl MasterKeys {
-    /// Takes the keys from `given`, separated by commas, or else from the file in `data_dir`, which is created if it is missing.
+    /// Takes the keys from `given`, separated by commas, or else from the file in `data_dir`, which is created if it is
+    /// missing.
     ///
     /// # Errors
-    /// [`MasterKeyError`].
+    /// If a given key is invalid, or the key file cannot be locked, read or written, or is invalid.
     pub fn open(
         data_dir: &Path,
         given: Option<&SecretString>,
@@ -176,16 +179,17 @@ impl MasterKeys {
         }
     }
 
-    /// Returns the key that seals. Reads the file each time, because a replaced key must not seal any more, and sealing is rare.
+    /// Returns the key that seals. Reads the file each time, because a replaced key must not seal any more, and sealing
+    /// is rare.
     fn first(&self) -> Result<MasterKey, SealError> {
         let mut keys = self.read().map_err(no_key)?;
         if keys.is_empty() { Err(SealError::NoKey("there is none".to_owned())) } else { Ok(keys.swap_remove(0)) }
     }
 
-    /// Adds a new key that seals from now on. Returns `false` and does nothing where the keys come from the environment.
+    /// Adds a new key that seals from now on. Returns `false` and does nothing if the keys come from the environment.
     ///
     /// # Errors
-    /// [`MasterKeyError`].
+    /// If the key file cannot be locked, read or written, or is invalid.
     pub fn add(&self, now: OffsetDateTime) -> Result<bool, MasterKeyError> {
         let Source::File(path) = &self.source else { return Ok(false) };
         let _lock = lock(path)?;
@@ -199,10 +203,11 @@ impl MasterKeys {
         Ok(true)
     }
 
-    /// Removes replaced keys that seal nothing any more and are old enough. Returns how many keys remain beside the first.
+    /// Removes replaced keys that are not in `used` and were replaced at least an hour ago. Returns the
+    /// number of remaining keys without the first. Removes nothing if the keys come from the environment.
     ///
     /// # Errors
-    /// [`MasterKeyError`].
+    /// If the key file cannot be locked, read or written, or is invalid.
     pub fn forget(&self, used: &[KeyId], now: OffsetDateTime) -> Result<usize, MasterKeyError> {
         let Source::File(path) = &self.source else { return Ok(self.read()?.len().saturating_sub(1)) };
         let _lock = lock(path)?;
@@ -242,7 +247,7 @@ fn write(path: &Path, keys: &[MasterKey]) -> Result<(), MasterKeyError> {
     private_file::replace(path, text.expose_secret().as_bytes()).map_err(MasterKeyError::io("write", path))
 }
 
-/// Returns the bytes that are authenticated beside the content: its head and its place.
+/// Returns the bytes that are authenticated in addition to the content: the head and the place.
 fn context(head: &[u8], place: &str) -> Vec<u8> {
     [head, place.as_bytes()].concat()
 }

@@ -5,10 +5,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Opens a file of mode 0600 for writing; creates it where it is missing and follows no symbolic link.
+/// Opens a file of mode 0600 for writing; creates it if it is missing. Does not follow symbolic links.
 ///
 /// # Errors
-/// Those of opening a file.
+/// If the file cannot be opened or created.
 pub fn open(path: &Path, truncate: bool) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -19,10 +19,10 @@ pub fn open(path: &Path, truncate: bool) -> io::Result<File> {
         .open(path)
 }
 
-/// Replaces a file atomically and syncs it: after a crash it holds the old content or the new one.
+/// Replaces a file atomically and syncs it: after a crash it has the old content or the new one.
 ///
 /// # Errors
-/// Those of writing, renaming and syncing; the old content stays.
+/// If writing, renaming or syncing fails. The old content stays, unless only the sync of the directory fails.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let _ = fs::remove_file(&new);

@@ -1,7 +1,8 @@
-//! Seals content that does not fit into memory: the STREAM construction over XChaCha20-Poly1305, in chunks of 64 KiB.
+//! Seals content that does not fit into memory, with the STREAM construction over XChaCha20-Poly1305 and chunks of
+//! 64 KiB.
 //!
-//! Each stream has a random key of its own, which the master key seals. The nonce is the chunk's number, and the last chunk is marked:
-//! missing, exchanged or repeated chunks are detected before any false content is returned.
+//! Each stream has a random key of its own, which is sealed under the master key. The nonce is the number of the chunk,
+//! and the last chunk is marked: missing, exchanged or repeated chunks are detected before false content is returned.
 
 use bytes::{Bytes, BytesMut};
 use casement_domain::sealing::{SealError, Sealer as _, StreamSealer};
@@ -13,17 +14,17 @@ use secrecy::ExposeSecret as _;
 
 use crate::MasterKeys;
 
-/// The plain bytes of one chunk.
+/// The number of plain bytes of one chunk.
 const CHUNK: usize = 64 << 10;
-/// The bytes that sealing adds to a chunk.
+/// The number of bytes that sealing adds to a chunk.
 const TAG: usize = 16;
 
-/// Seals streams, each under a key of its own that the master keys seal.
+/// Seals streams, each under a key of its own, which is sealed under the master keys.
 #[derive(Clone, Debug)]
 pub struct SealedStreams(MasterKeys);
 
 impl SealedStreams {
-    /// Seals the streams' keys with `keys`.
+    /// Creates the sealer; `keys` seal the keys of streams.
     #[must_use]
     pub fn new(keys: MasterKeys) -> Self {
         Self(keys)
@@ -34,7 +35,7 @@ impl StreamSealer for SealedStreams {
     fn seal(&self, place: &str, content: ByteStream) -> Result<(Vec<u8>, ByteStream), SealError> {
         let key = secrecy::SecretBox::new(Box::new(self.0.entropy.secret_bytes()));
         let sealed_key = self.0.seal(place, key.expose_secret())?;
-        // The key seals this one stream, so the constant part of the nonce has nothing to tell apart.
+        // The key seals this one stream only, so the constant part of the nonce can be zero.
         let encryptor = EncryptorBE32::<XChaCha20Poly1305>::new(key.expose_secret().into(), &Default::default());
         let sealing = Chunks { content, held: BytesMut::new(), size: CHUNK, seal: Some(encryptor) };
         Ok((sealed_key, stream::try_unfold(sealing, Chunks::sealed).boxed()))
@@ -49,12 +50,12 @@ impl StreamSealer for SealedStreams {
     }
 }
 
-/// Content that is cut into chunks of one size; the last one may be shorter or empty.
+/// Content that is split into chunks of one size; the last chunk may be shorter or empty.
 struct Chunks<S> {
     content: ByteStream,
     held: BytesMut,
     size: usize,
-    /// Until the last chunk is done.
+    /// `None` after the last chunk.
     seal: Option<S>,
 }
 
@@ -119,7 +120,7 @@ mod tests {
         (folder, SealedStreams(keys))
     }
 
-    /// In pieces of a size that no chunk has.
+    /// Returns the bytes as a stream of pieces that are not aligned with chunks.
     fn pieces(bytes: &[u8]) -> ByteStream {
         let pieces: Vec<_> = bytes.chunks(10_007).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
         stream::iter(pieces).boxed()

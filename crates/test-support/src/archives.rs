@@ -1,11 +1,11 @@
-//! ZIP archives made by Python, as callers make them.
+//! Creates ZIP archives with Python, like callers.
 
 use std::process::Command;
 
 use anyhow::ensure;
 
-/// Runs a Python program that writes bytes to `out`, and returns them. `io`, `json`, `stat`, `struct`, `sys`, `warnings` and `zipfile`
-/// are imported.
+/// Runs a Python program that writes bytes to `out`, and returns the bytes. `io`, `json`, `stat`, `struct`, `sys`,
+/// `warnings` and `zipfile` are imported.
 ///
 /// # Errors
 /// When Python cannot be started or fails, with its error output.
@@ -18,7 +18,7 @@ pub fn python(program: &str) -> anyhow::Result<Vec<u8>> {
     Ok(done.stdout)
 }
 
-/// Returns a compressed archive of which the lines of a Python program put the entries into `z`.
+/// Returns a compressed archive with the entries that the lines of a Python program put into `z`.
 ///
 /// # Errors
 /// As [`python`].

@@ -20,7 +20,7 @@ pub struct Cdp {
 }
 
 impl Cdp {
-    /// Makes the WebSocket handshake on a connection, for a path of the browser.
+    /// Performs the WebSocket handshake on a connection, for a path of the browser.
     ///
     /// # Errors
     /// When the handshake fails.
@@ -92,7 +92,7 @@ impl Cdp {
         value(expression, self.call(Some(session), "Runtime.evaluate", &evaluation(expression)).await?)
     }
 
-    /// Waits until an expression has a value. Evaluations that fail are repeated: the page may be changing.
+    /// Waits until an expression has a value. Repeats failed evaluations, because the page may be changing.
     ///
     /// # Errors
     /// When the expression does not have the value within a minute.
@@ -109,7 +109,7 @@ impl Cdp {
     }
 }
 
-/// Returns a command as the protocol writes it.
+/// Returns the message of a command.
 pub(crate) fn command(id: u64, session: Option<&str>, method: &str, params: &Value) -> Value {
     let mut message = json!({ "id": id, "method": method, "params": params });
     if let Some(session) = session {

@@ -1,8 +1,8 @@
-//! Helpers that the tests and benchmarks of several crates share. A development dependency only.
+//! Helpers for the tests and benchmarks of several crates. A development dependency only.
 //!
-//! - [`until`] and [`try_until`] wait for a condition, [`within`] bounds a future. Nothing here sleeps and then looks.
+//! - [`until`] and [`try_until`] wait for a condition, [`within`] bounds a future. Nothing sleeps for a fixed time.
 //! - [`cdp::Cdp`]: a DevTools client over a connection that the test has made.
-//! - [`archives`]: ZIP archives, and what Python makes.
+//! - [`archives`]: ZIP archives, created by Python.
 //! - [`login_pages`] and [`telemetry_site`]: web sites of the tests.
 //! - [`websocket`]: HTTP heads and WebSocket frames as bytes.
 //! - [`program`]: the built program with its clients, for the end-to-end tests and the benchmarks.
@@ -17,7 +17,7 @@ pub mod websocket;
 
 pub use self::wait::{try_until, try_until_async, until, within};
 
-/// Returns width and height of a PNG image from its header, or `None` if the bytes are no PNG.
+/// Returns the width and height of a PNG image from its header, or `None` if the bytes are not a PNG image.
 pub fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {
     let number = |from: usize| Some(u32::from_be_bytes(bytes.get(from..from + 4)?.try_into().ok()?));
     bytes.starts_with(b"\x89PNG\r\n\x1a\n").then(|| Some((number(16)?, number(20)?)))?

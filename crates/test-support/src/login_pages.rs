@@ -9,28 +9,29 @@
 //! === away to={{id}}/login
 //! ```
 //!
-//! Each page is `/<name>/<view>` at each host. `{{shop}}`, `{{id}}` and `{{evil}}` are the same page at another host: the site's own,
-//! one where its login may go, one where it may not. `ok()` of the pages' scripts checks the login.
+//! Each page is at `/<name>/<view>` on each host. `{{shop}}`, `{{id}}` and `{{evil}}` are the URL of `/<name>` on the
+//! site's own host, on one that the login may visit, and on one that it may not visit. `ok()` of the pages' scripts
+//! checks the login.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// Pages call it as `ok(name, password)`.
+/// The script of every page, which defines `ok(name, password)`.
 const SCRIPT: &str = "<script>const ok = (name, word) => \
      ['ann', 'ann@shop.test'].includes(name) && word === 's3cret-of-ann';</script>";
-/// The page after a login, unless a file has its own.
+/// The page after a login, unless a file has one.
 const HOME: &str = "<title>Your orders</title><h1>Your orders</h1><p>Welcome back, Ann.</p><a href=#>Sign out</a>";
 
 /// A login and its pages.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// The name of its file.
+    /// The name of the file, without extension.
     pub name: String,
-    /// The expected steps.
+    /// The expected steps, in order.
     pub expect: String,
-    /// The answers.
+    /// The person's answers that differ from the right values.
     pub answers: String,
     views: BTreeMap<String, View>,
 }
@@ -39,19 +40,19 @@ pub struct Login {
 struct View {
     status: Option<u16>,
     to: Option<String>,
-    /// The expected form values, and the view that follows.
+    /// Pairs of expected form values and the view that follows.
     rules: Vec<(Vec<(String, String)>, String)>,
     html: String,
 }
 
-/// The origins that stand for the hosts of pages.
+/// The origins of the hosts of pages.
 #[derive(Clone, Debug)]
 pub struct Origins {
     /// The site of the login.
     pub shop: String,
-    /// A site where the login may go.
+    /// A site that the login may visit.
     pub id: String,
-    /// A site where the login may not go.
+    /// A site that the login may not visit.
     pub evil: String,
 }
 
@@ -78,7 +79,7 @@ pub fn given(what: &str, wrong: bool) -> &'static str {
     }
 }
 
-/// Returns a server's whole response for `path`, without its leading slash.
+/// Returns a server's whole response for `path`, which has no leading slash.
 pub fn response(path: &str, posted: Option<&str>, logins: &[Login], origins: &Origins) -> String {
     let (name, view) = path.split_once('/').unwrap_or((path, ""));
     let view = view.split('?').next().unwrap_or_default();
@@ -146,7 +147,7 @@ fn view(head: &str) -> anyhow::Result<View> {
 }
 
 impl Login {
-    /// Returns the server's response. `posted`: the body, if there was one.
+    /// Returns the server's response. `posted`: the body of the request, if it has one.
     fn answer(&self, view: &str, posted: Option<&str>, origins: &Origins) -> Answer {
         let plain = View { html: HOME.to_owned(), ..View::default() };
         let fallback = (view == "home").then_some(&plain);

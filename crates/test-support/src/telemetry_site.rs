@@ -1,6 +1,6 @@
 //! A site that causes every type of telemetry event. It can be served under any host.
 
-/// Beside the site itself, the host of somebody who makes captchas.
+/// The page that causes most types of events.
 const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>telemetry</title>
 <meta http-equiv=Content-Security-Policy content="img-src 'self' data:">
 <style>html,body{margin:0} #late{background:#eee} h1{font-size:60px}</style>
@@ -20,7 +20,7 @@ const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>telemetry</title
 <iframe id=frame src="/telemetry/frame"></iframe>
 <div style="height:5000px">far down</div>
 <script>
-// A page that hides what it does: none of it is asked.
+// The page overrides functions; the capture must not call them.
 const said = { log: console.log, error: console.error };
 EventTarget.prototype.addEventListener = () => { throw new Error('overridden'); };
 window.fetch = new Proxy(window.fetch, {});
@@ -69,7 +69,7 @@ window.enter = id => {
 window.reveal = () => { document.querySelector('#word').type = 'text'; };
 </script>"#;
 
-/// A page all of whose addresses have a query, which they do not keep to themselves.
+/// A page whose URLs all have a query, which appears in many kinds of events.
 const ADDRESSES: &str = r#"<!doctype html><body><button style="position:fixed;left:0;top:0;width:200px;height:100px" onclick="window.open('/telemetry/untitled?hidden')">open</button>
 <img src="/telemetry/large.svg?hidden" style="width:400px;height:400px">
 <iframe src="http://static.geetest.com/telemetry/captcha?hidden"></iframe>
@@ -84,17 +84,17 @@ history.pushState(null, '', '/telemetry/addresses?hidden=2#hidden');
 })();
 </script>"#;
 
-/// A page with a captcha, which is solved in a moment.
+/// A page with a captcha that is solved after half a second.
 const GUARDED: &str = r#"<!doctype html><title>guarded</title>
 <iframe src="http://static.geetest.com/telemetry/captcha"></iframe><input type=hidden name=geetest_validate>
 <script>onmessage = () => document.querySelector('input').value = 'proof';</script>"#;
 
-/// A page with a captcha that cannot be loaded and one that goes away.
+/// A page with a captcha that cannot be loaded and one that is removed.
 const UNSOLVED: &str = r#"<!doctype html><title>unsolved</title>
 <iframe src="https://newassets.hcaptcha.com/captcha/v1/x/static/hcaptcha.html"></iframe>
 <iframe src="http://static.geetest.com/telemetry/captcha" onload="setTimeout(() => this.remove(), 500)"></iframe>"#;
 
-/// Whatever a page can say to make its telemetry large, endless or wrong.
+/// A page that tries to make its telemetry large, endless or wrong.
 const HOSTILE: &str = r#"<!doctype html><title>hostile</title><script>
 const ring = { name: 'ring' };
 ring.self = ring;
@@ -111,7 +111,7 @@ fetch('data:text/plain,' + 'd'.repeat(1_000_000)).catch(() => {});
 console.log('the end');
 </script>"#;
 
-/// Returns the status line without the protocol, the content type with further header lines, and the content of a path.
+/// Returns the status line of a path without the protocol, the content type with further header lines, and the content.
 pub fn answer(path: &str) -> Option<(&'static str, &'static str, String)> {
     let html = |content: &str| ("200 OK", "text/html", content.to_owned());
     Some(match path.split('?').next().unwrap_or_default() {

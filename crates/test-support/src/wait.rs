@@ -25,7 +25,7 @@ pub async fn try_until(what: &str, mut condition: impl FnMut() -> bool) -> anyho
     try_until_async(what, TEST_TIMEOUT, async || condition()).await
 }
 
-/// Waits until a condition holds that is itself awaited.
+/// Waits until an asynchronous condition holds.
 ///
 /// # Errors
 /// When it does not hold within the limit.
@@ -42,7 +42,7 @@ pub async fn try_until_async(
     Ok(())
 }
 
-/// Awaits a future, up to a limit.
+/// Awaits a future, at most for the limit.
 ///
 /// # Errors
 /// When the future is not ready in time.

@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Returns a header of a head.
+/// Returns the value of a header in a head.
 pub fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines()
         .filter_map(|line| line.split_once(':'))
@@ -23,7 +23,7 @@ pub async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     String::from_utf8(head).expect("a head is text")
 }
 
-/// Returns a frame. `mask`: the key of a client's frame.
+/// Returns the bytes of a frame. `mask`: the masking key of a client's frame.
 pub fn frame(fin: bool, opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     let mut frame = frame_header(fin, opcode, payload.len() as u64, mask.is_some());
     match mask {
@@ -36,7 +36,7 @@ pub fn frame(fin: bool, opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Ve
     frame
 }
 
-/// Returns the header of a frame, without the key of its mask.
+/// Returns the header of a frame, without the masking key.
 pub fn frame_header(fin: bool, opcode: u8, length: u64, masked: bool) -> Vec<u8> {
     let mut header = vec![if fin { 0x80 } else { 0 } | opcode];
     let mask = if masked { 0x80 } else { 0 };

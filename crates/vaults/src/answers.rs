@@ -1,4 +1,4 @@
-//! The responses of a Connect server, as documented, reduced to the members that are used.
+//! The documented responses of a Connect server, with only the members that are used.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::bounds::{MAX_FIELDS, MAX_URLS};
 
-/// The first items of a list. Further ones are counted but not stored.
+/// The first `MOST` items of a list. Further ones are not stored.
 pub(crate) struct AtMost<T, const MOST: usize> {
     first: Vec<T>,
     more: bool,
@@ -22,7 +22,7 @@ impl<T, const MOST: usize> AtMost<T, MOST> {
         self.first
     }
 
-    /// Returns all items, if there are no more.
+    /// Returns all items, or `None` if there were more than `MOST`.
     pub(crate) fn whole(self) -> Option<Vec<T>> {
         (!self.more).then_some(self.first)
     }
@@ -89,7 +89,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Returns whether the item is a login in use.
+    /// Returns true for a login that is neither archived nor deleted.
     pub(crate) fn is_login(&self) -> bool {
         self.category == "LOGIN" && self.state.is_none() && !self.trashed
     }
@@ -129,7 +129,7 @@ fn secret<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SecretString>, D
     Ok(Option::<String>::deserialize(input)?.map(Into::into))
 }
 
-/// Parses a response. The error contains nothing of the response.
+/// Parses a response; `what` describes it in the error, which contains nothing of the response.
 pub(crate) fn read<'a, T: Deserialize<'a>>(body: &'a [u8], what: &str) -> Result<T, ProviderFault> {
     serde_json::from_slice(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());

@@ -1,14 +1,14 @@
-//! Bounds on what is read from a store of any kind.
+//! The bounds of data that is read from any store.
 
-/// The maximum of items of one store. A store with more is refused, not truncated.
+/// The maximum number of items of one store. A store with more is refused, not truncated.
 pub(crate) const MAX_ITEMS: usize = 100_000;
-/// The maximum of addresses of an item that are read.
+/// The maximum number of URLs of an item that are read.
 pub(crate) const MAX_URLS: usize = 20;
-/// The maximum length of such an address in bytes.
+/// The maximum length of a URL of an item, in bytes.
 pub(crate) const MAX_URL: usize = 2048;
-/// The maximum of fields of an item that are read.
+/// The maximum number of fields of an item that are read.
 pub(crate) const MAX_FIELDS: usize = 1000;
-/// The maximum of custom fields of an item that are used.
+/// The maximum number of custom fields of an item that are used.
 pub(crate) const MAX_VALUES: usize = 50;
 /// The maximum length of a field's value in bytes.
 pub(crate) const MAX_VALUE: usize = 8 * 1024;

@@ -1,4 +1,4 @@
-//! `passwordmanager`: the REST API of a 1Password Connect server.
+//! The provider kind `passwordmanager`: the REST API of a 1Password Connect server.
 //!
 //! <https://developer.1password.com/docs/connect/api-reference/>
 
@@ -24,11 +24,12 @@ use crate::web::{NoAnswer, Web, WebAnswer};
 
 /// The timeout of one response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The timeout of a whole list.
+/// The timeout of the items of all vaults.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum size of a list of items in bytes; 10^5 items have about 50 MB.
 const MAX_LIST_BYTES: usize = 64 << 20;
-/// The maximum of lists that are read at a time from all servers: each may take a multiple of that memory.
+/// The maximum number of lists that are read at a time from all servers, because each may use a multiple of
+/// [`MAX_LIST_BYTES`] of memory.
 const MAX_LISTS: usize = 8;
 /// The maximum size of any other response in bytes.
 const MAX_BYTES: usize = 4 << 20;
@@ -80,7 +81,7 @@ impl Connect {
         for vault in self.all_vaults(provider).await? {
             let _held = self.lists.acquire().await;
             let answer = self.ask(provider, &["v1", "vaults", &vault.id, "items"], MAX_LIST_BYTES).await?;
-            // Parsed off the runtime: a long list would block a thread of the server.
+            // Parses in a blocking task, because a long list would block a thread of the runtime.
             let remaining = MAX_ITEMS - all.len();
             let reading = tokio::task::spawn_blocking(move || logins(answer.body.expose_secret(), &vault, remaining));
             all.extend(reading.await.map_err(|_| ProviderFault::BadAnswer("a list that cannot be read".to_owned()))??);
@@ -180,7 +181,7 @@ fn given(value: Option<SecretString>) -> Option<SecretString> {
     value.filter(|value| (1..=MAX_VALUE).contains(&value.expose_secret().len()))
 }
 
-/// Codes are computed here if the secret is known, so that they are valid when they are typed.
+/// Returns the secret rather than the server's current code, because a code may have expired when it is typed.
 fn one_time(value: Option<SecretString>, code: Option<SecretString>) -> Option<OneTime> {
     let secret = given(value).and_then(|value| OneTimeSecret::parse(&value));
     let code = given(code).filter(|code| code.expose_secret().bytes().all(|byte| byte.is_ascii_alphanumeric()));

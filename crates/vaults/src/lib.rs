@@ -1,9 +1,9 @@
-//! External stores of logins, behind the domain's port.
+//! Adapters for external stores of logins.
 //!
 //! Each kind is one module that implements [`CredentialStore`]: [`Connect`] requests a 1Password Connect server,
-//! [`Keepass`] reads a KeePass database. [`Stores`] picks the one of a provider's kind and caches for all of them:
-//! lists of items for as long as the provider says, and failures, so that a store that is down is not requested again
-//! and again. Secrets are never cached.
+//! [`Keepass`] reads a KeePass database. [`Stores`] selects the store of a provider's kind and caches for all of them:
+//! lists of items for the provider's cache time, and failures, so that an unavailable store is not requested all the
+//! time. Secrets are never cached.
 //!
 //! Responses of a store are untrusted: they are bounded in size, number and time, nothing of them reaches an error,
 //! and their content is never an address to connect to.

@@ -1,4 +1,4 @@
-//! All kinds of stores as one, with a cache of their lists and failures.
+//! Combines the stores of all kinds, with a cache of lists and failures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// The maximum size of the cached lists of all providers in bytes; the oldest lists are dropped first.
 const MAX_CACHED_BYTES: usize = 256 << 20;
 
-/// The store of each kind, and the cache of every provider.
+/// The store of each kind, and the cache of each provider.
 pub struct Stores {
     password_manager: Arc<dyn CredentialStore>,
     keepass: Arc<dyn CredentialStore>,
@@ -31,7 +31,7 @@ pub struct Stores {
 /// The cache of one provider.
 struct CacheEntry {
     version: OffsetDateTime,
-    /// Held by the task that reads the list, so that concurrent callers read it once.
+    /// Locked by the task that reads the list, so that concurrent callers read it once.
     reading: Arc<tokio::sync::Mutex<()>>,
     list: Option<List>,
     backoff: Backoff,
@@ -77,7 +77,7 @@ impl Stores {
         }
     }
 
-    /// Runs `act` with the cache entry of the provider's current version; drops expired lists.
+    /// Runs `act` with the cache entry of the provider's current version, and removes expired lists of all providers.
     fn with<T>(&self, provider: &OpenProvider, act: impl FnOnce(&mut CacheEntry, Instant) -> T) -> T {
         let now = Instant::now();
         let mut entries = self.entries.lock();
@@ -95,7 +95,7 @@ impl Stores {
         self.with(provider, |entry, now| entry.pausing(now).map_or(Ok(()), Err))
     }
 
-    /// Records the result of a request.
+    /// Records the result of a request: a failure begins a pause, a success ends it.
     fn note<T>(&self, provider: &OpenProvider, result: Result<T, ProviderFault>) -> Result<T, ProviderFault> {
         self.with(provider, |entry, now| match &result {
             Ok(_) => {
@@ -137,7 +137,7 @@ impl Stores {
 /// Returns the approximate size of an item in memory.
 fn bytes(item: &ProviderItem) -> usize {
     let texts = [&item.id, &item.title, &item.vault.id, &item.vault.name];
-    // Each address is stored with its host.
+    // Each URL is stored with its host.
     let urls: usize = item.urls.iter().map(|url| 2 * (url.len() + size_of::<String>())).sum();
     size_of::<ProviderItem>() + texts.map(String::len).iter().sum::<usize>() + urls
 }

@@ -20,21 +20,21 @@ impl std::fmt::Debug for WebAnswer {
     }
 }
 
-/// Why there is no response.
+/// The reason why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// The egress rules refuse the server, or it cannot be reached; the text says which.
+    /// The egress rules refuse the server, or it cannot be reached; the text is the reason.
     Unreachable(String),
-    /// The timeout is over.
+    /// No response arrived before the timeout.
     Silent,
     /// The body is longer than allowed.
     TooLong,
 }
 
-/// Sends requests to servers. Redirects are returned, not followed, because the token is for this server only.
+/// Sends requests to servers. Returns redirects without following them, because the token is for this server only.
 #[async_trait]
 pub trait Web: Send + Sync {
-    /// Gets `url` with that token, at most that many bytes, all of it within that time.
+    /// Gets `url` with the token `bearer`: at most `most_bytes` bytes of body, completely within the time `within`.
     async fn get(
         &self,
         url: &Url,

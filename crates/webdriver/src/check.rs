@@ -15,7 +15,7 @@ const PAGE: &str = "data:text/html,<title>Casement</title>";
 const WINDOW: (u32, u32) = (800, 600);
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// A browser cannot be driven over WebDriver.
+/// The reason why a browser cannot be driven over WebDriver.
 #[derive(Debug, thiserror::Error)]
 pub enum WebDriverError {
     /// The WebDriver server created no session.
@@ -57,7 +57,7 @@ pub async fn attach(connect: Connect) -> Result<Client, WebDriverError> {
 pub async fn check(connect: Connect) -> Result<(), WebDriverError> {
     let client = attach(connect).await?;
     let result = drive(&client).await;
-    // A session that cannot be closed ends with its browser.
+    // An error can be ignored, because the session ends with the browser at the latest.
     client.close().await.ok();
     result
 }

@@ -18,7 +18,7 @@ type Connecting = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 pub struct Connect(Arc<dyn Fn() -> Connecting + Send + Sync>);
 
 impl Connect {
-    /// Calls `open` for each new stream.
+    /// Creates a connector that calls `open` for each new stream.
     pub fn new<F, Opening>(open: F) -> Self
     where
         F: Fn() -> Opening + Send + Sync + 'static,

@@ -1,6 +1,6 @@
 //! A WebDriver client for tests, based on fantoccini.
 //!
-//! Independent of sandboxes: the caller passes a [`Connect`] that opens a stream to the WebDriver server.
+//! It does not depend on sandboxes: the caller passes a [`Connect`] that opens a stream to the WebDriver server.
 
 mod check;
 mod connector;

@@ -1,4 +1,4 @@
-//! Leases of ready browsers of a pool, and the time until the pool is full again.
+//! Measures leases of ready browsers of a pool, and the time until the pool is full again.
 
 use std::sync::Barrier;
 use std::thread;
@@ -16,10 +16,10 @@ use crate::table::{Limit, Row, Table, ms};
 
 const POOL: &str = "bench";
 const SIZE: usize = 10;
-/// Rounds of as many acquires as the pool holds; commits are measured before each.
+/// The number of rounds, each with as many acquires as the pool has browsers and with commits before them.
 const ROUNDS: usize = 10;
 const COMMITS: usize = 50;
-/// The rounds of concurrent callers.
+/// The number of rounds with concurrent callers.
 const CONCURRENT_ROUNDS: usize = 5;
 const CONCURRENT_CALLERS: usize = 8;
 
@@ -89,7 +89,7 @@ fn at_once(server: &Server, found: &mut Found) -> anyhow::Result<()> {
     give_back(server, &sessions, found)
 }
 
-/// Releases all of them, and waits until the pool is full.
+/// Releases all sessions, and waits until the pool is full.
 fn give_back(server: &Server, sessions: &[Session], found: &mut Found) -> anyhow::Result<()> {
     let began = Instant::now();
     for session in sessions {

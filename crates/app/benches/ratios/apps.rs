@@ -1,4 +1,5 @@
-//! Invocations of trivial actions, against a cold start of the interpreter with the same imports; and fifty concurrent callers.
+//! Measures invocations of trivial actions, against a cold start of the interpreter with the same imports; and fifty
+//! concurrent callers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::machine::quiet;
 use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
-/// The number of sequential calls of each app, each with a loaded process.
+/// The number of sequential calls of each app; each finds a loaded process.
 const CALLS: usize = 30;
 const COLD: usize = 10;
 /// The number of concurrent callers, and the limit of invocations.
@@ -31,7 +32,7 @@ const NODE: &str = "import Kernel from '@onkernel/sdk';\n\nconst kernel = new Ke
     const app = kernel.app('bench-node');\n\napp.action('trivial', async (context, payload) => payload);\n";
 const PACKAGE: &str = r#"{"type":"module","dependencies":{"@onkernel/sdk":"0.78.0"}}"#;
 
-/// Records the number of running invocations at every change of one.
+/// Records the number of running invocations at every change of an invocation.
 const TRACE: &str = "CREATE TABLE trace (unfinished bigint NOT NULL);
     CREATE FUNCTION trace_invocations() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         INSERT INTO trace SELECT count(*) FROM invocations WHERE finished_at IS NULL; RETURN NULL;
@@ -102,7 +103,7 @@ fn body(program: &Program, payload: &str) -> Value {
     json!({ "app_name": program.app, "version": "latest", "action_name": "trivial", "payload": payload })
 }
 
-/// Measures sequential calls, each once a loaded process waits again and the machine is idle.
+/// Measures sequential calls. Each begins when a loaded process is ready and the machine is idle.
 fn alone(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result<()> {
     let mut client = Client::of(server)?;
     let invocation = body(program, "[1]");
@@ -125,7 +126,7 @@ fn alone(server: &Server, program: &Program, table: &mut Table) -> anyhow::Resul
     Ok(())
 }
 
-/// Measures a start of the interpreter with the built files, to the end of its imports.
+/// Returns a function that starts the interpreter with the built files and waits for the end of its imports.
 fn cold_start(server: &Server, program: &Program) -> anyhow::Result<Box<dyn Fn() -> anyhow::Result<()>>> {
     let artifacts = server.data_dir().join("apps/artifacts");
     let mut built = fs::read_dir(artifacts)?.flatten().map(|entry| entry.path());
@@ -175,7 +176,7 @@ fn many(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
-/// Calls until it is not refused for the limit. Returns whether the result was this caller's own.
+/// Calls until the limit does not refuse the call. Returns true if the result is that of this caller.
 fn insist(server: &Server, program: &Program, caller: u32) -> anyhow::Result<bool> {
     let payload = format!("[{caller}]");
     let invocation = body(program, &payload);

@@ -19,7 +19,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects, and sends a request so that the first measurement is not the first request.
+    /// Connects, and sends a request, so that the first measured request is not the first of the connection.
     pub(crate) fn of(server: &Server) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(server.address())?;
         stream.set_nodelay(true)?;
@@ -77,7 +77,8 @@ pub(crate) fn request(address: SocketAddr, key: &str, method: &str, path: &str, 
     .into_bytes()
 }
 
-/// Does what a client does first: connects to the browser, attaches to the open page, and evaluates an expression.
+/// Performs the first steps of a client: connects to the browser, attaches to the open page, and evaluates an
+/// expression.
 pub(crate) fn first_answer(session: &Session) -> anyhow::Result<()> {
     let mut browser = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = browser.page()?;

@@ -1,4 +1,4 @@
-//! Creates without a spare: the time of each step.
+//! Measures the creation of sessions without a spare, and the time of each step.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::table::{Limit, Row, Table, ms};
 const TIMES: usize = 20;
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
-    // Without colours, which would separate a field from its value.
+    // No colours, because their codes would separate a field from its value.
     let variables = [("CASEMENT_LOG", "info,casement_chromium::start=debug"), ("NO_COLOR", "1")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let server = Server::start(Options { variables, ..Options::default() })?;

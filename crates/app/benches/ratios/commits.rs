@@ -1,4 +1,4 @@
-//! The minimum of a write: one durable row, by pgbench, over the socket that the server uses.
+//! Measures the minimum time of a write: one durable row, by pgbench, over the socket that the server uses.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,14 +12,15 @@ use tempfile::TempDir;
 
 use crate::samples::Samples;
 
-/// The committed statement: a row as long as that of a session.
+/// The committed statement, with a row as long as that of a session.
 const SCRIPT: &str = "INSERT INTO bench_commits (content) VALUES (repeat('x', 300));\n";
-/// The commits of a run that are not counted: the connection is new, and the statement is prepared.
+/// The number of first commits of a run that are not counted, because the connection is new and the statement is not
+/// prepared yet.
 const UNCOUNTED: usize = 5;
-/// The rate of commits: each comes alone, like a caller. Without a pause each would find the disk and the processor awake.
+/// The number of commits per second. The pauses let the disk and the processor become idle, as between calls.
 const RATE: usize = 50;
 
-/// Returns the private cluster of a server.
+/// The private cluster of a server.
 pub(crate) struct Commits {
     programs: PathBuf,
     url: String,
@@ -81,8 +82,8 @@ impl Commits {
     }
 }
 
-/// Returns the milliseconds of a transaction from pgbench's log: client, number, microseconds since it was due, script, two of the
-/// clock, and how many of the microseconds passed before it began.
+/// Returns the duration of a transaction in milliseconds from a line of pgbench's log: client, number, microseconds
+/// since the transaction was due, script, two columns of the clock, and the microseconds before it began.
 fn took(line: &str) -> Option<f64> {
     let column = |n: usize| line.split(' ').nth(n)?.parse::<f64>().ok();
     Some((column(2)? - column(6)?) / 1000.0)

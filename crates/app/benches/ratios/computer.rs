@@ -1,4 +1,4 @@
-//! Screenshots and the clipboard of a session through the API, against direct calls of the browser.
+//! Measures screenshots and the clipboard of a session through the API, against direct calls of the browser.
 
 use anyhow::ensure;
 use casement_test_support::png_size;
@@ -13,7 +13,7 @@ use crate::table::{Row, Table, ms};
 
 const PICTURES: usize = 60;
 const TEXTS: usize = 200;
-/// Text on a colour gradient: a screenshot of medium difficulty.
+/// Text on a colour gradient, for a screenshot of medium complexity.
 const PAGE: &str = "document.body.style.background = 'linear-gradient(45deg, #fed, #def)';
     document.body.innerHTML = '<p>Lorem ipsum dolor sit <b>amet</b>, consectetur adipiscing elit. '.repeat(200);
     document.title = 'a picture'; 1";
@@ -53,11 +53,11 @@ fn pictures(client: &mut Client, straight: &mut Way, base: &str, how: &str, tabl
     Ok(())
 }
 
-/// Measures a text there and back, against a page that does the same by itself.
+/// Measures writing and reading a text, against two direct evaluations on a page.
 fn clipboard(client: &mut Client, straight: &mut Way, base: &str, how: &str, table: &mut Table) -> anyhow::Result<()> {
     let (mut ours, mut direct) = (Samples::default(), Samples::default());
     let (write, read) = (format!("{base}/clipboard/write"), format!("{base}/clipboard/read"));
-    // The first call opens the page that does it.
+    // The first call opens the page for the clipboard.
     client.call("POST", &write, Some(&json!({ "text": "first" })))?.expect(204)?;
     for number in 0..TEXTS {
         let text = format!("text {number}");

@@ -1,4 +1,5 @@
-//! Files of a session: a listing, and a directory as an archive, against `zip -1` and against plain reads.
+//! Measures a listing of a session's files and the download of a directory as an archive, against `ls`, `zip -1` and
+//! plain reads.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -25,7 +26,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = server.headless()?;
     let base = format!("/browsers/{}/fs", session.id());
-    // In memory, like a session's files.
+    // A folder in memory, like the files of a session.
     let here = TempDir::new_in("/dev/shm")?;
     let tree = here.path().join("tree");
     fill(&tree)?;
@@ -35,7 +36,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     listing(&server, &base, table)
 }
 
-/// Returns text of random words, like logs and pages: it compresses to about a third.
+/// Fills the folder with files of random words, which compress to about a third, like logs and pages.
 fn fill(tree: &Path) -> anyhow::Result<()> {
     fs::create_dir(tree)?;
     let mut state = 1_u64;

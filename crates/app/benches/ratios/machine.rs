@@ -17,7 +17,7 @@ const MAX_LOAD: f64 = 0.10;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Raises the limit of open files: thousands of connections need as many descriptors.
+/// Raises the limit of open files, because thousands of connections need as many descriptors.
 pub(crate) fn raise_open_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -53,8 +53,7 @@ pub(crate) fn describe() -> anyhow::Result<String> {
     ))
 }
 
-/// Waits until the machine is idle. Prints a warning if it does not become idle: the
-/// figures are worse then.
+/// Waits until the machine is idle. Prints a warning if it does not become idle, because the figures are worse then.
 pub(crate) fn quiet() {
     let began = Instant::now();
     let mut share = 1.0;
@@ -86,14 +85,14 @@ pub(crate) fn pss_kib(pid: u32) -> anyhow::Result<u64> {
     line.trim().trim_end_matches(" kB").parse().context("Pss is no number")
 }
 
-/// Returns the same for all processes of a directory, and their number.
+/// Returns the sum of the proportional set sizes of all processes of a directory in KiB, and their number.
 pub(crate) fn pss_kib_below(dir: &Path) -> anyhow::Result<(u64, usize)> {
     let processes = processes_of(dir);
     let sizes = processes.iter().map(|process| pss_kib(process.pid.unsigned_abs()));
     Ok((sizes.sum::<anyhow::Result<u64>>()?, processes.len()))
 }
 
-/// Returns the server of a data directory.
+/// Returns the process id of the server of a data directory.
 pub(crate) fn server_pid(data_dir: &Path) -> anyhow::Result<u32> {
     let processes = processes_of(data_dir);
     let server = processes.iter().find(|process| process.argv.get(1).is_some_and(|word| word == "serve"));
@@ -105,6 +104,6 @@ pub(crate) fn cpu_ms(pid: u32) -> anyhow::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, fields) = text.rsplit_once(')').context("no name")?;
     let used = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-    // The kernel counts it in hundredths of a second, on every machine.
+    // The kernel counts hundredths of a second on every machine.
     Ok(used.sum::<Result<u64, _>>()? * 10)
 }

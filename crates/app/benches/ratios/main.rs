@@ -1,6 +1,7 @@
-//! Times and sizes of Casement, as ratios to reference work of the same machine in the same minutes: `cargo xtask bench`.
+//! Measures times and sizes of Casement, as ratios to reference work on the same machine at the same time:
+//! `cargo xtask bench`.
 //!
-//! It drives the built program from outside, as callers do. `docs/benchmarks.md` says how to read the table.
+//! It uses the built program like a caller. `docs/benchmarks.md` explains the table.
 
 mod acquire;
 mod apps;

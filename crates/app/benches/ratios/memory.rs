@@ -1,4 +1,4 @@
-//! The memory of an idle session and of the server.
+//! Measures the memory of an idle session and of the server.
 
 use casement_test_support::program::{Options, Server};
 

@@ -1,5 +1,5 @@
-//! Reads of an administrator: an export of audit records against `COPY … | gzip -1` of the same rows, a chunk from
-//! the middle of many against the first, and how many rows a second against what PostgreSQL's own load generator reads.
+//! Measures reads of an administrator: an export of audit records against `COPY … | gzip -1` of the same rows, a chunk
+//! from the middle against the first one, and rows per second against PostgreSQL's load generator.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use crate::progress;
 use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
-/// The number of audit records, unless this variable sets it: a million are inserted within seconds.
+/// The number of audit records, and the variable that overrides it. A million are inserted within seconds.
 const RECORDS: u64 = 1_000_000;
 const RECORDS_VARIABLE: &str = "CASEMENT_BENCH_RECORDS";
 const CHUNK: u64 = 50_000;
@@ -43,8 +43,8 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     exporting(&server, &commits, records, table)
 }
 
-/// Inserts a month of records, spread evenly, like those of browser clients. The partition is filled before it is attached, with the
-/// indexes last, which is faster.
+/// Returns the statements that insert a month of evenly distributed records, like those of browser clients. The
+/// partition is filled before it is attached and indexed, which is faster.
 fn fill(records: u64) -> String {
     let step = 2_600_000.0 / records as f64;
     format!(
@@ -125,7 +125,7 @@ fn copy(commits: &Commits) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures requests of one row each: the key and the project are found by a statement each.
+/// Measures requests that read one row. The key and the project need a statement each.
 fn reading(server: &Server, commits: &Commits, table: &mut Table) -> anyhow::Result<()> {
     let made = server.post("/org/projects", &json!({ "name": "bench" }))?.expect(201)?.json()?;
     let one = format!("/org/projects/{}", made["id"].as_str().context("no id")?);
@@ -152,7 +152,7 @@ fn reading(server: &Server, commits: &Commits, table: &mut Table) -> anyhow::Res
     Ok(())
 }
 
-/// Returns the transactions per second of as many clients, with this query mode.
+/// Returns the transactions per second of [`CALLERS`] clients, with this query mode.
 fn pgbench_rate(commits: &Commits, protocol: &str) -> anyhow::Result<f64> {
     let [protocol, clients, time] =
         [format!("--protocol={protocol}"), format!("--client={CALLERS}"), format!("--time={SECONDS}")];
@@ -165,12 +165,12 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// `tps = 12345.678 (without initial connection time)`
+/// Parses the line `tps = 12345.678 (without initial connection time)`.
 fn transactions(output: &str) -> Option<f64> {
     output.lines().find_map(|line| line.strip_prefix("tps = "))?.split(' ').next()?.parse().ok()
 }
 
-/// Returns the responses per second to clients that send the next request at once.
+/// Returns the responses per second to clients that send each request directly after the previous response.
 fn rate(server: &Server, path: &str) -> anyhow::Result<f64> {
     let request = client::request(server.address(), server.key(), "GET", path, None);
     let ends = Instant::now() + Duration::from_secs(SECONDS);
@@ -197,7 +197,7 @@ fn rate(server: &Server, path: &str) -> anyhow::Result<f64> {
     Ok(all as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Reads one successful response with a length, with the least possible work.
+/// Reads one successful response with a length, with as little work as possible.
 fn read_answer(stream: &mut TcpStream, buffer: &mut [u8]) -> anyhow::Result<()> {
     let mut filled = 0;
     loop {

@@ -1,4 +1,4 @@
-//! The cost of a profile: loading ten megabytes into a new session, and saving them at its end.
+//! Measures the cost of a profile: loading ten megabytes into a new session, and saving them at its end.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUNDS: usize = 15;
-/// One spare of each shape.
+/// The number of shapes with one spare each.
 const SHAPES: usize = 2;
 const FILL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a profile may add to the creation of a session, in milliseconds.
@@ -49,7 +49,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     until("a full reserve", FILL_TIMEOUT, || (ready() >= SHAPES).then_some(()))?;
     let (mut without, mut with, mut saving) = (Samples::default(), Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
-        // Until the spares are complete again, too, because their starts use the processor.
+        // Also waits until the spares are complete again, because their starts use the processor.
         quiet();
         let plain = without.time(|| client.create())?;
         first_answer(&plain)?;

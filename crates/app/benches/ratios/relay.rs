@@ -1,5 +1,5 @@
-//! CDP through `cdp_ws_url`, against the same socket directly in the sandbox, against one whose bytes are forwarded there, and
-//! against a relay that does nothing but copy bytes.
+//! Measures CDP through `cdp_ws_url`, against a direct socket in the sandbox, against a socket whose bytes are
+//! forwarded there, and against a relay that only copies bytes.
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -24,20 +24,20 @@ use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUND_TRIPS: usize = 4000;
-/// The messages of one run, and the number of them in flight.
+/// The number of messages of one run, and the number of them in flight.
 const PIPELINED: usize = 10_000;
 const IN_FLIGHT: usize = 200;
 const RUNS: usize = 9;
 const BIG: usize = 10_000_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One value for each of the paths.
+/// One value for each path to the browser.
 #[derive(Default)]
 struct Ways<T> {
     ours: T,
-    /// A descriptor from the sandbox: nothing is between the client and the browser.
+    /// Through a descriptor from the sandbox, with nothing between the client and the browser.
     direct: T,
-    /// A unix socket whose bytes are copied into the sandbox.
+    /// Through a unix socket whose bytes are copied into the sandbox.
     forwarded: T,
     plain: T,
 }
@@ -83,7 +83,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends messages on each path in turn, so that all see the same machine load.
+/// Sends messages on each path in turn, so that the load of the machine is the same for all.
 fn round_trips(ways: &mut Ways<Way>, ask: fn(&mut Way) -> anyhow::Result<()>) -> anyhow::Result<Ways<Samples>> {
     let mut took = Ways::<Samples>::default();
     for _ in 0..ROUND_TRIPS {
@@ -137,7 +137,7 @@ fn connect(server: &Server, cdp_ws_url: &str, runtime: &Runtime) -> anyhow::Resu
     })
 }
 
-/// Returns the only sandbox of the server. The directory has other entries, too.
+/// Returns the only sandbox of the server. The directory has other entries too.
 fn only_sandbox(dir: &Path) -> anyhow::Result<PathBuf> {
     let entries = std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
     let mut sandboxes = entries.into_iter().filter(|entry| entry.join("sockets").is_dir());
@@ -146,7 +146,7 @@ fn only_sandbox(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(found)
 }
 
-/// Starts a forwarder into a sandbox: a socket, and a task that copies. Returns a connection to it.
+/// Starts a task that copies bytes between a unix socket and the sandbox. Returns a connection to the socket.
 fn forwarder(runtime: &Runtime, folder: &TempDir, inside: PathBuf) -> anyhow::Result<UnixStream> {
     let path = folder.path().join("cdp");
     let _entered = runtime.enter();
@@ -163,7 +163,7 @@ fn forwarder(runtime: &Runtime, folder: &TempDir, inside: PathBuf) -> anyhow::Re
     Ok(stream)
 }
 
-/// Starts a relay that only copies bytes: the minimum cost of any relay.
+/// Starts a relay that only copies bytes, which is the minimum cost of a relay.
 fn plain_relay(runtime: &Runtime, inside: PathBuf) -> anyhow::Result<SocketAddr> {
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;
@@ -253,13 +253,13 @@ impl Way {
         Ok(serde_json::from_str(&self.answer()?)?)
     }
 
-    /// Sends the smallest command: the main process answers it, so little hides the cost of a relay.
+    /// Sends the smallest command. The main process answers it, so the cost of the relay is a large part of the time.
     fn ask(&mut self) -> anyhow::Result<()> {
         self.send(json!({ "method": "Browser.getVersion" }))?;
         self.answer().map(drop)
     }
 
-    /// Evaluates the smallest expression on a page, like clients do all day.
+    /// Evaluates the smallest expression on a page, which is a typical command.
     fn ask_page(&mut self) -> anyhow::Result<()> {
         self.evaluate("1").map(drop)
     }

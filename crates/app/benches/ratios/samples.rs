@@ -1,4 +1,4 @@
-//! Many measurements of one thing.
+//! The measurements of one operation.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The smallest sample that `percent` of all do not exceed; 0 where there is none.
+    /// Returns the smallest sample that `percent` of all samples do not exceed; 0 without samples.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);

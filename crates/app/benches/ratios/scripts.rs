@@ -1,4 +1,4 @@
-//! Scripts through the API, against the same script in a Node process that is connected already.
+//! Measures scripts through the API, against the same script in a Node process that is already connected.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
 const CALLS: usize = 300;
-/// Long enough for the next process to be ready.
+/// The interval between calls, long enough for the next process to be ready.
 const CALL_INTERVAL: Duration = Duration::from_millis(500);
 const PAUSED_CALLS: usize = 50;
 
 const SCRIPT: &str = "return await page.title()";
-/// The same again and again, timed where it runs.
+/// A script that runs the same code 300 times in one process and returns the median time.
 const CONNECTED: &str = "const took = [];
     for (let n = 0; n < 300; n++) {
         const began = performance.now();

@@ -1,4 +1,4 @@
-//! Creates on demand with a spare.
+//! Measures the creation of sessions with a spare.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::machine::quiet;
 use crate::samples::Samples;
 use crate::table::{Row, Table, ms};
 
-/// One spare of each shape; another one is started as soon as one is taken.
+/// The number of shapes with one spare each; a taken spare is replaced at once.
 const SHAPES: usize = 2;
 const ROUNDS: usize = 30;
 const COMMITS: usize = 20;
-/// Until the spares are complete, started one after the other.
+/// The timeout until the spares are complete. They are started sequentially.
 const FILL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {

@@ -1,8 +1,8 @@
-//! The table of results: the figures, their references, and whether the targets are met.
+//! The table of results: the figures, their references and their targets.
 
 use std::fmt;
 
-/// One line.
+/// One row.
 #[derive(Debug, Default)]
 pub(crate) struct Row {
     what: String,
@@ -13,11 +13,11 @@ pub(crate) struct Row {
     met: String,
 }
 
-/// All lines, printed as Markdown.
+/// All rows, printed as Markdown.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<Row>);
 
-/// A target.
+/// The limit of a target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     /// The figure is at most this.
@@ -27,7 +27,8 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Compared as printed, in hundredths: smaller differences are noise.
+    /// Returns true if the figure, rounded to hundredths as in the table, meets the limit. Smaller differences are
+    /// noise.
     fn holds(self, figure: f64) -> bool {
         let figure = (figure * 100.0).round() / 100.0;
         match self {
@@ -55,7 +56,7 @@ impl Row {
         self
     }
 
-    /// Adds a target in words, and whether `figure` meets it. Several targets are met when all are.
+    /// Adds a target, described by `words`. The row meets its targets if every figure is within its limit.
     pub(crate) fn target(mut self, words: &str, figure: f64, limit: Limit) -> Self {
         let before = if self.target.is_empty() { String::new() } else { format!("{}, ", self.target) };
         self.target = format!("{before}{words}");

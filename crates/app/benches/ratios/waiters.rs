@@ -1,4 +1,4 @@
-//! Thousands of callers in the wait queue of a pool without a free browser.
+//! Measures thousands of callers in the wait queue of a pool without a free browser.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
 const POOL: &str = "bench";
-/// One browser, so that the times of the leases show their order.
+/// The size of the pool: one browser, so that the times of the leases show their order.
 const SIZE: usize = 1;
 const WAITERS: usize = 10_000;
-/// The number of callers that enter one after the other, and so have an order.
+/// The number of callers that enter sequentially, and so have an order.
 const ORDERED: usize = 30;
-/// The number of the others that enter concurrently.
+/// The number of further callers that enter concurrently.
 const BATCH: usize = 100;
-/// The time without leases in which the cost of waiting is measured.
+/// The time without leases for which the cost of waiting is measured.
 const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(60);
 const IN_LINE: &str = "SELECT count(*) FROM pool_waiters WHERE outcome IS NULL";
@@ -93,14 +93,14 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     everybody(&server, &callers, wanted, table)
 }
 
-/// Milliseconds of processor time per second.
+/// Returns the processor time in milliseconds per second.
 fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
     let before = cpu_ms(pid)?;
     std::thread::sleep(IDLE_INTERVAL);
     Ok((cpu_ms(pid)? - before) as f64 / IDLE_INTERVAL.as_secs_f64())
 }
 
-/// Measures releases one by one: which caller gets the browser, and how soon after the decision.
+/// Measures releases one by one: the order of the callers that get the browser, and the delay after the decision.
 fn hand_overs(server: &Server, callers: &Callers, leased: Vec<Session>, table: &mut Table) -> anyhow::Result<()> {
     for session in &leased {
         server.release(POOL, session)?;
@@ -136,7 +136,7 @@ fn everybody(server: &Server, callers: &Callers, wanted: usize, table: &mut Tabl
     for _ in ORDERED..wanted {
         let one = callers.responses.recv_timeout(TIMEOUT).context("not everybody was told")?;
         let status = one.answer?.status;
-        // One more may have had a browser before the deletion.
+        // One more caller may have received a browser before the deletion.
         if status != 200 {
             times.add(one.at - began);
         }
@@ -182,14 +182,14 @@ impl Callers {
     }
 }
 
-/// One caller, from the connect to the last byte of the response.
+/// Runs one caller, from the connect to the last byte of the response.
 async fn wait(address: SocketAddr, request: &[u8]) -> anyhow::Result<Answer> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request).await?;
     let mut bytes = Vec::new();
     loop {
         ensure!(stream.read_buf(&mut bytes).await? > 0, "the connection was closed");
-        // An incomplete response is an error like another here, and rare: responses are small.
+        // An incomplete response cannot be parsed, so more is read. That is rare, because responses are small.
         if let Ok(answer) = Answer::read(&bytes, false) {
             return Ok(answer);
         }

@@ -16,21 +16,21 @@ use tracing::warn;
 
 use crate::system::System;
 
-/// Waiters check at least this often, in case a notification was lost.
+/// The maximum interval between two checks of a waiter, in case a notification was lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Wakers of the background jobs.
 #[derive(Default)]
 pub(crate) struct AppWakers {
-    /// A build may be queued.
+    /// Notified when a build may be queued.
     pub(crate) builds: Notify,
-    /// A call may be queued.
+    /// Notified when a call may be queued.
     pub(crate) runs: Notify,
-    /// The deployments that are kept ready may have changed.
+    /// Notified when the set of deployments with ready processes may have changed.
     pub(crate) ready: Notify,
 }
 
-/// The waiters of this node. Clones share them.
+/// The waiters of this node. Clones share their state.
 #[derive(Clone, Default)]
 pub(crate) struct ChangeFeed {
     subjects: Arc<Mutex<HashMap<Subject, Subscribers>>>,
@@ -91,7 +91,7 @@ impl ChangeWaiter for SubjectWaiter {
         tokio::select! {
             biased;
             () = self.feed.stopping.cancelled() => WakeReason::Closed,
-            // The sender lives as long as a receiver waits.
+            // Never fails: the sender is removed only after the last waiter.
             _ = self.changes.changed() => WakeReason::Changed,
             () = tokio::time::sleep(nap) => if left == Some(nap) { WakeReason::TimeUp } else { WakeReason::Changed },
         }

@@ -10,26 +10,27 @@ use casement_domain::deployment::{Line, LineStore, Lines, StoredLines, Subject};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// The pause before a store that is away is asked again.
+/// The pause before a request to an unavailable store is repeated.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Writes the log lines of one build or call to the store.
 pub(crate) struct LogWriter {
     store: Arc<dyn LineStore>,
     subject: Subject,
-    /// The store's number of the first line.
+    /// The number under which the store has the first line of this writer.
     first: u64,
     full: AtomicBool,
     stop: CancellationToken,
 }
 
 impl LogWriter {
-    /// For a call: keeps the line numbers of the call, so that lines of an adopted call are not stored twice.
+    /// Creates the writer of a call. It uses the line numbers of the call, so that lines of an adopted call are not
+    /// stored twice.
     pub(crate) fn of_call(store: Arc<dyn LineStore>, subject: Subject, stop: CancellationToken) -> Self {
         Self { store, subject, first: 0, full: AtomicBool::new(false), stop }
     }
 
-    /// For a build: appends behind the lines of a previous attempt.
+    /// Creates the writer of a build. It appends to the lines of a previous attempt.
     pub(crate) async fn of_build(store: Arc<dyn LineStore>, subject: Subject, stop: CancellationToken) -> Self {
         let mut lines = Self::of_call(store, subject, stop);
         lines.first = lines.stored().await.next;
@@ -40,7 +41,7 @@ impl LogWriter {
         self.retry(|| self.store.stored(self.subject)).await.unwrap_or_default()
     }
 
-    /// Retries until the store answers or the server stops. The writer blocks meanwhile.
+    /// Retries until the store answers or the server stops. The writer blocks until then.
     async fn retry<T, F>(&self, ask: impl Fn() -> F) -> Option<T>
     where
         F: Future<Output = Result<T, StoreError>>,

@@ -1,4 +1,4 @@
-//! Deletes what deployments and invocations leave: archives, built artifacts, old log lines, old invocations.
+//! Deletes unused archives and built artifacts of deployments, old log lines and old invocations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::Job;
 use crate::system::System;
 
 const LINES_MAX_AGE: time::Duration = time::Duration::days(30);
-/// Builds and invocations whose lines are deleted by one statement.
+/// The maximum number of builds and invocations whose lines one statement deletes.
 const LINES_BATCH: u32 = 100;
 
 pub(crate) struct AppRetention {

@@ -22,11 +22,11 @@ use crate::system::System;
 
 /// The longest pause between polls, in case a notification was lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// The pause before a store that is away is asked again.
+/// The pause before a request to an unavailable store is repeated.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
-/// How often a build renews its lease.
+/// The interval at which a build renews its lease.
 const RENEW_INTERVAL: time::Duration = time::Duration::seconds(15);
-/// How long the result of an adopted call may take after its deadline: the call may have ended in time.
+/// The time that the result of an adopted call may take after its deadline, because the call may have ended in time.
 const ADOPTED_CALL_GRACE: time::Duration = time::Duration::seconds(10);
 
 /// The services and state of the jobs.
@@ -40,18 +40,18 @@ pub(crate) struct AppJobs {
     pub(crate) lines: Arc<dyn LineStore>,
     pub(crate) change_feed: Arc<dyn ChangeNotifier>,
     pub(crate) wakers: Arc<AppWakers>,
-    /// The number of deployments that are kept ready.
+    /// The maximum number of deployments with ready processes.
     pub(crate) ready: u32,
     /// The calls that this node waits for.
     pub(crate) awaited: AwaitedCalls,
     pub(crate) stop: CancellationToken,
 }
 
-/// A store operation was abandoned.
+/// The reason why a store operation was abandoned.
 enum StoreAbandoned {
     /// The server stops.
     Stopping,
-    /// The store would always refuse.
+    /// The store refused the operation, and would refuse it again.
     Refused,
 }
 
@@ -174,7 +174,7 @@ impl AppJobs {
     }
 
     async fn run(self) {
-        // Before any new process runs, and before an adopted call could time out.
+        // Adopts before any new process runs, and before an adopted call could time out.
         if self.adopt().await.is_err() {
             return;
         }

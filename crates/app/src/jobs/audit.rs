@@ -1,4 +1,5 @@
-//! Keeps the audit trail: partitions ahead of time, the end of old records, and how far this node's records are complete.
+//! Maintains the audit trail: creates partitions ahead of time, deletes old records, and publishes the time up to which
+//! this node's records are complete.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,8 @@ impl Job for AuditRetention {
     }
 }
 
-/// Tells other nodes how far this node's records are complete. The first run records the calls that an earlier run of the node began.
+/// Publishes to other nodes the time up to which this node's records are complete. The first run records the calls that
+/// an earlier process of the node began.
 pub(crate) struct AuditCompleteness {
     pub(crate) trail: Arc<BatchedAuditTrail>,
 }

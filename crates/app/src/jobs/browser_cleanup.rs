@@ -1,4 +1,5 @@
-//! Removes ended browsers: saves what their sessions leave, ends the sandbox, deletes the row. Several at a time, because saving is slow.
+//! Removes the browsers of ended sessions: saves profiles and replays, ends sandboxes, deletes rows. It removes several
+//! browsers at a time, because saving is slow.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tracing::debug;
 use super::Job;
 use crate::replays::CleanupSignal;
 
-/// Browsers that are removed at the same time.
+/// The maximum number of browsers that are removed at the same time.
 const MAX_PARALLEL: usize = 8;
 
 pub(crate) struct BrowserCleanup {
@@ -24,7 +25,7 @@ pub(crate) struct BrowserCleanup {
 }
 
 impl BrowserCleanup {
-    /// `ended` signals that a session has ended whose browser is to be removed.
+    /// `ended` signals that a session has ended and its browser must be removed.
     pub(crate) fn new(sessions: Sessions, ended: CleanupSignal) -> Self {
         Self { sessions, ended, tasks: JoinSet::new(), browsers: HashMap::new() }
     }
@@ -44,7 +45,7 @@ impl Job for BrowserCleanup {
         Duration::from_secs(5)
     }
 
-    /// Also due when a slot of a full set of tasks is free again.
+    /// Also due when a task of a full set has ended.
     async fn wait_until_due(&mut self) {
         loop {
             tokio::select! {

@@ -1,4 +1,5 @@
-//! Follows the browsers of this node. A browser that ends by itself ends its session, or leaves its pool or the spares.
+//! Handles the events of this node's browsers. If a browser ends by itself, its session ends, or the browser is removed
+//! from its pool or from the spares.
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ impl Job for BrowserEvents {
                 tokio::spawn(end_session(self.engine.clone(), self.sessions.clone(), browser, reason));
             }
         }
-        // The engine sends no more events, so there is nothing to run again for.
+        // The engine sends no more events, so another run would do nothing.
         stop.cancelled().await;
         Ok(())
     }
@@ -64,7 +65,8 @@ async fn end_session(engine: Engine, sessions: Sessions, browser: BrowserId, rea
     }
 }
 
-/// Records in the session's telemetry which process the kernel killed. Where the agent watches the memory, the agent records it.
+/// Records in the session's telemetry the process that the kernel killed. If the agent watches the memory, the agent
+/// records it.
 async fn record_oom_kill(engine: &Engine, sessions: &Sessions, browser: BrowserId) {
     let Some(killed) = engine.oom_kill(browser).await else { return };
     let event = telemetry::Event::oom_kill(System.now(), killed.pid, &killed.process, killed.resident_kib);

@@ -1,4 +1,4 @@
-//! Measures the free space of the data directory's disks, and now and then the stored bytes of this node.
+//! Measures the free space of the data directory's disks and, less often, the stored bytes of this node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Job;
 use crate::disk::DiskWatch;
 
-/// The stored bytes are counted in every such run, because it costs a query.
+/// The number of runs per count of the stored bytes, because a count costs a query.
 const RUNS_PER_COUNT: u32 = 15;
 
 pub(crate) struct DiskJob {

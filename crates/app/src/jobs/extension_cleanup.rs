@@ -1,4 +1,4 @@
-//! Deletes stored bytes of extensions that no row names, which a killed server leaves.
+//! Deletes stored bytes of extensions without a row; a killed server can leave them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Records that this node lives. A job of its own, because other jobs may take long.
+//! Records that this node is alive. It is a job of its own, because other jobs may take long.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Ends invocations whose deadline is over, and the browsers of canceled ones.
+//! Ends invocations whose deadline has passed, and the browsers of canceled invocations.
 
 use std::time::Duration;
 

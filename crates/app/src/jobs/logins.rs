@@ -19,14 +19,14 @@ use tracing::{debug, info, warn};
 use super::Job;
 use crate::system::System;
 
-/// The pause before a step is retried that the store refused.
+/// The pause before a failed step is retried.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Notifications about auth connections, for the tasks that follow one. Clones share them.
+/// Notifications about auth connections, for the tasks that follow one. Clones share their state.
 #[derive(Clone, Default)]
 pub(crate) struct AuthChanges {
     followed: Arc<Mutex<HashMap<AuthConnectionId, watch::Sender<u64>>>>,
-    /// Wakes the job that takes flows.
+    /// Wakes the job that runs login flows.
     any: Arc<Notify>,
     /// Cancelled when no more notifications come.
     over: CancellationToken,
@@ -99,8 +99,8 @@ impl FlowChangeNotifier for AuthChanges {
     }
 }
 
-/// Takes login flows without a node, and runs each in a task of its own. The tasks end with the process, and any node
-/// takes the flows again.
+/// Claims login flows without a node, and runs each in a task of its own. The tasks end with the process, and any node
+/// claims the flows again.
 #[derive(Clone)]
 pub(crate) struct LoginFlows {
     runner: FlowRunner,
@@ -124,7 +124,7 @@ impl Job for LoginFlows {
         "login flows"
     }
 
-    /// Finds flows whose notification was lost.
+    /// A run at this interval finds flows whose notification was lost.
     fn interval(&self) -> Duration {
         Duration::from_secs(20)
     }
@@ -163,7 +163,7 @@ async fn carry(
     let mut follow = changes.follow(connection);
     let mut phase = PagePhase::default();
     while !stop.is_cancelled() {
-        // Never dropped midway, because it may be creating a session.
+        // Never cancelled midway, because the step may be creating a session.
         match runner.step(flow, &mut phase).await {
             Ok(Next::Step) => {}
             Ok(Next::Done) => return debug!(%flow, "a login flow ended"),

@@ -1,4 +1,4 @@
-//! Measures what has no event of its own, and folds the histograms of the metrics recorder.
+//! Sets the metrics that no event updates, and compacts the histograms of the metrics recorder.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -73,6 +73,6 @@ pub(crate) trait Job: Send + 'static {
         std::future::pending().await
     }
 
-    /// Does the work once. A job that follows events returns when `stop` is cancelled; others may finish what they began.
+    /// Does the work once. A job that handles events returns when `stop` is cancelled; others may finish their run.
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()>;
 }

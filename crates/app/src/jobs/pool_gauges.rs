@@ -1,6 +1,6 @@
 //! The gauges of each pool for `/metrics`.
 //!
-//! They are not in the metrics recorder, which would keep every series forever, while pools come and go.
+//! They are not in the metrics recorder, because it never removes a series, but pools are deleted.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -10,7 +10,7 @@ use casement_domain::PoolId;
 use casement_http::{PoolStatus, PoolStatusSource};
 use parking_lot::{Mutex, MutexGuard};
 
-/// The gauges of the existing pools. Clones share them.
+/// The gauges of the existing pools. Clones share their state.
 #[derive(Clone, Default)]
 pub(crate) struct PoolGauges(Arc<Mutex<BTreeMap<PoolId, Gauges>>>);
 
@@ -19,7 +19,7 @@ struct Gauges {
     counts: PoolCounts,
     failed_starts: u32,
     start_failures: u64,
-    /// The reason is a stable code; the log has the text of the error.
+    /// The reason why the last start failed, as a stable code; the log has the text of the error.
     blocked: Option<&'static str>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct PoolCounts {
     pub(crate) idle: u32,
     pub(crate) leased: u32,
     pub(crate) waiters: u32,
-    /// How long the first waiter has waited.
+    /// The time that the first waiter has waited.
     pub(crate) longest_wait_seconds: f64,
 }
 
@@ -47,7 +47,7 @@ impl PoolStatusSource for PoolGauges {
     }
 }
 
-/// Labels and values.
+/// The labels and values of one metric.
 type Samples = Vec<(String, f64)>;
 
 impl PoolGauges {
@@ -55,7 +55,7 @@ impl PoolGauges {
         self.0.lock()
     }
 
-    /// Stores the counts of all existing pools, and drops those of others.
+    /// Stores the counts of all existing pools, and removes the gauges of deleted pools.
     pub(crate) fn store_counts(&self, counts: Vec<(PoolId, PoolCounts)>) {
         let mut pools = self.pools();
         let mut before = std::mem::take(&mut *pools);
@@ -72,7 +72,7 @@ impl PoolGauges {
         (figures.failed_starts, figures.blocked) = (0, None);
     }
 
-    /// Records that a browser of the pool did not start: the number of failures in a row, and the reason.
+    /// Records that a browser of the pool did not start, with the number of failures in a row and the reason.
     pub(crate) fn failed(&self, pool: PoolId, in_a_row: u32, reason: &'static str) {
         let mut pools = self.pools();
         let figures = pools.entry(pool).or_default();

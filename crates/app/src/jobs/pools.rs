@@ -21,7 +21,7 @@ use crate::system::System;
 /// The interval between checks of all pools, which also renews the leads.
 const CHECK_INTERVAL: Duration = Duration::from_secs(8);
 
-/// Marks changed pools; several marks of one pool are one.
+/// The set of changed pools, which the job checks next.
 #[derive(Clone, Default)]
 pub(crate) struct PoolWaker {
     signalled: Arc<Mutex<HashSet<PoolId>>>,

@@ -1,4 +1,4 @@
-//! Checks proxies again whose last check is long ago.
+//! Repeats the checks of proxies when they are due.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Job for ProxyChecks {
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
         let checking = async {
-            // In batches, so that another node can take a part of them.
+            // Takes batches, so that other nodes can take a part of the due checks.
             while self.proxies.check_due(BATCH).await? == BATCH as usize {}
             Ok(())
         };

@@ -34,7 +34,8 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// Keeps `each` browsers of the most requested shapes: the default one, which is headful, and the same headless.
+    /// Creates an empty set for `each` browsers of each of the most requested shapes: the default shape, which is
+    /// headful, and the same shape headless.
     pub(crate) fn new(each: u32) -> Self {
         let shapes = [Shape::default(), Shape { headless: true, ..Shape::default() }];
         let shelves = shapes.into_iter().map(|shape| Shelf { shape, ready: Vec::new() }).collect();
@@ -66,7 +67,7 @@ impl Spares {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// Removes a spare that ended by itself; returns `false` if it was no spare.
+    /// Removes a spare that ended by itself; returns `false` if the browser is not a spare.
     pub(crate) fn lost(&self, id: BrowserId) -> bool {
         let mut found = false;
         for shelf in self.shelves().iter_mut() {
@@ -98,7 +99,7 @@ impl SpareBrowsers for Spares {
     }
 }
 
-/// Keeps the spares filled, one start at a time and after the pools.
+/// Starts missing spares, one at a time. It competes with the pools for the start slots.
 pub(crate) struct SpareFilling {
     pub(crate) spares: Spares,
     pub(crate) engine: Arc<dyn BrowserEngine>,
@@ -111,7 +112,7 @@ impl Job for SpareFilling {
         "spares"
     }
 
-    /// The longest pause after failures.
+    /// Also the longest pause after failures.
     fn interval(&self) -> Duration {
         Duration::from_secs(300)
     }

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) struct StartSlots(Arc<Semaphore>);
 
 impl StartSlots {
-    /// Creates one slot per core, two at least.
+    /// Creates one slot per core, but at least two.
     pub(crate) fn per_core() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self(Arc::new(Semaphore::new(cores.max(2))))

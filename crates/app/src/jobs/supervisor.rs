@@ -1,4 +1,4 @@
-//! Runs background jobs: repeats each at its interval, after a failure with a backoff, and also after a panic.
+//! Runs background jobs: repeats each at its interval, and with a backoff after a failure or a panic.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::Job;
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Runs the job in a task of its own until `stop`. A run that is under way then ends by itself.
+/// Runs the job in a task of its own until `stop`. A run in progress is not aborted.
 pub(crate) fn spawn(job: impl Job, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(supervise(job, stop))
 }
@@ -42,13 +42,13 @@ async fn supervise(mut job: impl Job, stop: CancellationToken) {
             Err(error) => {
                 let pause = backoff.next_pause();
                 let (job, error) = (job.name(), format!("{error:#}"));
-                // Logged when it begins and when it ends, not at every try.
+                // Warns about the first failure in a row only.
                 if std::mem::replace(&mut failing, true) {
                     debug!(job, error, retry_in = ?pause, "a background job still fails");
                 } else {
                     warn!(job, error, retry_in = ?pause, "a background job failed");
                 }
-                // Nothing wakes the job earlier.
+                // `wait_until_due` does not shorten the backoff.
                 stop.run_until_cancelled(tokio::time::sleep(pause)).await;
                 interval.reset_immediately();
             }

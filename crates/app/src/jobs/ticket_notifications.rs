@@ -1,4 +1,4 @@
-//! Wakes waiters of this node when a ticket of theirs was decided, by this node or another one.
+//! Wakes the waiters of this node when their tickets are decided, by this node or another one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ pub(crate) struct TicketNotifications {
 }
 
 impl TicketNotifications {
-    /// Wakes the waiters of all decided tickets, for notifications that were lost. A ticket without a waiter belongs to a caller that
-    /// is gone.
+    /// Wakes the waiters of all decided tickets, in case notifications were lost. Abandons tickets without a waiter,
+    /// because their callers have disconnected.
     pub(crate) async fn wake_decided(&self) -> Result<(), StoreError> {
         for ticket in self.wait_queue.decided(self.node).await? {
             if !self.local_waiters.wake(ticket) {
@@ -38,14 +38,14 @@ impl TicketNotifications {
         match notification {
             NotificationEvent::Notification { payload, .. } => match payload.parse() {
                 Ok(ticket) if self.local_waiters.wake(ticket) => {}
-                // The caller is gone.
+                // The caller has disconnected.
                 Ok(ticket) => {
                     let leases = self.leases.clone();
                     tokio::spawn(async move { leases.abandon(ticket).await });
                 }
-                Err(_) => warn!(payload, "a notification names no ticket"),
+                Err(_) => warn!(payload, "ignored an invalid notification about tickets"),
             },
-            // Notifications may have been lost before.
+            // Notifications may have been lost before this event.
             NotificationEvent::Listening => {
                 if let Err(error) = self.reconcile().await {
                     warn!(%error, "tickets that were decided meanwhile cannot be read");

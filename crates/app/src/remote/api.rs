@@ -15,7 +15,7 @@ use url::Url;
 
 use super::{text, without_controls};
 
-/// The longest response that is not a stream.
+/// The maximum size of a response that is not a stream, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// A server and an API key for it.
@@ -83,7 +83,7 @@ impl Api {
     }
 }
 
-/// Reads a successful response to its end.
+/// Reads a response to its end; a status that is not a success becomes an error with the message of the server.
 async fn read_response(answer: Response<Incoming>) -> anyhow::Result<Value> {
     let status = answer.status();
     let body = http_body_util::Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await;

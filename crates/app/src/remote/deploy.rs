@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Remote, answer, logs, progress, text, without_controls};
 
-/// Files that are looked for if no entrypoint is named.
+/// The entrypoints that are tried in this order if none is named.
 const ENTRYPOINTS: &[&str] = &[
     "main.py",
     "app.py",
@@ -27,18 +27,18 @@ const ENTRYPOINTS: &[&str] = &[
 
 #[derive(Debug, Args)]
 pub(crate) struct DeployCommand {
-    /// The folder of the program, or its entrypoint
+    /// The folder of the source code, or its entrypoint
     path: PathBuf,
     /// The file that registers the apps, relative to the folder
     #[arg(long, value_name = "FILE")]
     entrypoint: Option<String>,
-    /// The version that its apps will have
+    /// The version of the apps
     #[arg(long, value_name = "VERSION", default_value = "latest")]
     version: String,
     /// Replace apps of the same name and version
     #[arg(long)]
     force: bool,
-    /// A variable for its environment; may be given several times
+    /// An environment variable of the apps; may be given several times
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable, action = clap::ArgAction::Append)]
     env: Vec<(String, String)>,
     #[command(flatten)]

@@ -10,16 +10,16 @@ use super::{Remote, answer, json_without_controls, logs, progress, text, without
 
 #[derive(Debug, Args)]
 pub(crate) struct InvokeCommand {
-    /// The app
+    /// The name of the app
     app: String,
-    /// Its action
+    /// The name of the action
     action: String,
     /// The payload as JSON; - reads it from standard input
     payload: Option<String>,
-    /// The app's version
+    /// The version of the app
     #[arg(long, value_name = "VERSION", default_value = "latest")]
     version: String,
-    /// For how many seconds it may run
+    /// The timeout of the invocation in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = clap::value_parser!(u32).range(10..=3600))]
     timeout: u32,
     #[command(flatten)]

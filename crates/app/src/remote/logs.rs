@@ -9,7 +9,7 @@ use super::{Remote, answer, progress, text, without_controls};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsCommand {
-    /// An invocation, a deployment (by id), or an app: of that, its latest deployment
+    /// The id of an invocation or a deployment, or the name of an app for its latest deployment
     of: String,
     #[command(flatten)]
     remote: Remote,

@@ -21,16 +21,16 @@ pub(crate) use logs::LogsCommand;
 
 use api::Api;
 
-/// Which server, and by which key.
+/// The server and the API key.
 #[derive(Debug, Args)]
 pub(crate) struct Remote {
-    /// Where Casement is
+    /// The URL of the server
     #[arg(long, value_name = "URL", env = "KERNEL_BASE_URL", default_value = "http://127.0.0.1:8080")]
     base_url: Url,
-    /// An API key [default: the first one of the server in the data directory, if this user may read it]
+    /// An API key [default: the content of the file of --api-key-file]
     #[arg(long, value_name = "KEY", env = "KERNEL_API_KEY", hide_env_values = true)]
     api_key: Option<SecretString>,
-    /// The file with the key, where none is given
+    /// The file with the API key that is used if none is given
     #[arg(long, value_name = "FILE", env = "CASEMENT_API_KEY_FILE", default_value = "/var/lib/casement/api-key")]
     api_key_file: PathBuf,
 }
@@ -49,17 +49,17 @@ impl Remote {
     }
 }
 
-/// Deploys.
+/// Runs `casement deploy`.
 pub(crate) async fn deploy(command: DeployCommand) -> anyhow::Result<()> {
     deploy::run(command).await
 }
 
-/// Invokes.
+/// Runs `casement invoke`.
 pub(crate) async fn invoke(command: InvokeCommand) -> anyhow::Result<()> {
     invoke::run(command).await
 }
 
-/// Shows logs.
+/// Runs `casement logs`.
 pub(crate) async fn logs(command: LogsCommand) -> anyhow::Result<()> {
     logs::run(command).await
 }
@@ -80,7 +80,7 @@ fn without_controls(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
-/// The same for JSON: control characters are escaped in strings, and become blanks between tokens.
+/// Removes control characters from JSON: escapes them in strings, and replaces carriage returns with blanks.
 fn json_without_controls(json: &str) -> String {
     json.chars()
         .map(|c| match c {

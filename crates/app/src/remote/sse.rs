@@ -5,7 +5,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-/// The longest event.
+/// The maximum size of an event, in bytes.
 const MAX_EVENT_BYTES: usize = 8 << 20;
 
 /// A stream of events.

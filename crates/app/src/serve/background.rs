@@ -32,17 +32,17 @@ pub(super) struct Events {
     pub(super) failed_proxies: mpsc::Receiver<proxies::FailedProxy>,
 }
 
-/// The jobs that the stop of the server waits for, or ends itself.
+/// The jobs that the stop of the server awaits or ends.
 pub(super) struct BackgroundJobs {
     pub(super) apps: AppJobs,
     pub(super) change_feed: ChangeFeed,
     pub(super) browser_cleanup: JoinHandle<()>,
-    /// Ends the heartbeat after the sessions have ended, so that no other node takes this one for lost meanwhile.
+    /// Ends the heartbeat after the sessions have ended, so that no other node marks this node as lost before.
     pub(super) heartbeat: CancellationToken,
 }
 
 impl BackgroundJobs {
-    /// Spawns every job. `checked_pools` receives each pool that the job of pools has looked at.
+    /// Spawns every job. `checked_pools` receives each pool that the pool job has checked.
     pub(super) fn spawn(
         infrastructure: &Infrastructure,
         services: &SessionServices,
@@ -125,7 +125,7 @@ impl Jobs<'_> {
         let (engine, spares, slots) = (self.infrastructure.engine.clone(), spares.clone(), StartSlots::per_core());
         let telling = proxies::report_failed_proxies(failed_proxies, sessions.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(telling));
-        // Browsers may also end while the server stops.
+        // Not stopped with the others, because browsers may also end while the server stops.
         spawn(
             BrowserEvents { engine, events, sessions: sessions.clone(), spares: spares.clone() },
             CancellationToken::new(),

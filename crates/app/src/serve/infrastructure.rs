@@ -47,7 +47,7 @@ pub(super) struct Infrastructure {
 }
 
 impl Infrastructure {
-    /// Also returns the receiver of failed proxies.
+    /// Creates everything. Also returns the receiver of failed proxies.
     pub(super) async fn connect(
         settings: &ServeSettings,
         data_dir: &DataDir,

@@ -91,8 +91,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the lines for a pool of two with these idle and leased browsers at each check; at `None` the store is
-    /// away.
+    /// Returns the lines for a pool of two with these idle and leased browsers at each check; `None` is a check while
+    /// the store is unavailable.
     async fn printed_lines(checks: &'static [Option<(u32, u32)>]) -> Vec<String> {
         let mut pools = MockPoolRepository::new();
         pools.expect_all().returning(|| Ok(vec![pool_id(1)]));
@@ -117,7 +117,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pool_is_printed_until_full_and_no_number_twice() {
-        // One browser fails to start, one is leased and returned, one becomes ready while the store is away.
+        // One browser fails to start, one is leased and returned, one becomes ready while the store is unavailable.
         let printed_lines = printed_lines(&[
             Some((0, 0)),
             Some((0, 0)),

@@ -53,7 +53,7 @@ pub(super) struct Repositories {
 }
 
 impl Repositories {
-    /// Data of pages and apps is stored within `bounds`.
+    /// Creates the repositories. Data of pages and apps is stored within `bounds`.
     pub(super) fn new(store: &Store, bounds: &StorageBounds) -> Self {
         let database = || store.database.clone();
         let system = Arc::new(System);

@@ -50,7 +50,7 @@ pub(super) struct SessionServices {
     pub(super) pending_cleanup: CleanupSignal,
     /// Cancelled to stop the background jobs.
     pub(super) stop: CancellationToken,
-    /// Cancelled to stop following agents, after the sessions have ended: their last events are read then.
+    /// Cancelled to stop reading events from agents, after the sessions have ended and their last events are read.
     pub(super) unfollowed: CancellationToken,
 }
 

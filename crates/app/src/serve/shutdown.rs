@@ -16,7 +16,7 @@ use crate::stop::StopOrder;
 /// The timeout of ending all sessions: saving the largest profile may take ten minutes, closing its browser one. The
 /// next start saves what is left.
 const END_SESSIONS: Duration = Duration::from_secs(11 * 60);
-/// How many sessions end at once, because their data is read, packed and sealed.
+/// The maximum number of sessions that end at once, because their data is read, packed and sealed.
 const ENDS_AT_ONCE: usize = 8;
 
 impl Running {
@@ -29,7 +29,7 @@ impl Running {
         if let Err(error) = server.drain().await {
             warn!(%error, "the HTTP server did not stop cleanly");
         }
-        // An aborted cleanup is continued here, or by the next start.
+        // A cleanup that is aborted by this is repeated below, or by the next start.
         if let Err(error) = jobs.browser_cleanup.await {
             warn!(%error, "the browser cleanup did not stop cleanly");
         }
@@ -43,7 +43,7 @@ impl Running {
         jobs.heartbeat.cancel();
         match order {
             StopOrder::KeepSessions => {
-                // Spares do not outlive the process.
+                // No other process adopts spares.
                 for browser in services.spares.clear() {
                     let _ = BrowserEngine::end(&infrastructure.engine, browser).await;
                 }
@@ -53,12 +53,13 @@ impl Running {
         }
         services.unfollowed.cancel();
         infrastructure.engine.detach().await;
-        // Ending sessions write records too.
+        // The writers finish last, because ending sessions write records too.
         writers.finish().await;
     }
 }
 
-/// Prints the browsers that outlive the server, because a person who pressed Ctrl-C may think that they ended.
+/// Prints the number of browsers that continue without the server, because a person who pressed Ctrl-C may think that
+/// they ended.
 async fn report_running_sessions(infrastructure: &Infrastructure) {
     let browsers = match infrastructure.rows.browsers.of_node(infrastructure.node).await {
         Ok(browsers) => browsers,

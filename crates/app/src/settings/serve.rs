@@ -25,7 +25,7 @@ use super::values::{host_and_port, host_name, named_file, plain_url, public_url,
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeSettings {
-    /// The address to listen on; port 0 takes a free one
+    /// The address to listen on; port 0 selects a free one
     #[arg(long, value_name = "ADDR", env = "CASEMENT_LISTEN", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub(crate) struct ServeSettings {
         action = clap::ArgAction::Append
     )]
     pub(crate) cors_origins: Vec<Origin>,
-    /// The maximum of calls of each key in a second, and at once [default: unlimited]
+    /// The maximum number of calls of each key per second, and at once [default: unlimited]
     #[arg(long, value_name = "N", env = "CASEMENT_RATE_LIMIT")]
     pub(crate) rate_limit: Option<NonZeroU32>,
     /// The days for which audit records are stored
@@ -138,7 +138,8 @@ pub(crate) struct ServeSettings {
         action = clap::ArgAction::Append
     )]
     pub(crate) keepass_vaults: Vec<(String, PathBuf)>,
-    /// A private address or name of credential providers, besides those that pages may reach; may be given several times
+    /// A private address or name of credential providers, besides those that pages may reach; may be given several
+    /// times
     #[arg(
         long,
         value_name = "CIDR|HOST",
@@ -150,7 +151,8 @@ pub(crate) struct ServeSettings {
     /// The memory limit of a session in MiB
     #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_MEMORY", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=1_048_576))]
     pub(crate) session_memory: u64,
-    /// The folder of the script runner, with Node and Playwright [default: ../runner or ../lib/casement/runner beside the program]
+    /// The folder of the script runner, with Node and Playwright [default: ../runner or ../lib/casement/runner beside
+    /// the program]
     #[arg(long, value_name = "DIR", env = "CASEMENT_SCRIPT_RUNNER")]
     pub(crate) script_runner: Option<PathBuf>,
     /// The limit of a session's files in MiB, in memory: half in its home directory, half in /tmp
@@ -191,13 +193,13 @@ impl StorageSettings {
         }
     }
 
-    /// In bytes.
+    /// Returns the free space to keep, in bytes.
     pub(crate) fn disk_reserve(self) -> u64 {
         self.disk_reserve << 20
     }
 }
 
-/// How much of the URLs telemetry contains.
+/// The parts of URLs that telemetry contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum TelemetryUrls {
     /// With query and fragment
@@ -210,7 +212,8 @@ pub(crate) enum TelemetryUrls {
 /// The gateways of providers that rent proxies.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProxyGatewaySettings {
-    /// The gateway of rented proxies of the type datacenter, as http://user[-country-{country}]:password@gate.example:7000 [default: none]
+    /// The gateway of rented proxies of the type datacenter, as
+    /// http://user[-country-{country}]:password@gate.example:7000 [default: none]
     #[arg(long, value_name = "URL", env = "CASEMENT_DATACENTER_UPSTREAM", hide_env_values = true)]
     datacenter_upstream: Option<SecretString>,
     /// The same for the type isp
@@ -245,34 +248,36 @@ fn upstream(url: &SecretString) -> anyhow::Result<Upstream> {
     Ok(Upstream::parse(&url)?)
 }
 
-/// The limits of what runs and of what is stored.
+/// The limits of concurrent work and of stored resources.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LimitSettings {
-    /// The organization's maximum of concurrent sessions, including the sizes of pools; 0 is no limit [default: unchanged; 50 at first]
+    /// The organization's maximum number of concurrent sessions, including the sizes of pools; 0 is no limit [default:
+    /// unchanged; 50 at first]
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_CONCURRENT_SESSIONS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) max_concurrent_sessions: Option<u32>,
-    /// The maximum size of its pools together; 0 is no limit [default: unchanged; 50 at first]
+    /// The maximum size of the organization's pools together; 0 is no limit [default: unchanged; 50 at first]
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_POOLED_SESSIONS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) max_pooled_sessions: Option<u32>,
-    /// The maximum of its queued or running invocations; 0 is no limit [default: unchanged; 100 at first]
+    /// The organization's maximum number of queued or running invocations; 0 is no limit [default: unchanged; 100 at
+    /// first]
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_CONCURRENT_INVOCATIONS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) max_concurrent_invocations: Option<u32>,
-    /// The maximum of pools in a project
+    /// The maximum number of pools in a project
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_POOLS", default_value_t = Pools::DEFAULT_MAX_POOLS)]
     pub(crate) max_pools: u32,
-    /// The maximum of profiles in a project
+    /// The maximum number of profiles in a project
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_PROFILES", default_value_t = Profiles::DEFAULT_MAX)]
     pub(crate) max_profiles: u32,
-    /// The maximum of proxies in a project
+    /// The maximum number of proxies in a project
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_PROXIES", default_value_t = Proxies::DEFAULT_MAX)]
     pub(crate) max_proxies: u32,
-    /// The maximum of credentials in a project
+    /// The maximum number of credentials in a project
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_CREDENTIALS", default_value_t = Credentials::DEFAULT_MAX)]
     pub(crate) max_credentials: u32,
-    /// The maximum of extensions in a project
+    /// The maximum number of extensions in a project
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_EXTENSIONS", default_value_t = Extensions::DEFAULT_MAX)]
     pub(crate) max_extensions: u32,
-    /// The maximum of auth connections in a project
+    /// The maximum number of auth connections in a project
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_AUTH_CONNECTIONS", default_value_t = AuthConnections::DEFAULT_MAX)]
     pub(crate) max_auth_connections: u32,
 }
@@ -289,7 +294,7 @@ impl LimitSettings {
     }
 }
 
-/// How apps are deployed and run.
+/// The settings of deployments and invocations.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AppSettings {
     /// An origin of Git repositories from which deployments may be fetched; may be given several times
@@ -313,7 +318,7 @@ pub(crate) struct AppSettings {
         action = clap::ArgAction::Append
     )]
     pub(crate) regions: Vec<String>,
-    /// The maximum of invocations that this node runs at a time; more wait
+    /// The maximum number of invocations that this node runs at a time; further ones are queued
     #[arg(long, value_name = "N", env = "CASEMENT_APP_PARALLEL", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) app_parallel: u32,
     /// The number of most recently invoked deployments for which this node keeps a loaded process

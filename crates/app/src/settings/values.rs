@@ -38,7 +38,7 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a name and the file that it stands for.
+/// Parses a name and a file, as `NAME=FILE`.
 pub(super) fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     let (name, file) =
         text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty()).ok_or("must be NAME=FILE")?;

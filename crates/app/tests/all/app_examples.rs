@@ -1,4 +1,4 @@
-//! The apps of `docs/examples`, deployed and run with the commands of the program.
+//! Tests of the apps of `docs/examples`, deployed and invoked with the commands of the program.
 
 use std::process::{Command, Output};
 
@@ -20,7 +20,7 @@ fn printed(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Deploys an example and invokes it on a page. Returns the deployment.
+/// Deploys an example and invokes it on a page. Returns the id of the deployment.
 fn from_folder_to_result(folder: &str, app: &str) -> anyhow::Result<String> {
     let Shared { server, pages } = Shared::get();
     let place = repository().join("docs/examples").join(folder);

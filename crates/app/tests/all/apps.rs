@@ -1,4 +1,4 @@
-//! Deployments and invocations, with the public Python client and an app for it.
+//! Tests of deployments and invocations, with the public Python client and an app.
 
 use std::io::{BufRead as _, BufReader};
 use std::thread;
@@ -114,7 +114,7 @@ fn an_invocation_ends_at_its_timeout_by_its_caller_or_with_its_deployment() -> a
     })
 }
 
-/// Returns whether a process is an app of a place.
+/// Returns true if a process belongs to an app of a place.
 fn is_of(process: &Process, place: &Place<'_>) -> bool {
     let mark = format!("MARK={}", place.project());
     let environment = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
@@ -141,7 +141,7 @@ fn a_patch_ends_the_process_and_only_failed_ends_the_browsers_of_the_invocation(
 
         place.send("PATCH", &format!("/invocations/{id}"), &json!({ "status": status }))?.expect(200)?;
 
-        // Its timeout is fifteen minutes.
+        // The timeout of the invocation is fifteen minutes.
         until("its process is gone", TEST_TIMEOUT, || (!server.processes().iter().any(browses)).then_some(()))?;
         until("so are its browsers that go with it", TEST_TIMEOUT, || {
             (browsers().ok()?.len() == remaining).then_some(())
@@ -183,7 +183,7 @@ fn a_deleted_build_ends_with_its_processes() -> anyhow::Result<()> {
     let count = || server.processes().iter().filter(|process| is_of(process, &place)).count();
     until("its program is loaded", TEST_TIMEOUT, || (count() > 0).then_some(()))?;
     place.request("DELETE", &format!("/deployments/{building}")).send(server.address())?.expect(204)?;
-    // Before the load timeout.
+    // The processes must end before the load timeout.
     let began = Instant::now();
     until("no process of it is left", TEST_TIMEOUT, || (count() == 0).then_some(()))?;
     assert!(began.elapsed() < Duration::from_secs(50), "only its time has ended it: {:?}", began.elapsed());

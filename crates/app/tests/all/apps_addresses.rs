@@ -1,4 +1,5 @@
-//! Apps that drive their browsers by `cdp_ws_url`, with any public address of the server: WebSocket clients ignore the proxy settings.
+//! Tests of apps that drive their browsers by `cdp_ws_url`, with different public addresses of the server: WebSocket
+//! clients ignore the proxy settings.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -57,7 +58,8 @@ def drive(context):
 
 const NAME: &str = "casement.test";
 
-/// Writes both apps to folders of their own. Each includes its client, because there is no registry to install it from.
+/// Writes each app to a folder of its own. Each includes its client, because no registry to install it from is
+/// reachable.
 fn programs(folder: &Path, trusted: &str) -> anyhow::Result<()> {
     let clients = Clients::find()?;
     write_files(&folder.join("node"), &[&node(NODE)[..], &[("trusted.pem", trusted)]].concat())?;
@@ -67,7 +69,7 @@ fn programs(folder: &Path, trusted: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets both apps drive a browser of a server with this public address, or with the default one.
+/// Starts a server with this public address, or with the default one, and lets both apps drive a browser.
 fn drive(
     options: &Options,
     front: impl Fn(&Server) -> anyhow::Result<Option<Front>>,
@@ -102,7 +104,7 @@ fn an_app_drives_its_browser_with_any_public_address() -> anyhow::Result<()> {
         internet.name(NAME, &[OURS]);
         let options =
             Options { listen: Some(OURS.into()), resolv_conf: Some(internet.resolv_conf()), ..Options::default() };
-        // A plain address and its port: the default public address.
+        // The default public address: the listen address with its port.
         drive(&options, |_| Ok(None), None)?;
         for scheme in ["http", "https"] {
             let front = |server: &Server| internet.front(NAME, server.address()).map(Some);

@@ -1,4 +1,4 @@
-//! The commands for apps, besides those that `app_examples` uses.
+//! Tests of the commands for apps that `app_examples` does not test.
 
 use std::process::{Command, Output};
 
@@ -49,7 +49,7 @@ fn deploy_uploads_the_folder_the_variables_and_the_version() -> anyhow::Result<(
     assert!(!other.status.success(), "there is no such version: {stderr}");
 
     server.delete(&format!("/deployments/{deployment}"))?.expect(204)?;
-    // The latest deployment of an app; its stream has ended.
+    // The name of an app selects its latest deployment, whose stream has ended.
     let (log, printed, stderr) = casement(server, &["logs", "spoken"])?;
     assert!(log.status.success(), "{stderr}");
     assert!(

@@ -1,4 +1,5 @@
-//! The destinations of apps: the public internet and Casement, and nothing else of this machine or its network.
+//! Tests of the egress of apps: they reach the public internet and Casement, and nothing else of this machine or its
+//! network.
 
 use std::net::TcpListener;
 
@@ -7,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::programs::{Place, node, python};
 
-/// The responses of the sandbox's proxy to `CONNECT` and to a plain request, and whether a destination is reached without the proxy.
+/// An app that returns, for each destination, the status of the sandbox's proxy for `CONNECT` and for a plain request,
+/// and whether it is reached without the proxy.
 const PYTHON: &str = "
 import socket
 import kernel

@@ -1,4 +1,4 @@
-//! Deployments from Git repositories, fetched by the server from a real Git server.
+//! Tests of deployments from Git repositories, which the server fetches from a real Git server.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -29,7 +29,7 @@ def echo(context, payload):
     return payload
 ";
 
-/// A script that leaves a mark in the deployed files and in the log.
+/// A script that leaves a file and a log line if it runs.
 const HOOK: &str = "#!/bin/sh\necho the hook ran >&2\ntouch /tmp/the-hook-ran the-hook-ran\n";
 
 /// A Git server on loopback. Repositories below `private` need the token.
@@ -44,7 +44,7 @@ impl GitServer {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let origin = format!("http://{}", listener.local_addr()?);
         let path = root.path().to_owned();
-        // Ends with the test program.
+        // The thread ends with the test program.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let path = path.clone();
@@ -98,7 +98,7 @@ fn git(folder: &Path, words: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(done.stdout)?.trim().to_owned())
 }
 
-/// Answers one request by `git http-backend`.
+/// Responds to one request with `git http-backend`.
 fn serve(stream: TcpStream, root: &Path) -> anyhow::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
@@ -134,7 +134,7 @@ fn serve(stream: TcpStream, root: &Path) -> anyhow::Result<()> {
     backend.arg("http-backend").envs(variables).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut running = backend.spawn()?;
     let mut input = running.stdin.take().context("no input")?;
-    // Unread input is not needed.
+    // The backend may end without reading the whole input, so errors are ignored.
     let writing = thread::spawn(move || input.write_all(&body).ok());
     let answered = running.wait_with_output()?.stdout;
     writing.join().ok();
@@ -178,7 +178,7 @@ fn public_and_private_git_sources_run_and_the_token_is_stored_nowhere() -> anyho
     }
     assert_eq!(checksums[0], checksums[1], "the same commit is the same archive");
 
-    // Without its token, or with another one, the private repository is not found.
+    // Without the token or with another one, the private repository is not found.
     for token in [None, Some("another-token")] {
         let source = git.source("private/shop", token).to_string();
         let parts = [("source", source.as_bytes()), ("version", b"refused".as_slice())];
@@ -189,7 +189,7 @@ fn public_and_private_git_sources_run_and_the_token_is_stored_nowhere() -> anyho
         assert!(!failed.to_string().contains("another-token"), "{failed}");
     }
 
-    // In the form of the public client.
+    // The public client sends the source in another form.
     let script = r#"
 import json, os, sys
 import kernel

@@ -1,4 +1,4 @@
-//! The server is killed during builds and invocations: they continue, or fail with the reason, and never both.
+//! Tests that builds and invocations continue after the server was killed, or fail with the reason, and never both.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::host::sql;
 use super::programs::{Place, TEST_TIMEOUT, lines};
 
-/// Records every end of an invocation.
+/// A trigger that records every end of an invocation.
 const TRACE: &str = "
     CREATE TABLE ends (id uuid NOT NULL, before text NOT NULL, after text NOT NULL);
     CREATE FUNCTION trace_ends() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -41,7 +41,7 @@ fn builds_and_invocations_continue_after_a_killed_server_without_a_rebuild() -> 
     let goes_on = place.begun("1", "wait", Some("\"go\""))?;
     let returns = place.begun("1", "return when alone", None)?;
     let dies = place.begun("1", "die when alone", None)?;
-    // It times out before the server is back. It returned before that, or almost.
+    // The deadline of `returns` passes before the server runs again, but the call returns while no server runs.
     let late = format!(
         "UPDATE invocations SET started_at = started_at - interval '1 hour', deadline = deadline - interval '1 hour' WHERE id = '{}'",
         super::host::uuid(&returns)?
@@ -72,7 +72,7 @@ fn builds_and_invocations_continue_after_a_killed_server_without_a_rebuild() -> 
     let echoed = place.invoke("2", "echo", &json!({ "payload": "[1]" }))?.expect(200)?.json()?;
     assert_eq!(echoed["output"], "[1]");
 
-    // A built deployment runs again without a build, and its secrets are nowhere in clear text.
+    // A built deployment runs again without a build, and no file has its secrets in clear text.
     let before = lines(&server, &built)?;
     assert!(server.stop()?.success());
     server.restart()?;

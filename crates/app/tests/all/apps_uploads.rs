@@ -1,4 +1,4 @@
-//! Incomplete and too large uploads of packages leave nothing.
+//! Tests that incomplete and too large uploads of packages leave nothing.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -9,7 +9,7 @@ use casement_test_support::program::{Options, Server, until};
 use super::host::count;
 use super::programs::{Place, TEST_TIMEOUT};
 
-/// Returns the bytes of all files below a folder.
+/// Returns the size of all files below a folder in bytes.
 fn bytes_below(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
@@ -34,7 +34,7 @@ fn an_incomplete_or_too_large_package_leaves_neither_bytes_nor_a_row() -> anyhow
     let server = Server::start(Options::default())?;
     let place = Place::new(&server, "uploads")?;
 
-    // Half of the announced bytes, then the client disconnects.
+    // The client sends half of the announced bytes and disconnects.
     let noise: Vec<u8> = (0..1_u32 << 20).flat_map(u32::to_le_bytes).collect();
     let mut request = place.form(&[("entrypoint_rel_path", b"main.py"), ("file", &noise)]);
     let body = request.body.take().unwrap_or_default();
@@ -45,7 +45,7 @@ fn an_incomplete_or_too_large_package_leaves_neither_bytes_nor_a_row() -> anyhow
     drop(stream);
     nothing_stays(&server)?;
 
-    // More than a package may have, without an announced length.
+    // The client sends more than the maximum size of a package.
     let mut request = place.form(&[("entrypoint_rel_path", b"main.py"), ("file", b"")]);
     let body = request.body.take().unwrap_or_default();
     let head = &body[..body.len() - b"\r\n--b--\r\n".len()];
@@ -59,17 +59,17 @@ fn an_incomplete_or_too_large_package_leaves_neither_bytes_nor_a_row() -> anyhow
             bytes.truncate(read);
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        // The server stops reading above the limit.
+        // The server stops to read above the limit.
         let mut sent = stream.write_all(head).map(|()| 0_u64);
         while let Ok(so_far @ 0..400_000_000) = sent {
             sent = stream.write_all(&noise).map(|()| so_far + noise.len() as u64);
         }
-        // Before the connection ends: the response may take a moment.
+        // Waits for the response before the connection ends.
         let answer = answer.join().unwrap();
         stream.shutdown(Shutdown::Both).ok();
         (sent, answer)
     };
-    // The response may be lost when the server closes the connection with unread bytes.
+    // The response may be lost if the server closes the connection with unread bytes.
     assert!(answer.starts_with("HTTP/1.1 413") || (answer.is_empty() && sent.is_err()), "{answer}");
     nothing_stays(&server)
 }

@@ -1,5 +1,5 @@
-//! The audit log is complete: it has the calls that were running when the server was killed, and all calls before the end that an export
-//! states.
+//! Tests that the audit log is complete: it contains the calls that were running when the server was killed, and an
+//! export contains all calls before its stated end.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 use super::host::{count, sql};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// The number of kills, unless this variable sets it.
+/// The number of kills, and the variable that overrides it.
 const KILLS: u32 = 5;
 const KILLS_VARIABLE: &str = "CASEMENT_TEST_KILLS";
 
-/// Clients that repeat a call, each time with a new identifier, and the responses.
+/// Clients that repeat a call, each time with a new identifier, and the identifiers of the answered calls.
 struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<Mutex<Vec<String>>>,
@@ -39,7 +39,7 @@ impl Load {
                 while !stop.load(Ordering::Relaxed) {
                     let name = format!("call-{round}-{}", number.fetch_add(1, Ordering::Relaxed));
                     let request = call(&name).bearer(&key).header("X-Request-Id", &name);
-                    // A call without a response was running when the server died.
+                    // A call without a response was running when the server was killed.
                     if request.send(address).is_ok_and(|answer| answer.status < 300) {
                         answered.lock().push(name);
                     }
@@ -97,7 +97,7 @@ fn a_change_made_before_a_kill_has_its_audit_record() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the request identifiers of an export's records, and its end.
+/// Returns the request identifiers of the records of an export, and the end of its range.
 fn export(server: &Server, start: &str) -> anyhow::Result<(Vec<String>, String)> {
     let path = format!("/audit-logs/export/chunk?start={start}&end=2099-01-01&format=jsonl&search=/browsers");
     let answer = server.get(&path)?.expect(200)?;

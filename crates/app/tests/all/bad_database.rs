@@ -1,4 +1,4 @@
-//! A full disk, and a slow database.
+//! Helpers: a disk that can be filled, and a database connection that can be slowed down.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 
-/// A disk of a quarter of a gigabyte.
+/// A disk of 256 MiB.
 pub(super) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -46,7 +46,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// A forwarder to a unix socket that can be slowed down.
+/// A forwarder to the unix socket of a database, with an adjustable delay.
 pub(super) struct Way {
     delay: Arc<AtomicU64>,
     directory: PathBuf,

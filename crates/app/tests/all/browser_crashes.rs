@@ -1,4 +1,4 @@
-//! A browser or one of its processes dies: its session ends with the reason, and its pool fills again.
+//! Tests of crashes of a browser or one of its processes: the session ends with the reason, and the pool fills again.
 
 use std::time::Duration;
 
@@ -66,7 +66,8 @@ fn a_pool_whose_browsers_are_killed_repeatedly_fills_again_each_time() -> anyhow
     delete_pool(server, "mortal")
 }
 
-/// Waits for an idle browser of a pool besides the killed ones: the last of them is listed until its death is noticed.
+/// Waits for an idle browser of a pool other than the killed ones: the last of them is listed until its end is
+/// detected.
 fn filled_anew(server: &Server, pool: &str, killed: &[String]) -> anyhow::Result<String> {
     until("the pool has filled again", 5 * TEST_TIMEOUT, || {
         idle_browsers(server, pool).ok()?.into_iter().find(|id| !killed.contains(id))
@@ -90,7 +91,7 @@ fn a_session_outlives_its_gpu_process() -> anyhow::Result<()> {
         server.signal(&first, Signal::KILL)?;
 
         assert_eq!(client.evaluate(&page, "window.mark")?, 42, "the same page answers on the same connection");
-        // Until then the browser may request the screenshot from the dead process.
+        // Before that, the browser may request the screenshot from the killed process.
         until("another GPU process has taken its place", TEST_TIMEOUT, || {
             gpu_process(server, &browser).filter(|now| now.pid != first.pid)
         })?;

@@ -1,4 +1,5 @@
-//! The machine's clock is set while the server runs. The program and its database see another time than the test, through libfaketime.
+//! Tests with a clock that is set while the server runs. The program and its database have another time than the test,
+//! by libfaketime.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The clock of programs with [`SetClock::variables`]. Its speed does not change.
+/// The clock of programs with [`SetClock::variables`]. Only its offset changes, not its speed.
 struct SetClock(TempDir);
 
 impl SetClock {
@@ -26,7 +27,7 @@ impl SetClock {
         Ok(clock)
     }
 
-    /// Sets the offset from the true time: `+1h`, `-1h`.
+    /// Sets the offset from the true time, such as `+1h`.
     fn set(&self, offset: &str) -> anyhow::Result<()> {
         let new = self.0.path().join("new");
         fs::write(&new, format!("{offset}\n"))?;
@@ -73,7 +74,7 @@ fn a_clock_change_ends_no_idle_session_early_or_late_and_stops_no_pool() -> anyh
     for offset in ["+1h", "+0"] {
         let short = idle_for(&server, 30)?;
         clock.set(offset)?;
-        // Its end shows that sessions were checked after the clock was set.
+        // The end of `short` shows that sessions were checked after the clock was set.
         until(&format!("{offset}: its time is over"), TEST_TIMEOUT, || (!lives(&server, &short).ok()?).then_some(()))?;
         assert!(lives(&server, &patient)?, "{offset}: it has half an hour");
     }
@@ -81,7 +82,7 @@ fn a_clock_change_ends_no_idle_session_early_or_late_and_stops_no_pool() -> anyh
     let later = idle_for(&server, 1800)?;
     assert!(made_at(&later)? - made_at(&patient)? >= time::Duration::HOUR, "a record says what the clock says");
 
-    // One browser in thirty seconds.
+    // The pool grows by one browser in thirty seconds.
     let pool = json!({ "name": "grows", "size": 1, "headless": true, "fill_rate_per_minute": 100 });
     server.post("/browser_pools", &pool)?.expect(201)?;
     server.until_available("grows", 1)?;
@@ -89,7 +90,7 @@ fn a_clock_change_ends_no_idle_session_early_or_late_and_stops_no_pool() -> anyh
     clock.set("-1h")?;
     server.until_available("grows", 2)?;
 
-    // A time that was stored an hour ahead says nothing about the age.
+    // After a restart, stored times that are an hour ahead do not change the idle timeouts.
     server.kill()?;
     server.restart()?;
     let short = idle_for(&server, 30)?;

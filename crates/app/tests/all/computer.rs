@@ -1,4 +1,4 @@
-//! Computer control with the public client: its responses, and the events that the page saw.
+//! Tests of computer control with the public client: the responses, and the events on the page.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
         "session": ["NotFoundError", "not_found", []],
     });
     assert_eq!(run.json()?, saw);
-    // The effects of the last calls reach the page later.
+    // The last events may reach the page after the responses.
     let clicked = |cdp: &mut Cdp| Some(cdp.evaluate(&page, "seen.length && tracked.size >= 7").ok()? == json!(true));
     until("the page has been clicked", TEST_TIMEOUT, || clicked(&mut cdp)?.then_some(()))?;
     let seen =

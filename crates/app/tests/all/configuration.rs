@@ -1,4 +1,4 @@
-//! The configuration file, as the built program reads it.
+//! Tests of the configuration file and of `casement doctor`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -45,7 +45,7 @@ fn a_server_does_not_start_with_an_invalid_configuration_file() -> anyhow::Resul
     Ok(())
 }
 
-/// Returns whether `casement doctor` succeeds after a shell command, and its report.
+/// Runs `casement doctor` after a shell command. Returns true if it succeeds, and the report.
 fn doctor(before: &str) -> anyhow::Result<(bool, String)> {
     let changed = format!("{before}; exec \"$0\" doctor --data-dir \"$1\"");
     let data_dir = Shared::get().server.data_dir();
@@ -112,7 +112,7 @@ fn the_doctor_reports_a_driver_that_is_too_old_or_does_not_match_chromium() -> a
         ("a driver", "does not say its version"),
     ] {
         std::fs::write(&text, format!("#!/bin/sh\necho '{version}'\n"))?;
-        // A file that this process had open for writing may be busy: another test's child may still have it open.
+        // Copies the file: one that this process wrote may be busy, because a child of another test may have it open.
         ensure!(Command::new("install").args(["-m", "755"]).args([&text, &driver]).status()?.success());
 
         let (well, report) = doctor(&before)?;

@@ -1,4 +1,4 @@
-//! Every method of the public Python client that works inside a session, unmodified.
+//! Tests every method of the unmodified public Python client that works inside a session.
 
 use casement_test_support::program::{Clients, Options, Pages, Server};
 use serde_json::json;

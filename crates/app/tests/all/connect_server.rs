@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 pub(super) const TOKEN: &str = "s3cr3t-connect-token";
 const VAULT: &str = "vaultvaultvaultvaultvault1";
 
-/// A response that replaces the right one: status, further header lines, body.
+/// A response that replaces the right one: the status, further header lines and the body.
 type Instead = (u16, String, Vec<u8>);
 
-/// Serves until the test program ends.
+/// A server that runs until the test program ends.
 pub(super) struct ConnectServer {
     pub(super) address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -23,7 +23,8 @@ pub(super) struct ConnectServer {
 }
 
 impl ConnectServer {
-    /// Starts a server with one vault, `Team`, and these logins: title, address, and the values of user name, password and, if any, codes.
+    /// Starts a server with one vault, `Team`, and these logins: the title, the URL, and the user name, the password
+    /// and the secret of one-time codes, which may be empty.
     pub(super) fn start(logins: &[(&str, &str, [&str; 3])]) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let server = Self { address: listener.local_addr()?, connections: Arc::default(), instead: Arc::default() };
@@ -34,7 +35,7 @@ impl ConnectServer {
                 connections.fetch_add(1, SeqCst);
                 let instead = instead.lock().clone();
                 let items = items.clone();
-                // The client may break off a connection.
+                // The client may close a connection early.
                 thread::spawn(move || drop(serve(stream, instead, &items)));
             }
         });
@@ -50,7 +51,7 @@ impl ConnectServer {
         self.connections.load(SeqCst)
     }
 
-    /// Sets the response from now on.
+    /// Sets the response to every request from now on.
     pub(super) fn answer(&self, status: u16, head: &str, body: &[u8]) {
         let instead = Some((status, head.to_owned(), body.to_vec()));
         *self.instead.lock() = instead;
@@ -75,7 +76,7 @@ fn item(n: usize, (title, url, [username, password, codes]): &(&str, &str, [&str
     })
 }
 
-/// Returns the path of a request that is as documented.
+/// Returns the path of a documented request, or the status and the message of the error.
 fn requested_path(head: &[String]) -> Result<&str, (u16, &'static str)> {
     let line = head.first().map(String::as_str).unwrap_or_default();
     let path = line.strip_prefix("GET ").and_then(|rest| rest.strip_suffix(" HTTP/1.1")).ok_or((405, "only GET"))?;

@@ -1,4 +1,4 @@
-//! Credential providers: with the public Python client, behind the egress rules, and with every response of a store.
+//! Tests of credential providers: with the public Python client, under the egress rules, and with faulty stores.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::connect_server::{ConnectServer, TOKEN};
 use super::host::sql;
 
 pub(super) const PATH: &str = "/org/credential_providers";
-/// The password of a database of [`keepass`].
+/// The password of the databases of [`keepass`].
 pub(super) const FILE_PASSWORD: &str = "s3cr3t of the file";
 
 #[test]
@@ -105,7 +105,7 @@ fn each_fault_of_a_provider_is_reported_and_no_other_address_gets_its_token() ->
     Ok(())
 }
 
-/// Creates a KeePass database of one entry with these values, with KeePassXC.
+/// Creates a KeePass database of one entry with these values. It uses KeePassXC.
 pub(super) fn keepass(folder: &Path, values: &[(&str, &str)]) -> anyhow::Result<PathBuf> {
     let (xml, file) = (folder.join("export.xml"), folder.join("team.kdbx"));
     let values: String =

@@ -1,4 +1,4 @@
-//! Credentials, with the public Python client. Sealed values are nowhere in clear text.
+//! Tests of credentials with the public Python client. Sealed values are stored nowhere in clear text.
 
 use casement_test_support::program::{Clients, Options, Server};
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! PostgreSQL dies, is slow, full or unreachable: sessions continue, and the API recovers by itself.
+//! Tests with a PostgreSQL that is killed, slow, full or unreachable: sessions continue, and the API recovers by
+//! itself.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +20,7 @@ use super::host::{chromium, sandboxes};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asserts that the database is unreachable and the browser is not.
+/// Asserts that the API reports an unavailable database while the browser still answers.
 fn assert_unavailable(server: &Server, client: &mut Cdp, page: &str) -> anyhow::Result<()> {
     let sum = client.evaluate(page, "6 * 7")?;
     assert_eq!(sum, 42, "CDP goes on");
@@ -51,7 +52,7 @@ fn the_private_postgresql_restarts_after_a_kill_while_cdp_traffic_continues() ->
     let pid = || fs::read_to_string(&pid_file).ok()?.lines().next()?.parse::<i32>().ok();
     let old = pid().context("no postmaster")?;
 
-    // The lock on this file prevents a start of the cluster, so the test decides how long the outage lasts.
+    // The lock on this file prevents a start of the cluster, so the test controls the end of the outage.
     let held = File::options().write(true).open(server.data_dir().join("postgres.lock"))?;
     flock(&held, FlockOperation::LockExclusive)?;
     let process = server.processes().into_iter().find(|process| process.pid == old);
@@ -124,7 +125,7 @@ fn sessions_continue_while_the_given_database_is_slow_full_or_unreachable() -> a
         assert_eq!(refusal, (503, true, json!("unavailable")), "{}", refused.text());
         assert_eq!(client.evaluate(&page, "6 * 7")?, 42, "CDP goes on");
         fs::remove_file(filler)?;
-        // Each time another name: a pool whose create timed out may be stored.
+        // Each attempt uses another name, because a pool whose create timed out may be stored.
         let mut tried = 0;
         until("there is room again", TEST_TIMEOUT, || {
             tried += 1;

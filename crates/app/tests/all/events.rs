@@ -1,4 +1,4 @@
-//! Telemetry events of a session: numbered, paged, followed, and never lost without a report.
+//! Tests of the telemetry events of a session: they are numbered, paged, followed, and never lost without a report.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -43,7 +43,7 @@ fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().map(|one| &one["event"]).filter(|event| event["type"] == kind).collect()
 }
 
-/// Asserts that every number from 1 on is that of an event, or of one that was reported as dropped.
+/// Asserts that every number from 1 on belongs to an event or to one that was reported as dropped.
 fn assert_without_a_gap(events: &[Value]) -> anyhow::Result<()> {
     let mut next = 1;
     for one in events {
@@ -99,7 +99,7 @@ fn connections(events: &[Value]) -> Vec<(String, Option<String>)> {
     .collect()
 }
 
-/// Opens a BiDi connection with a session, by four messages.
+/// Opens a BiDi connection with a session; that needs four messages.
 fn bidi(session: &Session) -> anyhow::Result<Cdp> {
     let mut client = Cdp::connect(session.text("webdriver_ws_url"))?;
     client.call("session.new", &json!({ "capabilities": {} }))?;
@@ -123,7 +123,7 @@ fn webdriver_connections_are_events_with_a_source_and_classic_commands_are_calls
     let wd = format!("{}/wd", session.text("base_url"));
     let arguments = [&wd, session.token(), &pages.url("")];
     Clients::find()?.run(server, "crates/app/tests/scripts/selenium_drive.py", &arguments)?;
-    // First BiDi alone, then a classic session and a BiDi socket of its own.
+    // Puppeteer's BiDi connection, then Selenium's classic session and its BiDi socket.
     let expected = 3;
     let found = until("every connection has begun and ended", TEST_TIMEOUT, || {
         let found = events(server, &session).ok()?;
@@ -265,7 +265,7 @@ fn an_offset_is_valid_for_its_own_query_only() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A stream of events, line by line.
+/// A reader of the stream of events.
 struct Follower(BufReader<TcpStream>);
 
 impl Follower {
@@ -351,7 +351,7 @@ fn events_have_no_gap_after_the_server_is_killed_during_a_burst() -> anyhow::Res
     let tab = client.page()?;
     let mut dones = 0;
     until("a last line is stored", Duration::from_secs(180), || {
-        // While the capture is overloaded by this page, lines are only counted.
+        // While this page overloads the capture, lines are only counted.
         let done = "if (n >= 5000) { dones++; console.log('done') } dones";
         dones = client.evaluate(&tab, done).ok()?.as_u64()?;
         let newest = page(&server, &session, "order=desc&limit=1").ok()?.json().ok()?;

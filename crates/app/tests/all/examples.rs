@@ -1,4 +1,4 @@
-//! The examples of `docs/examples` and of the README work.
+//! Tests of the examples of `docs/examples`, of other documentation pages and of the README.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 /// The default viewport of a headless browser.
 const WHOLE: Option<(u32, u32)> = Some((1920, 1080));
-/// Until a browser of a pool has started, on a busy machine.
+/// The timeout until a browser of a pool has started, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[test]
@@ -111,7 +111,7 @@ fn the_profiles_example_is_logged_in_the_second_time() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A page of `docs`, what its commands need, and what they print.
+/// A page of `docs`, the commands to run before its own, and a check of the output.
 struct Lines {
     page: &'static str,
     before: &'static str,
@@ -149,7 +149,7 @@ fn the_shell_commands_of_every_session_page_work() -> anyhow::Result<()> {
     let session = server.create(&json!({ "headless": true }))?;
     for Lines { page, before, prints } in PAGES {
         let lines = block(&format!("docs/{page}.md"), "```sh\n")?;
-        // A refusal must not look like a success.
+        // With `--fail-with-body`, a refused request fails the script.
         let text = format!(
             "set -e\ncurl() {{ command curl --silent --show-error --fail-with-body \"$@\"; }}\n\
              KEY={} SESSION={}\n{}\n{lines}",
@@ -207,7 +207,7 @@ fn the_playwright_lines_of_the_readme_take_a_screenshot() -> anyhow::Result<()> 
 
 #[test]
 fn the_example_printed_at_start_works_and_the_start_shows_how_its_pools_fill() -> anyhow::Result<()> {
-    // A server of its own: the output about pools begins with its start.
+    // A server of its own, because the output about pools begins with the start of the server.
     let mut server = Server::start(Options { default_pool: true, ..Options::default() })?;
 
     the_printed_example_takes_a_picture(&server)?;
@@ -215,7 +215,7 @@ fn the_example_printed_at_start_works_and_the_start_shows_how_its_pools_fill() -
     let lines = [0, 1, 2].map(|ready| format!("pool default: {ready} of 2 browsers ready"));
     until_printed(&server, &lines[2])?;
     let output = filling(&server);
-    // Each once and in this order; two browsers may start at once.
+    // Each line is printed at most once and in this order; two browsers may become ready at the same time.
     assert_eq!(output, lines.into_iter().filter(|line| output.contains(line)).collect::<Vec<_>>());
     assert!(server.output_lines()[0].starts_with("casement ready http://"), "{:?}", server.output_lines());
 
@@ -243,7 +243,7 @@ fn the_example_printed_without_a_default_pool_takes_a_screenshot() -> anyhow::Re
     Ok(())
 }
 
-/// Copies the example from the output of the server.
+/// Runs the example that the server prints at its start.
 fn the_printed_example_takes_a_picture(server: &Server) -> anyhow::Result<()> {
     let example = until("an example on standard output", START_TIMEOUT, || {
         let output = server.output_lines();
@@ -267,7 +267,7 @@ fn until_printed(server: &Server, line: &str) -> anyhow::Result<()> {
         .with_context(|| format!("it has said {:?}", server.output_lines()))
 }
 
-/// Waits for a free browser: the commands of the README request one only once, and explain 204.
+/// Waits for a free browser, because the commands of the README request a browser only once.
 fn until_one_is_free() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     until("a browser of the default pool", START_TIMEOUT, || {
@@ -281,7 +281,7 @@ fn readme(beginning: &str) -> anyhow::Result<String> {
     block("README.md", beginning)
 }
 
-/// Returns such a block of any file.
+/// Returns the block of a file that begins with a text, with the server, directory and page of this test.
 fn block(file: &str, beginning: &str) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(repository().join(file))?;
     let start = text.find(beginning).with_context(|| format!("{file} has no block {beginning:?}"))?;

@@ -1,4 +1,4 @@
-//! Extensions: with the public client, from the web store, hostile ones, and while the server dies.
+//! Tests of extensions: with the public client, from the web store, with malicious archives, and with a killed server.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -72,7 +72,7 @@ fn every_call_of_the_python_client_for_extensions_works_with_a_display() -> anyh
 
 const MANIFEST: &str = r#"'{"manifest_version":3,"name":"x","version":"1"}'"#;
 
-/// Returns a form in the format of the public client: the texts first.
+/// Returns a form in the format of the public client, with the texts first.
 pub(super) fn form(path: &str, texts: &[(&str, &str)], files: &[(&str, &[u8])]) -> Request {
     let mut body = Vec::new();
     for (name, text) in texts {
@@ -176,7 +176,7 @@ fn hostile_archives_are_refused_before_anything_is_stored() -> anyhow::Result<()
     Ok(())
 }
 
-/// A web store that redirects, like the real one, and then serves one packed extension.
+/// Starts a web store that redirects, like the real one, and then serves one packed extension.
 fn store(packed: Vec<u8>) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -239,7 +239,7 @@ fn a_store_extension_is_a_zip_and_comes_only_from_allowed_destinations() -> anyh
         ensure!(!refused.text().contains("169.254"), "{}", refused.text());
     }
     drop(server);
-    // The server's own requests obey the same egress rules as its sessions.
+    // The egress rules of sessions also apply to requests of the server itself.
     let walled = Server::start(Options { flags, ..Options::default() })?;
     let refused = ask(&walled, "abcdefghijklmnopabcdefghijklmnop")?.expect(502)?;
     assert_eq!(refused.json()?["code"], "upstream_error");
@@ -254,12 +254,12 @@ fn marking(word: &str) -> anyhow::Result<Vec<u8>> {
     ))
 }
 
-/// Waits until the session opens a new page: its browser may just restart.
+/// Waits until a new page of the session is complete, because the browser may be restarting.
 fn until_shown(session: &Session, url: &str) -> anyhow::Result<()> {
     until("the session shows a page", TEST_TIMEOUT, || look(session, url).ok()).map(drop)
 }
 
-/// Waits until a new page of the session has the mark: the script of an extension may run a moment after the page is complete.
+/// Waits until a new page of the session has the mark: the script of an extension may run after the page is complete.
 fn until_marked(session: &Session, url: &str, word: &str) -> anyhow::Result<()> {
     let (mut cdp, page) = until("the session shows a page", TEST_TIMEOUT, || look(session, url).ok())?;
     until("the page bears the mark", TEST_TIMEOUT, || {
@@ -299,7 +299,7 @@ fn a_session_outlives_a_server_that_is_killed_during_its_browser_restart() -> an
         let answered = loading.join().map_err(|_| anyhow::anyhow!("the caller died"))?;
         println!("killed after {wait} ms: {answered:?}");
         server.restart()?;
-        // Whether the extension was loaded depends on the moment of the kill. The browser works in any case.
+        // The extension may be loaded or not, depending on the time of the kill. The browser works in any case.
         until_shown(&session, &pages.url("/form"))?;
         assert_eq!(
             server.get(&format!("/browsers/{}", session.id()))?.expect(200)?.json()?["session_id"],

@@ -1,4 +1,4 @@
-//! Hostile paths, archives, names and links; a full disk.
+//! Tests of file operations with malicious paths, archives, names and links, and with a full disk.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -42,7 +42,7 @@ fn no_path_leads_out_of_the_session_or_into_its_kernel() -> anyhow::Result<()> {
             assert_eq!(answer.status, status, "{operation} {path}: {}", answer.text());
         }
         let answer = files.get(&format!("read_file?path={path}"))?;
-        // A socket is no directory, and cannot be read either.
+        // A socket is not a directory, and cannot be read.
         let expected = if path.ends_with(".sock") { 403 } else { status };
         assert_eq!(answer.status, expected, "read_file {path}: {}", answer.text());
     }
@@ -51,7 +51,7 @@ fn no_path_leads_out_of_the_session_or_into_its_kernel() -> anyhow::Result<()> {
         let answer = files.get(&format!("list_files?path={path}"))?;
         assert!(matches!(answer.status, 400 | 404), "{}", answer.text());
     }
-    // The root is that of the session.
+    // The root directory is that of the sandbox.
     let mine = files.names("/")?;
     assert!(mine.contains(&"proc".to_owned()) && !mine.iter().any(|name| name == "root" || name == "work"), "{mine:?}");
     let secret = files.get("read_file?path=/etc/shadow")?;
@@ -125,7 +125,7 @@ fn a_full_disk_is_an_error_of_its_session_and_affects_no_other() -> anyhow::Resu
     assert!(refused.text().contains("quota"), "{}", refused.text());
     assert_eq!(refused.header("x-should-retry"), Some("false"));
     assert!(!full.names("/tmp")?.iter().any(|name| name == "large" || name.starts_with(".casement")));
-    // The refused file has released its space, and earlier files are intact.
+    // The refused file uses no space, and earlier files are intact.
     full.write("/tmp/fits%20too", &vec![2; 20 << 20])?.expect(204)?;
     assert_eq!(full.get("read_file?path=/tmp/fits")?.expect(200)?.body, vec![1; 30 << 20]);
     let unzipped = full.unzip("/tmp/x/y", &zip_of("z.writestr('x', bytes(40000000))")?)?;
@@ -137,7 +137,7 @@ fn a_full_disk_is_an_error_of_its_session_and_affects_no_other() -> anyhow::Resu
         Request::new("POST", &shot).bearer(server.key()).json(&json!({})).send(server.address())?.expect(200)?;
     }
     other.write("/tmp/large", &vec![1; 50 << 20])?.expect(204)?;
-    // Empty files take memory of their session alone: it ends with the reason, and others are unaffected.
+    // Empty files use memory of their session only: it ends with the reason, and others are unaffected.
     let endless =
         "import os\nos.mkdir(\"/tmp/n\"); os.chdir(\"/tmp/n\")\nn = 0\nwhile True:\n  os.mknod(str(n)); n += 1";
     drop(full.run(&format!("python3 -c '{endless}'")));
@@ -149,7 +149,8 @@ fn a_full_disk_is_an_error_of_its_session_and_affects_no_other() -> anyhow::Resu
     Ok(())
 }
 
-/// Swaps links to the inside with links to the outside, atomically and without a pause, and counts.
+/// A program that swaps links to the inside with links to the outside, atomically and without a pause, and counts the
+/// swaps.
 const EXCHANGE: &str = "
 import ctypes, mmap, struct, time
 exchange = ctypes.CDLL(None).renameat2
@@ -179,7 +180,7 @@ fn links_that_are_swapped_during_requests_never_lead_out() -> anyhow::Result<()>
     let first = until("links are exchanged", TEST_TIMEOUT, || swaps().ok().filter(|count| *count > 0))?;
     let began = Instant::now();
     let (inside, refused) = (AtomicU32::new(0), AtomicU32::new(0));
-    // For some time, and on a busy machine until there were enough attempts.
+    // Continues for 15 s, and on a busy machine until there were enough attempts.
     let goes_on = || {
         let few = [&inside, &refused].iter().any(|count| count.load(Ordering::Relaxed) <= 100);
         began.elapsed() < Duration::from_secs(if few { 200 } else { 15 })
@@ -218,7 +219,7 @@ fn links_that_are_swapped_during_requests_never_lead_out() -> anyhow::Result<()>
         workers.into_iter().try_for_each(|worker| worker.join().expect("a worker"))
     })?;
     let (inside, refused) = (inside.into_inner(), refused.into_inner());
-    // The counter is empty for a moment whenever it is rewritten.
+    // A read of the counter may fail, so the maximum of several reads is used.
     let swaps = (0..10).filter_map(|_| swaps().ok()).max().context("no count")?.saturating_sub(first);
     println!("{inside} inside, {refused} refused, {swaps} swaps");
     assert!(inside > 100 && refused > 100);

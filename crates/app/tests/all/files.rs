@@ -1,4 +1,4 @@
-//! Files of sessions: every call of the public client, uploads, downloads and watches.
+//! Tests of the files of sessions: every call of the public client, uploads, downloads and watches.
 
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn every_call_of_the_python_client_for_files_works_without_a_display() -> anyhow
     every_call_works(true)
 }
 
-/// A session with the calls about its files.
+/// A session, with calls of the file operations.
 pub(super) struct Files<'a> {
     pub(super) server: &'a Server,
     pub(super) session: Session,
@@ -189,7 +189,7 @@ fn incomplete_uploads_leave_nothing_behind_and_too_large_ones_are_refused() -> a
     let mut answer = Vec::new();
     request.start(server.address())?.take(10_000).read_to_end(&mut answer)?;
     assert_eq!(Answer::read(&answer, false)?.status, 413);
-    // An incomplete pair, the other way round, and a file before its path.
+    // A path without a file, a file without a path, a file before its path, and no parts.
     for form in [
         "--b\r\nContent-Disposition: form-data; name=\"files[][dest_path]\"\r\n\r\n/tmp/up/y\r\n--b--\r\n",
         "--b\r\nContent-Disposition: form-data; name=\"files[][file]\"\r\n\r\nx\r\n--b--\r\n",
@@ -231,7 +231,7 @@ fn an_uploaded_file_can_be_given_to_a_page() -> anyhow::Result<()> {
     files.end()
 }
 
-/// A script runs inside the sandbox, so Playwright finds the file by its path.
+/// A script runs in the sandbox, so Playwright finds the file by its path.
 #[test]
 fn a_script_gives_a_page_an_uploaded_file_by_its_path() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -249,7 +249,7 @@ fn a_script_gives_a_page_an_uploaded_file_by_its_path() -> anyhow::Result<()> {
     files.end()
 }
 
-/// A listed download is complete: until then it has another name.
+/// An incomplete download has another name, so a listed download is complete.
 #[test]
 fn a_download_gets_its_name_when_it_is_complete() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -275,7 +275,8 @@ fn a_download_gets_its_name_when_it_is_complete() -> anyhow::Result<()> {
     files.end()
 }
 
-/// A reader that is slower than the changes of a directory learns that changes are missing, in the stream and afterwards.
+/// If a reader is slower than the changes of a directory, the stream and later requests report that changes are
+/// missing.
 #[test]
 fn a_watch_that_lost_changes_ends_with_the_reason() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
@@ -285,7 +286,7 @@ fn a_watch_that_lost_changes_ends_with_the_reason() -> anyhow::Result<()> {
     let watch = server.post(&path, &json!({ "path": "/tmp/busy" }))?.expect(201)?.json()?;
     let events = format!("watch/{}/events", watch["watch_id"].as_str().context("no watch")?);
     let mut stream = files.request("GET", &events).start(server.address())?;
-    // The response has begun; the test reads no more of it for now.
+    // The response has begun; the test does not read more of it yet.
     let mut begin = [0; 12];
     stream.read_exact(&mut begin)?;
     assert_eq!(&begin, b"HTTP/1.1 200");
@@ -328,7 +329,7 @@ fn files_keep_their_times_and_a_read_announces_its_length() -> anyhow::Result<()
     let read = files.get("read_file?path=/tmp/z/d/e/f")?.expect(200)?;
     assert_eq!((read.text(), read.header("content-length")), ("hi".to_owned(), Some("2")));
 
-    // The error of a move names the path that is not allowed: the source or the destination.
+    // The error of a move names the forbidden path: the source or the destination.
     for (from, to, named) in [("/tmp/z/d/e/f", "/usr/f", "/usr/f"), ("/usr/bin/env", "/tmp/env", "/usr/bin/env")] {
         let refused = files.put("move", &json!({ "src_path": from, "dest_path": to }))?;
         assert_eq!(refused.status, 403, "{}", refused.text());

@@ -1,4 +1,4 @@
-//! Clients that send too much, or never read their responses.
+//! Tests with clients that send too much, or never read their responses.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -35,7 +35,7 @@ fn a_megabyte_of_headers_is_refused_and_affects_no_other_client() -> anyhow::Res
     Ok(())
 }
 
-/// Returns a masked text frame of a client.
+/// Returns a text frame of a client.
 fn text_frame(text: &str) -> Vec<u8> {
     frame(true, 1, text.as_bytes(), Some([0; 4]))
 }
@@ -76,7 +76,7 @@ fn a_client_that_stops_reading_is_disconnected_and_costs_no_memory() -> anyhow::
         let mut other = Cdp::connect(session.text("cdp_ws_url")).ok()?;
         assert!(other.call("Browser.getVersion", &json!({})).is_ok(), "others are served");
         drop(other);
-        // The session is in use until the server notices the disconnect.
+        // The session is in use until the server detects the disconnect.
         let alone = || (metric(&server, open).ok()?? == 0.0).then_some(());
         until("nobody is connected", Duration::from_secs(2), alone).ok()
     })?;
@@ -90,7 +90,7 @@ fn read_head(stream: &mut TcpStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads byte by byte, so that nothing behind it is lost.
+/// Reads byte by byte, so that nothing after the end is lost.
 fn read_until(stream: &mut TcpStream, end: &str) -> anyhow::Result<String> {
     let mut read = Vec::new();
     let mut byte = [0];

@@ -1,4 +1,4 @@
-//! Clients that vanish without closing their connections.
+//! Tests with clients that disappear without closing their connections.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The host's view of a server for the tests of failures: its private database, and the processes of sessions.
+//! Inspects a server from the host, for other tests: its private database, and the processes of sessions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,12 +73,12 @@ pub(super) fn sandbox(server: &Server, browser: &str) -> PathBuf {
     server.data_dir().join("sandboxes").join(browser)
 }
 
-/// Returns the browser of a session.
+/// Returns the id of the browser of a session.
 pub(super) fn browser_of(server: &Server, session: &Session) -> anyhow::Result<String> {
     id_of(&sql(server, &format!("select browser_id from sessions where id = '{}'", uuid(session.id())?))?)
 }
 
-/// Returns the idle browsers of a pool.
+/// Returns the ids of the idle browsers of a pool.
 pub(super) fn idle_browsers(server: &Server, pool: &str) -> anyhow::Result<Vec<String>> {
     let pool = format!("select id from browser_pools where name = '{pool}' and deleted_at is null");
     let idle = format!("select id from browsers where state = 'idle' and pool_id = ({pool}) order by created_at");
@@ -95,10 +95,10 @@ pub(super) fn all_of(server: &Server, browser: &str) -> Vec<Process> {
     with_descendants(processes_of(&sandbox(server, browser)))
 }
 
-/// Returns the Chromium processes of a sandbox: the main process first.
+/// Returns the Chromium processes of a sandbox, the main process first.
 pub(super) fn chromium(server: &Server, browser: &str) -> anyhow::Result<Vec<Process>> {
     let mut all = all_of(server, browser);
-    // Chromium writes the arguments of its later processes as one word.
+    // Chromium writes the arguments of its child processes as one word.
     all.retain(|process| {
         process.argv.first().and_then(|word| word.split(' ').next()).is_some_and(|name| name.ends_with("/chromium"))
     });
@@ -107,7 +107,7 @@ pub(super) fn chromium(server: &Server, browser: &str) -> anyhow::Result<Vec<Pro
     Ok(all)
 }
 
-/// Adds descendants: a renderer has no mounts that show its sandbox, but its parent has.
+/// Adds the descendants of processes: a renderer has no mounts that identify its sandbox, but its parent has.
 fn with_descendants(mut known: Vec<Process>) -> Vec<Process> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut others: Vec<(i32, i32)> = numbers
@@ -146,7 +146,7 @@ pub(super) fn server_process(server: &Server) -> anyhow::Result<Process> {
     server.processes().into_iter().find(serving).context("the server does not run")
 }
 
-/// Attaches to the page that shows this address.
+/// Attaches to the page with this URL. Returns the id of the session.
 pub(super) fn page_at(client: &mut Cdp, url: &str) -> anyhow::Result<String> {
     let targets = client.call("Target.getTargets", &json!({}))?;
     let shows = |target: &&serde_json::Value| target["type"] == "page" && target["url"] == url;
@@ -156,17 +156,17 @@ pub(super) fn page_at(client: &mut Cdp, url: &str) -> anyhow::Result<String> {
     Ok(attached["sessionId"].as_str().context("no session")?.to_owned())
 }
 
-/// Waits until a server that was not ended by the harness has exited with success.
+/// Waits until a server that the harness did not end has exited with success.
 pub(super) fn until_ended_well(server: &mut Server, process: &Process) -> anyhow::Result<()> {
     let stat = format!("/proc/{}/stat", process.pid);
     let code = until("the server ends", Duration::from_secs(300), || {
         let text = fs::read_to_string(&stat).ok()?;
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        // A zombie; its last field is the exit status.
+        // The last field of a zombie is the exit status.
         (*fields.first()? == "Z").then(|| fields.last().copied().unwrap_or_default().to_owned())
     })?;
     ensure!(code == "0", "the server ended with the status {code}");
-    // Only reaps it: a process that has ended cannot be killed.
+    // Only reaps the process, because one that has ended cannot be killed.
     server.kill()
 }
 
@@ -180,7 +180,7 @@ pub(super) fn delete_pool(server: &Server, pool: &str) -> anyhow::Result<()> {
     server.send("DELETE", &format!("/browser_pools/{pool}"), Some(&json!({ "force": true })))?.expect(204).map(drop)
 }
 
-/// Waits until a count of the database is as expected.
+/// Waits until the result of a count in the database is as expected.
 pub(super) fn until_count(server: &Server, statement: &str, wanted: impl Fn(u64) -> bool) -> anyhow::Result<()> {
     until(statement, TEST_TIMEOUT, || count(server, statement).ok().filter(|found| wanted(*found)).map(drop))
 }
@@ -200,7 +200,7 @@ pub(super) fn claims_below(dir: &Path) -> Vec<String> {
     claims.filter(is_below).map(|claim| format!("the claim {claim:?}")).collect()
 }
 
-/// Returns what is left of a sandbox on this machine, a line each.
+/// Returns the leftovers of a sandbox on this machine, one line each.
 pub(super) fn remains_of_sandbox(server: &Server, id: &str) -> Vec<String> {
     let dir = sandbox(server, id);
     let mut left = remains_of(&dir);

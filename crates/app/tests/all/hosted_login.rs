@@ -1,5 +1,5 @@
-//! A person at the hosted login page, in a browser of their own: with a keyboard, with a screen reader, and on a phone; and the end of
-//! the page.
+//! Tests of the hosted login page in a separate browser: with a keyboard, a screen reader and a phone; and of the end
+//! of the page.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::host::sql;
 use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site, uuid};
 use super::login_ways::LOCKED;
 
-/// Stores a screenshot for people in the temporary folder that cargo provides for tests.
+/// The screenshots that are copied to cargo's temporary folder for tests, so that people can look at them.
 const PICTURES: [&str; 6] =
     ["asked.png", "refused.png", "browser.png", "done.png", "phone-choice.png", "phone-code.png"];
 
-/// A page to choose where a code is sent.
+/// A page to choose the destination of a code.
 const CHOOSE: &str = "<!doctype html><html lang=en><title>Two-step verification - Shop</title><h1>Where should we send the code?</h1>\
     <button onclick=\"location='code'\">Text a code to *** 42</button><button onclick=\"location='code'\">Email a code to a***@shop.test</button>";
 
@@ -101,7 +101,7 @@ fn the_hosted_page_shows_its_end_and_announces_every_change_to_screen_readers() 
 
     let run = std::thread::scope(|scope| {
         let expires = scope.spawn(|| {
-            // As long as the script may take to start its browser and open the page.
+            // The timeout is the time in which the script starts its browser and opens the page.
             until("open and asking", Duration::from_secs(600), || {
                 (expiring.get().ok()?["health_check_interval"] == 301).then_some(())
             })?;
@@ -158,7 +158,7 @@ fn the_hosted_page_shows_its_end_and_announces_every_change_to_screen_readers() 
     Ok(())
 }
 
-/// Then a factor is chosen, and its code requested.
+/// Puts pages on the site where a factor is chosen after the login, and its code entered.
 fn put_steps(site: &Site<'_>) {
     site.put("login", &phone_login());
     site.put("choose", CHOOSE);

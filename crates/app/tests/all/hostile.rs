@@ -1,4 +1,4 @@
-//! Callers without a valid key, with a key or token of another, and pages of other sites.
+//! Tests with callers without a valid key, with a key or token of another caller, and with pages of other sites.
 
 use std::collections::HashSet;
 use std::fs;
@@ -38,7 +38,7 @@ pub(super) fn filled(path: &str, id: &str) -> String {
     }
 }
 
-/// Creates a key of this server, for one project or for all.
+/// Creates a key of this server, with these flags.
 fn key(server: &Server, flags: &[&str]) -> anyhow::Result<String> {
     let output = server.command(&[&["keys", "create", "--name", "a test's"], flags].concat()).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -99,7 +99,7 @@ pub(super) fn comparable(answer: &Answer, id: &str) -> (u16, String, Vec<(String
 
 #[test]
 fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result<()> {
-    // A server of its own: the test counts all pools.
+    // A server of its own, because the test counts all pools.
     let server = &Server::start(Options { default_pool: true, ..Options::default() })?;
     let organization = sql(server, "select id from organizations")?;
     sql(
@@ -116,7 +116,7 @@ fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result
     let rows = || sql(server, "select count(*), min(size), max(size) from browser_pools where deleted_at is null");
     let before = (rows()?, server.get(&format!("/browsers/{}", session.id()))?.json()?["name"].clone());
 
-    // Routes with an end date answer by the clock, and their responses contain the id: tests with a set clock cover them.
+    // Responses of routes with an end date depend on the clock and contain the id; tests with a set clock cover them.
     let is_compared = |path: &str| path.contains('{') && !path.starts_with("/projects/");
     for (method, path) in operations(server)?.into_iter().filter(|(_, path)| is_compared(path)) {
         let (there, not_there) = match path.starts_with("/browsers") {
@@ -132,7 +132,7 @@ fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result
                 Request::new(&method, &filled(&path, id)).bearer(&stranger).json(&body).send(server.address())
             };
             let (found, unknown) = (ask(there)?, ask(not_there)?);
-            // A project's key has no access to resources of the organization.
+            // The key of a project has no access to resources of the organization.
             let refusal = if path.starts_with("/org/") { 403 } else { 404 };
             assert_eq!(found.status, refusal, "{method} {path} {there}: {}", found.text());
             assert_eq!(comparable(&found, there), comparable(&unknown, not_there), "{method} {path} {there}");
@@ -156,7 +156,7 @@ fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
-/// Returns a request for each route that a session token opens.
+/// Returns a request for each route that a session token allows.
 pub(super) fn direct(id: &str, token: &str) -> Vec<Request> {
     let socket = |path: String| {
         Request::new("GET", &path)
@@ -176,7 +176,7 @@ pub(super) fn direct(id: &str, token: &str) -> Vec<Request> {
     ]
 }
 
-/// Returns a request for each operation inside a session, at the address that a token opens.
+/// Returns a request for each operation of a session, at the URL that a token allows.
 fn inside(server: &Server, id: &str, token: &str) -> anyhow::Result<Vec<Request>> {
     let mut found = vec![Request::new("GET", &format!("/vm/{id}/curl/raw?jwt={token}&url=http://127.0.0.1/"))];
     for (method, path) in operations(server)? {
@@ -190,7 +190,8 @@ fn inside(server: &Server, id: &str, token: &str) -> anyhow::Result<Vec<Request>
     Ok(found)
 }
 
-/// Returns the response to an upgrade request: the connection stays open after a refusal.
+/// Returns the response to an upgrade request. It does not read to the end, because the connection stays open after a
+/// refusal.
 fn answer(request: &Request, server: &Server) -> anyhow::Result<Answer> {
     let mut stream = request.start(server.address())?;
     let mut bytes = Vec::new();
@@ -198,7 +199,7 @@ fn answer(request: &Request, server: &Server) -> anyhow::Result<Answer> {
     loop {
         let read = stream.read(&mut chunk)?;
         bytes.extend_from_slice(&chunk[..read]);
-        // The response is complete only with its announced length.
+        // The response is complete when it has its announced length.
         if let Ok(answer) = Answer::read(&bytes, false) {
             return Ok(answer);
         }
@@ -233,7 +234,7 @@ fn a_token_opens_only_its_own_session_and_nothing_after_its_end() -> anyhow::Res
     let mut open = Cdp::connect(one.text("cdp_ws_url"))?;
     server.delete(&format!("/browsers/{}", one.id()))?.expect(204)?;
     assert_eq!(open.until_closed()?, Some((4000, "deleted".to_owned())));
-    // Recordings and telemetry outlive their session, and its token opens them.
+    // Replays and telemetry still exist after the end of the session, and its token allows them.
     let ended = |request: &Request| !["/replays", "/telemetry/"].iter().any(|part| request.path.contains(part));
     let tried = direct(one.id(), token).into_iter().chain(inside(server, one.id(), token)?.into_iter().filter(ended));
     for request in tried {
@@ -245,7 +246,7 @@ fn a_token_opens_only_its_own_session_and_nothing_after_its_end() -> anyhow::Res
 
 #[test]
 fn a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
-    // A server of its own: the test counts all sessions.
+    // A server of its own, because the test counts all sessions.
     let server = &Server::start(Options::default())?;
     let address = server.address();
     let session = server.headless()?;
@@ -261,7 +262,7 @@ fn a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
             assert_eq!((answer.status, &answer.json()?["code"]), (400, &json!("bad_request")), "{host:?}");
         }
     }
-    // A browser sends the origin of the page that makes it connect.
+    // A browser sends the origin of the page that opens the connection.
     for origin in ["http://attacker.test", "null", "https://127.0.0.1.attacker.test"] {
         for mut request in direct(session.id(), "x") {
             request.path = request.path.split('?').next().unwrap_or_default().to_owned();
@@ -322,7 +323,7 @@ fn listeners(server: &Server) -> anyhow::Result<Vec<SocketAddr>> {
         for table in ["tcp", "tcp6"] {
             let lines = fs::read_to_string(format!("{place}/net/{table}")).unwrap_or_default();
             for fields in lines.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>()) {
-                // State 0A is listening; the tenth field is the socket's number.
+                // State 0A is listening; the tenth field is the number of the socket.
                 if fields.len() > 9 && fields[3] == "0A" && sockets.contains(fields[9]) {
                     let (ip, port) = fields[1].split_once(':').context("an odd line")?;
                     let ip = u32::from_str_radix(ip, 16).unwrap_or(0).swap_bytes();
@@ -336,7 +337,7 @@ fn listeners(server: &Server) -> anyhow::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Returns the arguments of the browser from the kernel.
+/// Returns the arguments of the browser's process.
 fn arguments(server: &Server, session: &Session) -> anyhow::Result<Vec<String>> {
     let browser = browser_of(server, session)?;
     Ok(chromium(server, &browser)?.remove(0).argv)
@@ -393,7 +394,7 @@ fn no_secret_is_in_the_log_or_in_the_database() -> anyhow::Result<()> {
     Request::new("GET", "/browsers").bearer(&format!("{other_key}x")).send(server.address())?.expect(401)?;
     server.get("/no/such/route")?.expect(404)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
-    // The log line comes after the response.
+    // The log line is written after the response.
     let log = until("the log tells of what was asked", Duration::from_secs(60), || {
         let log = server.log();
         log.contains(&format!("/vm/{}/cdp", session.id())).then_some(log)

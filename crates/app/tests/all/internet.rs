@@ -1,7 +1,7 @@
 //! A private internet of a test: names with scripted answers, and public addresses of another machine.
 //!
-//! It is two network namespaces with a virtual cable. The test, its servers and their browsers are in one; the public addresses
-//! are in the other, because no session may reach the addresses of its own machine.
+//! It consists of two network namespaces with a virtual cable. The test, its servers and their browsers are in one; the
+//! public addresses are in the other, because no session may reach the addresses of its own machine.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
@@ -26,9 +26,10 @@ pub(super) const OURS: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 1);
 pub(super) const PUBLIC: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 14);
 pub(super) const PUBLIC_TOO: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 15);
 
-/// A namespace lasts for as long as its standard input is open.
+/// Creates the namespace of the other machine. It exists until the standard input is closed.
 const WORLD: &str = "ip link set lo up && echo up && read over";
-/// Creates the namespace of the test, with a cable to the other, whose process is the first argument.
+/// Creates the namespace of the test, with a cable to the other one. The first argument is the process of the other
+/// one.
 const HERE: &str = r#"ip link set lo up && ip link add way type veth peer name way netns "$0" &&
 ip address add 93.184.215.1/24 dev way && ip link set way up &&
 nsenter --target "$0" --net sh -c 'ip address add 93.184.215.14/24 dev way && ip address add 93.184.215.15/24 dev way &&
@@ -47,11 +48,11 @@ struct Names {
     lookups: Mutex<Vec<String>>,
 }
 
-/// Ends with this value.
+/// A process that ends when this value is dropped.
 pub(super) struct Holder(Child);
 
 impl Holder {
-    /// Starts a program and waits until it reports that it is up. Returns the rest of its output.
+    /// Starts a program and waits until it prints `up`. Returns the rest of its output.
     pub(super) fn start(command: &mut Command) -> anyhow::Result<(Self, BufReader<ChildStdout>)> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("no output")?);
@@ -76,7 +77,7 @@ impl Drop for Holder {
     }
 }
 
-/// Runs a function in a namespace, in a thread of its own that ends afterwards.
+/// Runs a function in a namespace, in a thread of its own.
 fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     let work = || {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -85,7 +86,7 @@ fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> anyhow::Result<T> + 
     thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
-/// Runs a test in such an internet.
+/// Runs a test in an internet of its own.
 pub(super) fn within(test: impl FnOnce(&Internet) -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
     let (other_end, world) = Holder::namespace(WORLD, &["sh".to_owned()])?;
     let (_here, here) = Holder::namespace(HERE, &[other_end.0.id().to_string()])?;
@@ -95,7 +96,7 @@ pub(super) fn within(test: impl FnOnce(&Internet) -> anyhow::Result<()> + Send) 
 impl Internet {
     fn new(world: File) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
-        // A repeated query would consume the next answer of a name with several.
+        // A long timeout, because a repeated query would consume the next answer of a name.
         fs::write(directory.path().join("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:30 attempts:2\n")?;
         let names = Arc::<Names>::default();
         let (socket, known) = (UdpSocket::bind("127.0.0.1:53")?, Arc::clone(&names));
@@ -108,7 +109,7 @@ impl Internet {
         inside(&self.world, work)
     }
 
-    /// Cuts the cable: bytes in flight are lost, and neither side is notified.
+    /// Disconnects the cable: bytes in flight are lost, and neither side is notified.
     pub(super) fn pull_the_cable(&self) -> anyhow::Result<()> {
         self.afar(|| {
             ensure!(Command::new("ip").args(["link", "set", "way", "down"]).status()?.success(), "ip failed");
@@ -121,7 +122,7 @@ impl Internet {
         self.directory.path().join("resolv.conf")
     }
 
-    /// Sets the answers of a name: one address after the other, then always the last. No answer may be cached.
+    /// Sets the answers of a name: each address once, then always the last one. The answers have a TTL of zero.
     pub(super) fn name(&self, name: &str, addresses: &[Ipv4Addr]) {
         self.names.answers.lock().insert(name.to_owned(), addresses.iter().copied().collect());
     }
@@ -140,14 +141,14 @@ impl Internet {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 counted.fetch_add(1, Ordering::SeqCst);
-                // The browser may break off a connection.
+                // The browser may close a connection early.
                 thread::spawn(move || drop(serve(stream, html)));
             }
         });
         Ok(came)
     }
 
-    /// Serves TLS with a self-signed certificate, and records for each connection whether it resumed an earlier one.
+    /// Serves TLS with a self-signed certificate, and records the kind of each handshake.
     pub(super) fn tls(&self, address: Ipv4Addr, name: &str) -> anyhow::Result<Tls> {
         let [key, certificate] = certificate(self.directory.path(), name)?;
         let mut command = Command::new("python3");
@@ -161,7 +162,8 @@ impl Internet {
         Ok(Tls { _server: server, log })
     }
 
-    /// Starts an operator's reverse proxy at the address of this machine: it forwards port 80, and port 443 with TLS, to a server.
+    /// Starts a reverse proxy on the address of this machine, which forwards port 80, and port 443 with TLS, to a
+    /// server.
     pub(super) fn front(&self, name: &str, server: SocketAddr) -> anyhow::Result<Front> {
         let [key, certificate] = certificate(self.directory.path(), name)?;
         let trusted = fs::read_to_string(&certificate)?;
@@ -219,7 +221,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Returns the handshakes so far: `full` or `resumed`.
+    /// Returns the kinds of the handshakes so far: `full` or `resumed`.
     pub(super) fn handshakes(&self) -> Vec<String> {
         self.log.lock().clone()
     }
@@ -270,7 +272,7 @@ impl Names {
         }
     }
 
-    /// Returns the response to the query after the 12 bytes of the header.
+    /// Returns the response to a query, which begins after a header of 12 bytes.
     fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
         const A: [u8; 2] = [0, 1];
         let (mut labels, mut at) = (Vec::new(), 12);

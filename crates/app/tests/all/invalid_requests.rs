@@ -1,4 +1,4 @@
-//! Invalid requests, refused by field.
+//! Tests of invalid requests, whose errors name the field.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::host::sql;
 
-/// Invalid bodies for sessions and pools, with the field and the code of the refusal.
+/// Returns invalid bodies for sessions and pools, with the field and the code of the error.
 fn nonsense_of_both() -> Vec<(Value, &'static str, &'static str)> {
     vec![
         (json!({ "viewport": { "width": 0, "height": 1 } }), "viewport.width: ", "out_of_range"),
@@ -33,7 +33,7 @@ fn nonsense_of_both() -> Vec<(Value, &'static str, &'static str)> {
     ]
 }
 
-/// Invalid bodies for sessions alone.
+/// Returns invalid bodies for sessions only.
 fn nonsense_of_sessions() -> Vec<(Value, &'static str, &'static str)> {
     let many = |count: usize| (0..count).map(|n| (n.to_string(), "x".to_owned())).collect::<BTreeMap<_, _>>();
     vec![
@@ -74,7 +74,7 @@ fn unreadable_is_refused(server: &Server, method: &str, path: &str) -> anyhow::R
     Ok(())
 }
 
-/// On a server of its own, because it compares all rows.
+/// Uses a server of its own, because it compares all rows.
 #[test]
 fn invalid_requests_are_refused_by_field_and_change_nothing() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;

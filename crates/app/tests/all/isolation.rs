@@ -1,6 +1,6 @@
-//! Nothing that one caller leaves is visible to another.
+//! Tests that state of one caller is not visible to another.
 //!
-//! State that needs a name, a certificate or a person is tested in `memories`.
+//! `memories` tests state that needs a host name, a certificate or a person.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use super::site::Site;
 
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The number of kinds of state that one caller leaves and the next searches for.
+/// The number of kinds of state that one caller creates and the next one searches.
 const KINDS: usize = 17;
 
 pub(super) struct Place {
@@ -30,7 +30,7 @@ pub(super) struct Place {
 
 static PLACE: OnceLock<Place> = OnceLock::new();
 
-/// Returns the server for all tests here. Its browsers reach the site and nothing else on this machine.
+/// Returns the server for all tests of this file. Its browsers reach the site and nothing else on this machine.
 pub(super) fn place() -> &'static Place {
     PLACE.get_or_init(|| {
         let site = Site::start().unwrap();
@@ -39,7 +39,7 @@ pub(super) fn place() -> &'static Place {
     })
 }
 
-/// A caller's connection, and its open page.
+/// The connection of a caller, and the open page.
 pub(super) struct Visit {
     pub(super) client: Cdp,
     pub(super) page: String,
@@ -51,7 +51,7 @@ impl Visit {
         Ok(Self { origin: site.url(""), ..Self::to(session)? })
     }
 
-    /// Connects without an origin for permissions.
+    /// Connects to a session, without an origin for permissions.
     pub(super) fn to(session: &Session) -> anyhow::Result<Self> {
         let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = client.page()?;
@@ -64,7 +64,7 @@ impl Visit {
         self.client.call("Browser.grantPermissions", &params).map(drop)
     }
 
-    /// Returns which kinds of state of a page are present.
+    /// Returns for each kind of state of a page whether it is present.
     fn look(&mut self) -> anyhow::Result<BTreeMap<String, bool>> {
         let mut found: BTreeMap<String, bool> = serde_json::from_value(self.client.evaluate(&self.page, "look()")?)?;
         self.grant(&["clipboardReadWrite", "clipboardSanitizedWrite"])?;
@@ -83,19 +83,19 @@ impl Visit {
     }
 }
 
-/// Returns the kinds that are present.
+/// Returns the kinds of state that are present.
 fn present(found: &BTreeMap<String, bool>) -> Vec<&str> {
     found.iter().filter(|(_, there)| **there).map(|(kind, _)| kind.as_str()).collect()
 }
 
-/// Returns the files of a session with the word in their name or content, as its browser sees them.
+/// Returns the files of a session with the word in their name or content, in the mounts of its browser.
 pub(super) fn files_with(browser: &Process, word: &str) -> Vec<String> {
     let root = format!("/proc/{}/root", browser.pid);
     let mut found = Vec::new();
     let mut rest: Vec<_> = ["tmp", "home", "dev/shm", "run"].map(|name| Path::new(&root).join(name)).into();
     while let Some(path) = rest.pop() {
         let Ok(kind) = fs::symlink_metadata(&path).map(|meta| meta.file_type()) else { continue };
-        // The same for all sessions, and read-only.
+        // This folder is the same for all sessions, and read-only.
         if path.ends_with("run/casement/runner") {
             continue;
         }
@@ -119,7 +119,7 @@ pub(super) fn first_process(server: &Server, session: &Session) -> anyhow::Resul
     Ok(chromium(server, &browser_of(server, session)?)?.remove(0))
 }
 
-/// Returns whether a process of the session has the word in its environment, seen from the host.
+/// Returns true if a process of the session has the word in its environment, inspected from the host.
 fn runs_with(server: &Server, session: &Session, word: &str) -> anyhow::Result<bool> {
     let holds = |process: &Process| {
         let variables = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
@@ -128,7 +128,7 @@ fn runs_with(server: &Server, session: &Session, word: &str) -> anyhow::Result<b
     Ok(all_of(server, &browser_of(server, session)?).iter().any(holds))
 }
 
-/// Returns whether a program inside the session finds the word in the environment of any process.
+/// Returns true if a program in the session finds the word in the environment of any process.
 fn finds_in_environments(server: &Server, session: &Session, word: &str) -> anyhow::Result<bool> {
     let line = format!("cat /proc/[0-9]*/environ 2>/dev/null | grep -q {word}");
     let path = format!("/browsers/{}/process/exec", session.id());
@@ -140,7 +140,7 @@ fn finds_in_environments(server: &Server, session: &Session, word: &str) -> anyh
     }
 }
 
-/// Returns which kinds of state of a caller are present.
+/// Returns for each kind of state of a caller whether it is present.
 fn look(server: &Server, session: &Session, visit: &mut Visit) -> anyhow::Result<BTreeMap<String, bool>> {
     let mut found = visit.look()?;
     found.insert("environment".to_owned(), runs_with(server, session, "canary")?);
@@ -148,7 +148,7 @@ fn look(server: &Server, session: &Session, visit: &mut Visit) -> anyhow::Result
     Ok(found)
 }
 
-/// Leaves state of every kind in the session.
+/// Creates state of every kind in the session.
 fn plant(server: &Server, session: &Session, site: &Site) -> anyhow::Result<Visit> {
     let mut first = Visit::of(session, site)?;
     first.grant(&["clipboardReadWrite", "clipboardSanitizedWrite", "geolocation", "notifications"])?;
@@ -175,7 +175,7 @@ fn nothing_is_handed_on(pool: &str, headless: bool) -> anyhow::Result<()> {
     let mut first = plant(server, &session, site)?;
     let downloaded = format!("/proc/{}/root/tmp/canary-downloads/canary.txt", process.pid);
     until("the download is there", TEST_TIMEOUT, || Path::new(&downloaded).exists().then_some(()))?;
-    // It begins with the environment of its parent.
+    // Until its `exec`, the process has the environment of its parent.
     until("the program runs", TEST_TIMEOUT, || runs_with(server, &session, "canary").ok()?.then_some(()))?;
     let planted = look(server, &session, &mut first)?;
     let missing: Vec<_> = planted.iter().filter(|(_, there)| !**there).collect();
@@ -207,21 +207,21 @@ fn nothing_of_a_headful_session_is_there_for_the_next_or_another_caller() -> any
     nothing_is_handed_on("canary-on-a-display", false)
 }
 
-/// A content script that forwards messages of a page to its extension.
+/// A content script that forwards messages between a page and its extension.
 const FORWARDER: &str = "addEventListener('message', async event => { if (event.data.ask) \
     postMessage({ answer: await chrome.runtime.sendMessage(event.data.ask) }) })";
-/// A worker that stores a word, requests an address, and answers the stored word.
+/// A worker that requests a URL, stores a word, and responds with the stored word.
 const BACKGROUND: &str = "chrome.runtime.onMessage.addListener((ask, _, done) => { (async () => { \
     if (ask.url) await fetch(ask.url, { mode: 'no-cors' }).catch(() => {}); \
     if (ask.keep) await chrome.storage.local.set({ kept: ask.keep }); \
     done((await chrome.storage.local.get('kept')).kept ?? 'nothing'); })(); return true; })";
 
-/// Returns the answer of a session's extension.
+/// Returns the response of a session's extension.
 fn ask_extension(session: &Session, site: &Site, ask: &serde_json::Value) -> anyhow::Result<String> {
     let mut visit = Visit::of(session, site)?;
     let page = visit.page.clone();
     visit.client.open(&page, &site.url("/"))?;
-    // Its script starts a moment after the page, so the message is repeated until it answers.
+    // The content script may start after the page, so the message is repeated until it responds.
     let script = format!(
         "new Promise(done => {{ const again = setInterval(() => postMessage({{ ask: {ask} }}), 300); \
          addEventListener('message', ({{ data }}) => {{ if ('answer' in data) {{ clearInterval(again); done(data.answer) }} }}) }})"
@@ -275,19 +275,19 @@ fn assert_clean(server: &Server, site: &Site, session: &Session) -> anyhow::Resu
     Ok(())
 }
 
-/// Opens an address and returns the text of the page, or Chromium's error.
+/// Opens a URL and returns the text of the page, or Chromium's error.
 pub(super) fn shown(visit: &mut Visit, url: &str) -> anyhow::Result<String> {
     let page = visit.page.clone();
     until("the page before", TEST_TIMEOUT, || visit.client.evaluate(&page, "window.left = true").ok())?;
     let answer = visit.client.call_in(Some(&page), "Page.navigate", &json!({ "url": url }))?;
     let error = answer["errorText"].as_str().unwrap_or_default();
     if !error.is_empty() {
-        // The error page, if any, comes a moment later.
+        // The error page, if any, is shown later.
         let comes = || (visit.client.evaluate(&page, "!window.left").ok()? == true).then_some(());
         drop(until("the page of the error", Duration::from_secs(5), comes));
         return Ok(error.to_owned());
     }
-    // Not the previous page.
+    // `window.left` identifies the previous page.
     let whole = "!window.left && document.readyState == 'complete' ? document.documentElement.innerText : null";
     until(url, TEST_TIMEOUT, || visit.client.evaluate(&page, whole).ok()?.as_str().map(str::to_owned))
 }

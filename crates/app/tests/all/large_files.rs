@@ -1,4 +1,4 @@
-//! Large files and directories, and the memory that they take.
+//! Tests with large files and directories, and of the memory that they need.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use casement_test_support::program::{Options, Process, Server};
 
 use super::files::Files;
 
-/// Returns the memory of the server and of a session's agent, in MiB.
+/// Returns the memory of the server and of the largest agent, in MiB.
 fn memory(server: &Server) -> anyhow::Result<(u64, u64)> {
     let resident = |pid: i32| -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -1,4 +1,4 @@
-//! The limits of the organization and of a project, under concurrent creates and after changes.
+//! Tests of the limits of the organization and of a project, with concurrent creates and after changes.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::host::{count, sql};
 
-/// Records the number of running sessions at every change of a session.
+/// A trigger that records the number of running sessions at every change of a session.
 const TRACE: &str = "
     CREATE TABLE trace (live bigint NOT NULL);
     CREATE FUNCTION trace_sessions() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -28,7 +28,7 @@ fn rush(server: &Server, callers: usize) -> anyhow::Result<Vec<Answer>> {
     answers.into_iter().collect()
 }
 
-/// Sends one more create and returns its refusal, which must be for the limit.
+/// Sends one more create, which the limit must refuse, and returns the message.
 fn refusal(server: &Server) -> anyhow::Result<String> {
     let create = Request::new("POST", "/browsers").bearer(server.key()).json(&json!({ "headless": true }));
     let refused = decided(&create, server)?.expect(429)?;
@@ -79,7 +79,7 @@ fn concurrent_creates_meet_the_limits_exactly_and_changes_apply_at_once() -> any
     Ok(())
 }
 
-/// Records what counts for the limits of sessions and of pools at every change of one.
+/// Triggers that record the usage of the limits of sessions and of pools at every change of a session or a pool.
 const BOTH: &str = "
     CREATE TABLE trace (counted bigint NOT NULL, pooled bigint NOT NULL);
     CREATE FUNCTION trace_use() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -91,7 +91,7 @@ const BOTH: &str = "
     CREATE TRIGGER trace AFTER INSERT OR UPDATE ON sessions FOR EACH STATEMENT EXECUTE FUNCTION trace_use();
     CREATE TRIGGER trace AFTER INSERT OR UPDATE ON browser_pools FOR EACH STATEMENT EXECUTE FUNCTION trace_use()";
 
-/// Repeats a request until its response is not 503: a busy machine may refuse, and clients repeat.
+/// Repeats a request until its response is not 503, because a server on a busy machine may refuse it.
 fn decided(request: &Request, server: &Server) -> anyhow::Result<Answer> {
     until("an answer other than 503", Duration::from_secs(300), || match request.send(server.address()) {
         Ok(answer) if answer.status == 503 => None,
@@ -132,7 +132,7 @@ fn a_thousand_creates_over_two_servers_meet_the_limits_exactly() -> anyhow::Resu
     Ok(())
 }
 
-/// Returns the responses that are neither a success nor a refusal for a limit.
+/// Returns the responses that are neither a success nor a refusal by a limit.
 fn odd(answers: &[Answer]) -> Vec<(u16, String)> {
     let odd = answers.iter().filter(|answer| answer.status != 201 && answer.status != 429);
     odd.map(|answer| (answer.status, answer.text())).collect()

@@ -1,4 +1,4 @@
-//! A person at `browser_live_view_url`, in a browser of their own.
+//! Tests of the live view, which a separate browser opens like a person.
 
 use casement_test_support::program::{Clients, Session, Shared};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ fn at_the_live_view(session: &Session) -> anyhow::Result<Value> {
     let headless = session.0["headless"].to_string();
     let arguments = [session.text("browser_live_view_url"), session.text("cdp_ws_url"), &pages.url(""), &headless];
     let run = Clients::find()?.run(server, "crates/app/tests/scripts/live_view.mjs", &arguments)?;
-    // For people, in the temporary folder that cargo provides for tests.
+    // Copied to cargo's temporary folder for tests, so that people can look at it.
     let copy_path = format!("{}/live-{}.png", env!("CARGO_TARGET_TMPDIR"), session.0["headless"]);
     std::fs::write(copy_path, run.file("live.png")?)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
@@ -24,7 +24,7 @@ fn saw() -> Value {
         "address": Shared::get().pages.url("/form"),
         "dropped": "Notiz ü.txt: von außen",
         "notice": "Notiz ü.txt is in /home/casement/Uploads/",
-        // The attempts of a viewer without the permission had no effect.
+        // The attempts of a viewer without the permission have no effect.
         "after": [["click"], "Grüße 4 – aus der Ablage"],
     })
 }

@@ -1,5 +1,5 @@
-//! Logins that a project configures so that a secret would go to another site, and the access of a project's key and a session
-//! token to the browser of a login.
+//! Tests of logins whose configuration would send a secret to another site, and of the access of a project's key and a
+//! session token to the browser of a login.
 
 use anyhow::ensure;
 use casement_test_support::program::http::Request;
@@ -14,7 +14,7 @@ const BANK: &str = "s3cret-of-the-bank";
 const NOWHERE: &str = "s3cret-without-a-site";
 const STORED: &str = "s3cret-stored-for-the-bank";
 
-/// An attacker's login page that sends each typed letter to its server.
+/// The login page of an attacker, which sends each typed letter to its server.
 const THIEF: &str = r#"<!doctype html><html lang=en><title>Sign in</title><h1>Sign in</h1><form id=f>
 <label>User name <input name=username autocomplete=username required></label>
 <label>Password <input name=password type=password autocomplete=current-password required></label>
@@ -24,7 +24,7 @@ for (const input of document.querySelectorAll('input')) input.oninput = () => ne
 f.onsubmit = event => event.preventDefault();
 </script>"#;
 
-/// A login page that asks for a name, and then redirects to another site for the password.
+/// A login page that asks for a name, and then opens another site for the password.
 const NAME_FIRST: &str = r#"<!doctype html><html lang=en><title>Sign in</title><h1>Sign in</h1><form id=f>
 <label>User name <input name=username autocomplete=username required></label><button>Next</button></form>
 <script>f.onsubmit = event => { event.preventDefault(); location = 'ELSEWHERE'; };</script>"#;
@@ -32,7 +32,8 @@ const NAME_FIRST: &str = r#"<!doctype html><html lang=en><title>Sign in</title><
 const FRAMED: &str = "<!doctype html><html lang=en><title>Sign in</title><h1>Sign in</h1>\
     <iframe src='FRAME' width=600 height=400></iframe>";
 
-/// Creates a provider with an item of a bank, one of the test's site, and one without a site, shared as `more` says.
+/// Starts a server with a provider, which has an item of a bank, one of the test's site, and one without a site. `more`
+/// are further fields of the provider. Returns also the pages, the store and the path of the provider.
 fn vault(more: &Value) -> anyhow::Result<(Pages, ConnectServer, Server, String)> {
     let pages = Pages::start()?;
     let store = ConnectServer::start(&[
@@ -52,7 +53,7 @@ fn vault(more: &Value) -> anyhow::Result<(Pages, ConnectServer, Server, String)>
     Ok((pages, store, server, path))
 }
 
-/// Returns the failure of a login that had a browser: a busy machine may fail to start one.
+/// Returns the failure of a login. Repeats the login if the browser did not start, as may happen on a busy machine.
 fn tried(connection: &Connection<'_>) -> anyhow::Result<Value> {
     let mut over = Value::Null;
     for _ in 0..5 {
@@ -114,7 +115,8 @@ fn a_secret_is_typed_only_into_pages_of_its_own_site() -> anyhow::Result<()> {
     }
     ensure!(stolen(&pages).is_empty(), "{:?}", stolen(&pages));
 
-    // A frame of the secret's own site in a foreign page: the value is typed into the frame, and the page sees nothing.
+    // A frame of the secret's own site in a page of another site: the value may be typed into the frame, but not the
+    // page.
     let frame = Site::new(&pages, "framed");
     let around = Site::new(&pages, "around");
     around.put("home", &format!("{THIEF}{}", FRAMED.replace("FRAME", &frame.url("login"))));
@@ -135,7 +137,7 @@ fn a_secret_is_typed_only_into_pages_of_its_own_site() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates a project and a key for it.
+/// Creates a project and a key for it. Returns the id and the key.
 fn project(server: &Server, name: &str) -> anyhow::Result<(String, String)> {
     let made = server.post("/org/projects", &json!({ "name": name }))?.expect(201)?.json()?;
     let id = made["id"].as_str().unwrap_or_default().to_owned();
@@ -184,7 +186,7 @@ fn a_provider_is_visible_only_to_keys_of_the_projects_it_is_shared_with() -> any
     let done = until("SUCCESS")?;
     ensure!(done["can_reauth_reason"] == "external_credential", "{done}");
 
-    // Unsharing applies to the next login; a connection of the organization's key continues.
+    // The end of the sharing applies to the next login; a connection of the organization's key still works.
     lend(&json!([]))?;
     ensure!(call("GET", "")?.json()?["can_reauth_reason"] == "no_credential");
     site.put("home", &super::login_site::HOME.replace("in=ann", "in=bob"));
@@ -256,10 +258,10 @@ fn no_other_caller_can_enter_the_browser_of_a_login() -> anyhow::Result<()> {
     for change in [changed, json!({ "viewport": { "width": 800, "height": 600 } }), json!({ "name": "mine" })] {
         ensure!(of_project("PATCH", &format!("/browsers/{session}"), Some(&change))?.status == 409, "{change}");
     }
-    // The organization's key has access in that project.
+    // A key of the organization has access to the session.
     let own = Request::new("POST", &format!("/browsers/{session}/computer/screenshot")).bearer(server.key());
     own.header("X-Kernel-Project-Id", &id).json(&json!({})).send(server.address())?.expect(200)?;
-    // Its live view works, and the login continues.
+    // The live view works, and the login continues.
     let live = waiting["live_view_url"].as_str().unwrap_or_default().replace(&server.url(), "");
     Request::new("GET", &live).send(server.address())?.expect(200)?;
     let values = json!({ "fields": super::login_site::ann(PASSWORD) });

@@ -1,5 +1,5 @@
-//! Every login page of the collection in `crates/chromium/tests/login_pages`, logged in at through the public interface: by somebody who
-//! gives what is asked for, in browsers with a display; and then by itself, in browsers without one.
+//! Tests logins at every page of the collection in `crates/test-support/login_pages` through the API: with a person who
+//! gives the requested values, in headful browsers; and then unattended, in headless browsers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,15 +21,17 @@ use casement_test_support::login_pages::{Login, Origins, given, logins, response
 
 /// The number of concurrent logins.
 const CONCURRENT_LOGINS: usize = 4;
-/// Names the only pages to log in at, by a part of their names; set, if only to nothing: without a display, too.
+/// The variable that selects the pages whose names contain its value. If it is set, even to an empty value, the
+/// unattended logins are tested too.
 const ONLY: &str = "CASEMENT_TEST_LOGIN";
-/// What a flow tells where that is not what is understood, one thing after the other: what was given before a captcha is kept.
+/// The expected steps of pages where they differ from `expect`: values that were given before a captcha are not
+/// requested again.
 const OTHERWISE: [(&str, &str); 1] = [("captcha-beside-the-form", "fields(email password) > elsewhere > SUCCESS")];
 
-/// The steps that only a person can do.
+/// The steps that need a person.
 const ALONE: [&str; 5] = ["totp", "code", "sms", "elsewhere", "FAILED"];
 
-/// What a flow tells of a login, by what is to be understood of it.
+/// Returns the expected steps of a login.
 fn wanted(login: &Login) -> Vec<String> {
     if let Some((_, steps)) = OTHERWISE.iter().find(|(name, _)| *name == login.name) {
         return steps.split(" > ").map(str::to_owned).collect();
@@ -37,7 +39,7 @@ fn wanted(login: &Login) -> Vec<String> {
     login.expect.split(" > ").filter_map(expected_step).collect()
 }
 
-/// What a flow tells of one thing that is understood; `None`: it does that by itself.
+/// Returns the step of the flow for a part of `expect`; `None` if the flow needs no person for it.
 fn expected_step(part: &str) -> Option<String> {
     let text_of = |kind: &str| Some(part.split_once(&format!("{kind}("))?.1.split_once(')')?.0);
     let first = part.split(['(', ' ']).next().unwrap_or_default();
@@ -64,12 +66,12 @@ fn expected_step(part: &str) -> Option<String> {
     })
 }
 
-/// Returns whether a word is the number of boxes of a field, which only the page shows.
+/// Returns true if a word is the number of boxes of a field, which the API does not report.
 fn is_count(word: &str) -> bool {
     word.strip_prefix('x').is_some_and(|count| count.parse::<u8>().is_ok())
 }
 
-/// A person who logs in by the fields that the API requests.
+/// A person who gives the values that the API requests.
 struct Person<'a> {
     connection: Connection<'a>,
     login: &'a Login,
@@ -82,7 +84,7 @@ struct Person<'a> {
 }
 
 impl Person<'_> {
-    /// Continues until the end, or until there are more steps than `wanted`.
+    /// Logs in until the end, or until there are more than `wanted` steps.
     fn log_in(&mut self, wanted: usize) -> anyhow::Result<()> {
         self.connection.login()?;
         loop {
@@ -121,7 +123,7 @@ impl Person<'_> {
         };
         let taken = self.connection.server.post(&self.connection.path("/submit"), &answer)?;
         if taken.status == 409 {
-            // The page has changed meanwhile.
+            // The page has changed in the meantime.
             return Ok(());
         }
         ensure!(taken.status == 202, "{answer}: {taken:?}");
@@ -139,7 +141,7 @@ impl Person<'_> {
         }
     }
 
-    /// Does what a person does on a phone, in a mail, or in the live view.
+    /// Performs the action of a person on a phone, in a mail or in the live view.
     fn act_elsewhere(&mut self, now: &Value) -> anyhow::Result<()> {
         let session = now["browser_session_id"].as_str().context("no session")?;
         let mut cdp = Cdp::connect_with_key(self.connection.server, session)?;
@@ -151,7 +153,7 @@ impl Person<'_> {
     }
 }
 
-/// The fields that are waited for, by id: what they are, as `expect` has it.
+/// Returns the requested fields by id, with their kinds as in `expect`.
 fn fields(now: &Value) -> BTreeMap<String, String> {
     all(&now["fields"]).map(|field| (text(&field["id"]), what(now, field))).collect()
 }
@@ -205,7 +207,7 @@ struct Ended {
     steps: String,
     wanted: String,
     took: Duration,
-    /// Its connection, if it can log in again automatically.
+    /// The id of the connection, if it can log in again automatically.
     can_reauth: Option<String>,
 }
 
@@ -235,7 +237,7 @@ fn log_in(server: &Server, origins: &Origins, login: &Login) -> Ended {
     Ended { name: login.name.clone(), steps, wanted: wanted.join(" > "), took, can_reauth }
 }
 
-/// Logs in at all pages, some at a time.
+/// Logs in at all pages, [`CONCURRENT_LOGINS`] at a time.
 fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
     let next = AtomicUsize::new(0);
     let some = || {
@@ -252,7 +254,7 @@ fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow
     })
 }
 
-/// Prints the number of right logins and their times. All must be right.
+/// Prints the number of right logins and their median time. Fails if a login is wrong.
 fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
     let right = ended.iter().filter(|one| one.steps == one.wanted).count();
     let mut took: Vec<_> = ended.iter().filter(|one| one.wanted.ends_with("SUCCESS")).map(|one| one.took).collect();
@@ -266,8 +268,8 @@ fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has it looked whether these hold, some at a time: the sites have forgotten them, and each logs in by itself, where nobody could see
-/// it. How that ended.
+/// Makes the health checks of these connections due, [`CONCURRENT_LOGINS`] at a time. The sites have no login any more,
+/// so each connection logs in unattended, in a headless browser. Returns the ends of these logins.
 fn log_in_again(server: &Server, ended: &[&Ended]) -> anyhow::Result<Vec<Ended>> {
     let mut all = Vec::new();
     for some in ended.chunks(CONCURRENT_LOGINS) {
@@ -302,7 +304,7 @@ fn serve(listener: TcpListener, logins: &Arc<Vec<Login>>, origins: &Origins) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let (logins, origins) = (Arc::clone(&logins), origins.clone());
-            // The browser may break off a connection.
+            // The browser may close a connection early.
             thread::spawn(move || drop(answer(stream, &logins, &origins)));
         }
     });
@@ -327,7 +329,7 @@ fn login_flows_end_as_expected_at_every_page_of_the_collection() -> anyhow::Resu
     files.extend(logins("products")?);
     files.retain(|login| only.as_ref().is_ok_and(|only| login.name.contains(only)) || only.is_err());
     let files = Arc::new(files);
-    // The host of the site, an allowed one for its logins, and a forbidden one.
+    // `shop` serves the host of the site and an allowed one, `evil` a forbidden one.
     let (shop, evil) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.2:0")?);
     let (address, elsewhere) = (shop.local_addr()?, evil.local_addr()?);
     let origins = Origins {
@@ -346,7 +348,7 @@ fn login_flows_end_as_expected_at_every_page_of_the_collection() -> anyhow::Resu
         bail!("only {} pages", ended.len());
     }
 
-    // Each takes a health check and a login: only on request.
+    // Each page needs a health check and a login, so this is tested only on request.
     if only.is_err() {
         return Ok(());
     }

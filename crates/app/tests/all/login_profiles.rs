@@ -1,4 +1,4 @@
-//! Concurrent logins and health checks: of one connection, of one profile, and with a session that uses it.
+//! Tests of concurrent logins and health checks: of one connection, of one profile, and with a session of the profile.
 
 use std::thread;
 
@@ -61,7 +61,7 @@ fn two_logins_of_one_profile_at_once_leave_it_logged_in_to_both_sites() -> anyho
     for connection in [&one, &two] {
         connection.login()?;
     }
-    // Both have loaded the profile as it was.
+    // Waits until both have loaded the old version of the profile.
     for connection in [&one, &two] {
         connection.until_awaiting()?;
     }
@@ -83,7 +83,7 @@ fn two_logins_of_one_profile_at_once_leave_it_logged_in_to_both_sites() -> anyho
     Ok(())
 }
 
-/// Creates a session that saves its changes of the profile.
+/// Creates a session that saves its changes to the profile.
 fn saving(server: &Server, profile: &str) -> anyhow::Result<Session> {
     let profile = json!({ "name": profile, "save_changes": true });
     server.create(&json!({ "headless": true, "timeout_seconds": 600, "profile": profile }))
@@ -96,7 +96,7 @@ fn looks(connection: &Connection<'_>) -> anyhow::Result<Vec<String>> {
     Ok(looks.filter(|status| *status != "IN_PROGRESS").map(str::to_owned).collect())
 }
 
-/// Makes the health check due now.
+/// Makes the health check due.
 fn due(connection: &Connection<'_>) -> anyhow::Result<()> {
     let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours'";
     sql(connection.server, &format!("{due} WHERE id = {}", uuid(&connection.id)?)).map(drop)
@@ -139,7 +139,7 @@ fn a_health_check_waits_for_sessions_of_its_profile_and_overwrites_no_save() -> 
     drop(client);
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
-    // The health check runs now, and a session begins and ends meanwhile.
+    // While the health check runs, a session begins and ends.
     let comes_and_goes = |before: usize| -> anyhow::Result<String> {
         until("the look", TEST_TIMEOUT, || (requests() > before).then_some(()))?;
         let session = saving(server, &used.profile)?;
@@ -159,7 +159,7 @@ fn a_health_check_waits_for_sessions_of_its_profile_and_overwrites_no_save() -> 
         if over == failed {
             break version;
         }
-        // On a busy machine this may exceed the timeout of the health check: once more.
+        // On a busy machine this may exceed the timeout of the health check, so it is repeated.
         ensure!(over < 5, "no look waits for as long as somebody comes and goes");
         failed = over;
         used.until_closed()?;

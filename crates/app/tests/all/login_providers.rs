@@ -1,4 +1,5 @@
-//! Automatic logins with items of credential providers: found by site or named, of both kinds of store, with TOTP codes.
+//! Tests of automatic logins with items of credential providers: found by site or named, of both kinds of store, and
+//! with TOTP codes.
 
 use casement_test_support::program::{Options, Pages, Server};
 use serde_json::{Value, json};
@@ -8,9 +9,9 @@ use super::credential_providers::{FILE_PASSWORD, PATH, keepass};
 use super::login_site::{Connection, LOGIN, PASSWORD, Site};
 use super::login_ways::{SECRET, ask_for_app_code};
 
-/// Another item of the store, for the same site under another name.
+/// The password of another item of the store, for the same site under another host name.
 const OTHER: &str = "s3cret-of-another-site";
-/// The item of the KeePass database for the site.
+/// The password of the item of the KeePass database.
 const IN_FILE: &str = "s3cret-in-the-file";
 
 fn provider(server: &Server, body: &Value) -> anyhow::Result<String> {
@@ -18,7 +19,7 @@ fn provider(server: &Server, body: &Value) -> anyhow::Result<String> {
     Ok(format!("{PATH}/{}", made["id"].as_str().unwrap_or_default()))
 }
 
-/// A site that takes that password.
+/// Creates a site that accepts this password.
 fn site<'a>(pages: &'a Pages, name: &str, password: &str) -> Site<'a> {
     let site = Site::new(pages, name);
     site.put("login", &LOGIN.replace(PASSWORD, password));
@@ -31,7 +32,7 @@ fn a_provider_item_logs_in_automatically_whether_it_is_named_or_found() -> anyho
     let app = format!("otpauth://totp/Shop:ann?secret={SECRET}");
     let store = ConnectServer::start(&[
         ("Shop", "http://localhost/login", ["ann", PASSWORD, &app]),
-        // Under another name of the site, by which it is not found.
+        // The URL has another host name of the site, so the item is not found by site.
         ("Elsewhere", "http://127.0.0.1", ["ann", OTHER, ""]),
     ])?;
     let folder = tempfile::tempdir()?;
@@ -84,7 +85,7 @@ fn a_provider_item_logs_in_automatically_whether_it_is_named_or_found() -> anyho
     let [by_site, by_name, of_file, of_any] = begun;
     assert_eq!(by_site.seen(&found)?, "Your orders - Shop");
 
-    // The first provider in the order is queried; if it fails, the next one is.
+    // The first provider by priority is queried; if it fails, the next one is.
     server.send("PATCH", &team, Some(&json!({ "priority": 7 })))?.expect(200)?;
     any.put("login", &LOGIN.replace(PASSWORD, IN_FILE).replace("in=ann", "in=ann2"));
     any.put("home", &super::login_site::HOME.replace("in=ann", "in=ann2"));

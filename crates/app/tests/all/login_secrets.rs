@@ -1,4 +1,4 @@
-//! Secrets of logins are searched for in everything that is left of them.
+//! Searches for the secrets of logins in everything that the logins leave.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -26,12 +26,13 @@ const CODE: &str = "QX7-R2M9-ZK41";
 const TOTP_SECRET: &str = "NNLTG5SRPI4EY4CUGF4FSYRWKJWU4MDT";
 const TOTP_BYTES: &str = "kW3vQz8LpT1xYb6RmN0s";
 
-/// Reverses a text: the source of a page is captured, so it may not contain the secret.
+/// Returns a script for the text that contains it only reversed: the source of a page is captured, so it must not
+/// contain the secret.
 fn backwards(text: &str) -> String {
     format!("[...'{}'].reverse().join('')", text.chars().rev().collect::<String>())
 }
 
-/// A page that sends its values to its site, once as JSON and once as a form.
+/// Returns a page that sends its values to its site, once as JSON and once as a form.
 fn sending(html: &str, password: &str, next: &str) -> String {
     let send = "const all = new FormData(f), body = new URLSearchParams(all);\n\
         await fetch('taken', { method: 'POST', body: JSON.stringify(Object.fromEntries(all)), headers: { 'Content-Type': 'application/json' } });\n\
@@ -60,13 +61,13 @@ fn needles(codes: &[String]) -> Vec<String> {
         let hex = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
         needles.extend([secret.to_owned(), hex, STANDARD.encode(secret).trim_end_matches('=').to_owned()]);
     }
-    // Six digits alone occur by chance.
+    // Six digits without context occur by chance.
     needles.extend(codes.iter().map(|code| format!("\"{code}\"")));
     needles.extend(codes.iter().map(|code| format!("otp={code}")));
     needles
 }
 
-/// Returns the codes that were valid in that time.
+/// Returns the codes that were valid in this range of time.
 fn codes(from: OffsetDateTime, to: OffsetDateTime) -> anyhow::Result<Vec<String>> {
     let secret = TotpSecret::parse(TOTP_SECRET).map_err(|bad| anyhow::anyhow!("{bad:?}"))?;
     let mut codes = Vec::new();
@@ -78,14 +79,14 @@ fn codes(from: OffsetDateTime, to: OffsetDateTime) -> anyhow::Result<Vec<String>
     Ok(codes)
 }
 
-/// Returns the lines of `grep` for these texts in these files.
+/// Returns the output of `grep` for these texts in these files.
 fn grep(needles: &[String], files: &[&Path]) -> anyhow::Result<String> {
     let patterns = tempfile::NamedTempFile::new()?;
     fs::write(patterns.path(), needles.join("\n"))?;
     let mut command = Command::new("grep");
     command.env("LC_ALL", "C").args(["-raoF", "--devices=skip", "-f"]).arg(patterns.path()).args(files);
     let output = command.output().context("cannot start grep")?;
-    // A file that the database has just removed is no failure.
+    // A file that the database has just removed is not a failure.
     ensure!(output.status.code() < Some(2) || output.stderr.ends_with(b"No such file or directory\n"), "{output:?}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -97,20 +98,21 @@ fn memory(pid: i32) -> anyhow::Result<tempfile::NamedTempFile> {
     for line in fs::read_to_string(format!("/proc/{pid}/maps"))?.lines() {
         let mut words = line.split_whitespace();
         let (range, rights) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        // Read-only mappings equal their files; the shared memory of the database equals its tables.
+        // Read-only mappings equal their files, and the shared memory of the database equals its tables, so both are
+        // skipped.
         if rights != "rw-p" {
             continue;
         }
         let (from, to) = range.split_once('-').context("no range")?;
         let (from, to) = (u64::from_str_radix(from, 16)?, u64::from_str_radix(to, 16)?);
         memory.seek(SeekFrom::Start(from))?;
-        // A mapping may be released meanwhile.
+        // A mapping may be released in the meantime.
         drop(std::io::copy(&mut (&memory).take(to - from), &mut copy));
     }
     Ok(copy)
 }
 
-/// Starts a login with full telemetry and recording. Returns its session.
+/// Starts a login with full telemetry. Returns its session.
 fn watched(connection: &Connection<'_>, site: &Site<'_>, pages: &Pages, first: &str) -> anyhow::Result<Session> {
     pages.hold(&site.path("home"));
     connection.login()?;
@@ -152,7 +154,7 @@ fn secrets_of_logins_are_found_nowhere_afterwards() -> anyhow::Result<()> {
     let began = now();
     let to_login = "<!doctype html><title>One moment</title><script>location = 'login'</script>";
 
-    // A person types, after a mistake; the TOTP code is generated.
+    // A person types the values, after a mistake; the TOTP code is generated.
     let values = json!({ "email": "ann", "password": STORED });
     for (name, values) in [("secrets", json!({})), ("stored", values)] {
         let credential = json!({ "name": name, "domain": "localhost", "values": values, "totp_secret": TOTP_SECRET });
@@ -178,7 +180,7 @@ fn secrets_of_logins_are_found_nowhere_afterwards() -> anyhow::Result<()> {
     connection.until_over("SUCCESS")?;
     connection.until_closed()?;
 
-    // Stored values are typed, and then an unknown page comes: the operator gets a screenshot.
+    // Stored values are typed, and then an unknown page is shown, so that a screenshot is stored for the operator.
     let site = Site::new(&pages, "shop-secrets-stored");
     site.put("taken", "ok");
     site.put("login", &sending(LOGIN, STORED, "riddle"));
@@ -190,7 +192,7 @@ fn secrets_of_logins_are_found_nowhere_afterwards() -> anyhow::Result<()> {
     ensure!(over["error_code"] == "page_not_understood", "{over}");
     stored.until_closed()?;
 
-    // No process of their browsers runs.
+    // Waits until no process of the browsers runs.
     until("their browsers gone", TEST_TIMEOUT, || {
         let left = super::host::sandboxes(&server).ok()?;
         left.is_empty().then_some(())
@@ -223,7 +225,7 @@ fn secrets_of_logins_are_found_nowhere_afterwards() -> anyhow::Result<()> {
     let kinds = parts(&fs::read(pictures[0].path())?);
     ensure!(kinds.iter().all(|kind| ["IHDR", "sRGB", "pHYs", "IDAT", "IEND"].contains(&kind.as_str())), "{kinds:?}");
 
-    // Nor in the memory of the remaining processes.
+    // The memory of the remaining processes has no secret either.
     let known = [server.data_dir().display().to_string()];
     let own = server_process(&server)?.pid;
     ensure!(!grep(&known, &[memory(own)?.path()])?.is_empty(), "what is surely in memory is not found");

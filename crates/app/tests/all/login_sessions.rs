@@ -1,4 +1,4 @@
-//! The settings of a login's browser: its proxy and its recording.
+//! Tests of the settings of a login's browser: the proxy and the recording.
 
 use anyhow::Context as _;
 use casement_test_support::program::{Options, Pages, Server, until};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::login_site::{Connection, PASSWORD, Site, TEST_TIMEOUT, ann};
 use super::proxies::{closed_port, exit};
 
-/// Returns the end of the latest login in the timeline.
+/// Returns the latest login in the timeline.
 fn latest(connection: &Connection<'_>) -> anyhow::Result<Value> {
     let timeline = connection.server.get(&connection.path("/timeline?limit=1"))?.expect(200)?.json()?;
     Ok(timeline[0].clone())

@@ -1,4 +1,4 @@
-//! A small site to log in to, and a connection to it.
+//! Helpers: a small site with a login, and an auth connection to it.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(crate) const HOME: &str = r"<!doctype html><html lang=en><title>Your orders 
 /// A page that no login can handle.
 pub(crate) const RIDDLE: &str = "<!doctype html><html lang=en><title>Hm</title><canvas width=300 height=300></canvas>";
 
-/// A site below `/<name>/` of the pages, at a host name that a connection can have.
+/// A site below `/<name>/` of the pages. Its host is a name, because a connection cannot have an address.
 pub(crate) struct Site<'a> {
     pages: &'a Pages,
     name: String,
@@ -79,7 +79,7 @@ impl<'a> Connection<'a> {
         Self::at(server, &site.name, &site.url("home"), more)
     }
 
-    /// Creates a connection for the profile and the login address.
+    /// Creates a connection for the profile and the login URL. `more` are further fields.
     pub(crate) fn at(server: &'a Server, profile: &str, login_url: &str, more: &Value) -> anyhow::Result<Self> {
         let mut body = json!({ "domain": "localhost", "profile_name": profile, "login_url": login_url });
         body.as_object_mut().context("no object")?.extend(more.as_object().context("no object")?.clone());
@@ -128,7 +128,7 @@ impl<'a> Connection<'a> {
         })
     }
 
-    /// Waits until it has logged in without a request to a person.
+    /// Waits until the login has succeeded. Fails if it requests something from a person.
     pub(crate) fn until_in_by_itself(&self) -> anyhow::Result<Value> {
         let asks = |now: &Value| now["flow_step"].as_str().is_some_and(|step| step.starts_with("AWAITING"));
         let done = self.until("logged in, or asking", |now| asks(now) || now["flow_status"] == "SUCCESS")?;
@@ -140,7 +140,7 @@ impl<'a> Connection<'a> {
         self.until(status, |now| now["flow_status"] == status)
     }
 
-    /// Waits until no job of it runs.
+    /// Waits until no flow of the connection runs, and its browser has ended.
     pub(crate) fn until_closed(&self) -> anyhow::Result<()> {
         let open = format!(
             "SELECT count(*) FROM auth_flows WHERE connection_id = {} AND (open OR status = 'IN_PROGRESS')",

@@ -1,4 +1,4 @@
-//! Logins that are interrupted in different states, by a kill of the server and by the deletion of their connection.
+//! Tests of logins that are interrupted in different states, by a kill of the server or the deletion of the connection.
 
 use anyhow::{Context as _, ensure};
 use casement_test_support::program::{Options, Pages, Process, Server, Shared, until};
@@ -11,7 +11,7 @@ use super::login_ways::{BACK, PUSH};
 /// The state in which a login is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// It waits for an approval on a phone.
+    /// The login waits for an approval on a phone.
     Elsewhere,
     /// The form is sent, and the next page does not load.
     BetweenPages,
@@ -24,10 +24,10 @@ enum At {
 }
 
 impl At {
-    /// Last the states with the shortest timeouts.
+    /// All states. Those with the shortest timeouts are last.
     const ALL: [Self; 5] = [Self::Saving, Self::Elsewhere, Self::ByItself, Self::Looking, Self::BetweenPages];
 
-    /// Returns whether the connection was logged in before.
+    /// Returns true if the connection was logged in before.
     fn is_later(self) -> bool {
         matches!(self, Self::Looking | Self::ByItself | Self::Saving)
     }
@@ -39,23 +39,23 @@ struct Held<'p> {
     site: Site<'p>,
     id: String,
     profile: String,
-    /// The version of the profile before.
+    /// The version of the profile before the blocked login; empty if there was none.
     version: String,
 }
 
-/// A form that leads to another page.
+/// Returns a form that leads to another page.
 fn leads_to(page: &str) -> String {
     LOGIN
         .replace("document.cookie = 'in=ann; max-age=9999; path=/';", "")
         .replace("location.pathname.replace('login', 'home')", &format!("'{page}'"))
 }
 
-/// The page of a site that has logged the user out.
+/// Returns the page with another cookie for its login, so that the site has logged the user out.
 fn forgotten(page: &str) -> String {
     page.replace("in=ann", "in=ann2")
 }
 
-/// A trigger that prevents new versions of such profiles.
+/// Creates a trigger that prevents new versions of profiles of this name.
 fn unsaved(server: &Server, profile: &str) -> anyhow::Result<()> {
     let profile = format!("SELECT 1 FROM profiles p WHERE p.id = NEW.profile_id AND p.name = '{profile}'");
     let function = format!("BEGIN IF EXISTS ({profile}) THEN RAISE 'not now'; END IF; RETURN NEW; END");
@@ -90,14 +90,14 @@ impl<'p> Held<'p> {
         sql(server, &format!("SELECT version_id FROM profiles WHERE name = '{}'", self.profile))
     }
 
-    /// Makes its login or health check due now.
+    /// Makes the health check due, which also starts an automatic login.
     fn due(&self, server: &Server) -> anyhow::Result<()> {
         let id = uuid(&self.id)?;
         let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours'";
         sql(server, &format!("{due} WHERE id = {id}")).map(drop)
     }
 
-    /// Brings it to the last step before the block.
+    /// Waits for the last step before the block.
     fn prepare(&mut self, server: &Server) -> anyhow::Result<()> {
         let connection = self.connection(server);
         if !self.at.is_later() {
@@ -109,7 +109,7 @@ impl<'p> Held<'p> {
         Ok(())
     }
 
-    /// Lets it continue to the block.
+    /// Lets the login continue to the block.
     fn go(&self, server: &Server, pages: &Pages) -> anyhow::Result<()> {
         let connection = self.connection(server);
         match self.at {
@@ -145,7 +145,7 @@ impl<'p> Held<'p> {
                 self.connection(server).until("waiting for the telephone", elsewhere).map(drop)
             }
             At::BetweenPages | At::ByItself => requested("next", 1),
-            // The first login sees it before and after the form.
+            // The first login has opened the page before and after the form.
             At::Looking => requested("home", 3),
             At::Saving => {
                 let saving = "status = 'IN_PROGRESS' AND (details->>'saving')::boolean";
@@ -168,13 +168,13 @@ impl<'p> Held<'p> {
         Ok(())
     }
 
-    /// Returns the browsers with its profile.
+    /// Returns the ids of the browsers with the profile.
     fn browsers(&self, server: &Server) -> anyhow::Result<Vec<String>> {
         let of_it = "SELECT b.id FROM browsers b JOIN profiles p ON p.id = b.profile_id";
         sql(server, &format!("{of_it} WHERE p.name = '{}'", self.profile))?.lines().map(id_of).collect()
     }
 
-    /// Asserts that it continues to its end without another request to a person.
+    /// Asserts that the login continues to its end without another request to a person.
     fn goes_on(&self, server: &Server) -> anyhow::Result<()> {
         let connection = self.connection(server);
         let timeline = |kind: &str, status: &str| {
@@ -203,7 +203,7 @@ impl<'p> Held<'p> {
         Ok(())
     }
 
-    /// Asserts that nothing of it is left, and that nothing was written after its end.
+    /// Asserts that nothing of the login is left, and that nothing was written after its end.
     fn is_gone(&self, server: &Server, browsers: &[String]) -> anyhow::Result<()> {
         let left = format!("SELECT count(*) FROM auth_flows WHERE connection_id = {}", uuid(&self.id)?);
         until("its job gone", TEST_TIMEOUT, || (sql(server, &left).ok()? == "0").then_some(()))?;
@@ -235,7 +235,7 @@ fn held_up<'p>(server: &Server, pages: &'p Pages, prefix: &str) -> anyhow::Resul
     let there = |one: &Held<'_>| one.until_there(server, pages).with_context(|| format!("{:?}", one.at));
     for one in &held {
         one.go(server, pages).with_context(|| format!("{:?}", one.at))?;
-        // It becomes due together with the health check, which is next.
+        // `ByItself` becomes due together with `Looking`, which is next.
         if one.at != At::ByItself {
             there(one)?;
         }

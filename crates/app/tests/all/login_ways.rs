@@ -1,4 +1,5 @@
-//! Kinds of logins: step by step, with second factors of every kind, through single sign-on, past a captcha, and failed ones.
+//! Tests of the kinds of logins: in several steps, with second factors, through single sign-on, with a captcha, and
+//! failed ones.
 
 use anyhow::{Context as _, ensure};
 use casement_test_support::program::{Cdp, Clients, Shared};
@@ -138,7 +139,7 @@ const VOUCHER: &str = r#"<!doctype html><html lang=en><title>Sign in - Accounts<
 pub(crate) const BACK: &str = "<!doctype html><title>One moment</title><script>
 document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home';</script>";
 
-/// The secret of the codes of [`TOTP`].
+/// The secret of the codes of [`TOTP`], in base 32.
 pub(super) const SECRET: &str = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ";
 
 /// Makes the site ask for a TOTP code after the password.
@@ -192,7 +193,8 @@ fn a_login_with_a_chosen_factor_requests_its_fields_step_by_step() -> anyhow::Re
     connection.until_awaiting()?;
     connection.submit(&json!({ name.as_str(): "135790" }))?;
 
-    // Six boxes are one field. The second code of the same kind is requested again, and so is a rejected value.
+    // Six boxes are one field. A second code of the same kind is requested, and so is another value after a rejected
+    // one.
     let boxes = connection.until("asked for a code in boxes", |now| {
         now["flow_step"] == "AWAITING_INPUT" && now["website_error"].is_null()
     })?;
@@ -245,7 +247,7 @@ fn stored_credentials_with_a_totp_secret_log_in_automatically() -> anyhow::Resul
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
-/// The account is chosen first.
+/// The login begins with the choice of an account.
 #[test]
 fn a_person_solves_the_captcha_in_the_live_view_and_approves_on_a_phone() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -271,7 +273,7 @@ fn a_person_solves_the_captcha_in_the_live_view_and_approves_on_a_phone() -> any
     let message = stuck["external_action_message"].as_str().unwrap_or_default();
     assert!(message.contains("captcha") && message.contains("live view"), "{stuck}");
 
-    // As after a person's clicks.
+    // Has the effect of a person who solves the captcha.
     let session = stuck["browser_session_id"].as_str().context("no session")?;
     let mut cdp = Cdp::connect_with_key(server, session)?;
     let page = cdp.page()?;
@@ -283,7 +285,7 @@ fn a_person_solves_the_captcha_in_the_live_view_and_approves_on_a_phone() -> any
     })?;
     assert!(push["fields"].is_null(), "{push}");
     site.put("approved", "yes");
-    // From one external step directly to another.
+    // One external action directly follows the other.
     connection.until("waiting for the link in the mail", |now| {
         elsewhere(now) && now["external_action_message"].as_str().is_some_and(|message| message.contains("mail"))
     })?;

@@ -1,4 +1,4 @@
-//! Logins of a person, automatic logins, health checks; and kills and deletions in between.
+//! Tests of logins with a person, automatic logins and health checks, also with kills and deletions.
 
 use std::time::Duration;
 
@@ -39,12 +39,12 @@ fn after_a_persons_login_sessions_are_logged_in_and_logins_are_automatic() -> an
     connection.until_closed()?;
     assert_eq!(connection.seen(&site)?, "Your orders - Shop");
 
-    // The accepted values are stored, sealed; the rejected ones are not.
+    // The accepted values are stored, and sealed; the rejected ones are not stored.
     let name = done["credential"]["name"].as_str().context("no credential")?;
     let stored = server.get(&format!("/credentials/{}", name.replace(' ', "%20")))?.expect(200)?.json()?;
     assert_eq!(stored["value_keys"], json!(["password", "username"]));
 
-    // Logged out at the site, it logs in automatically.
+    // After the site has logged the user out, the login is automatic.
     site.put("home", &HOME.replace("in=ann", "in=ann2"));
     site.put("login", &LOGIN.replace("in=ann", "in=ann2"));
     assert_eq!(connection.login()?["flow_type"], "REAUTH");
@@ -109,7 +109,7 @@ fn a_login_opens_only_allowed_destinations() -> anyhow::Result<()> {
         connection.login()?;
         let over = connection.until_over("FAILED")?;
         let entries = over["error_code"].as_str().unwrap_or_default();
-        // Either of the two checks refuses a forbidden destination.
+        // The check of domains may refuse the destination before the egress does.
         assert!(entries == code || entries == "domain_not_allowed", "{name}: {over}");
         connection.until_closed()?;
         server.delete(&connection.path(""))?.expect(204)?;
@@ -166,7 +166,7 @@ fn a_page_that_never_loads_ends_the_login_and_an_endless_one_does_not() -> anyho
 fn a_slow_site_gets_time_and_no_second_submission() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-slow");
-    // Longer than other resources delay a page.
+    // A form response that is slower than the limit for other resources of a page.
     pages.put_late(&site.path("slow"), Duration::from_secs(15), "ok");
     let slow =
         "f.onsubmit = async event => {\n    event.preventDefault();\n    await fetch('slow', { method: 'POST' });";
@@ -176,14 +176,14 @@ fn a_slow_site_gets_time_and_no_second_submission() -> anyhow::Result<()> {
     let connection = Connection::new(server, &site, &json!({ "credential": { "name": "slow" } }))?;
     connection.login()?;
     let over = connection.until_over("SUCCESS")?;
-    // No person was asked, or it would look like an answer in the live view.
+    // A request to a person would have changed the reason, because an answer in the live view is assumed.
     assert_eq!(over["can_reauth_reason"], "requirements_satisfiable", "{over}");
     assert_eq!(pages.requests().iter().filter(|request| *request == "POST /shop-slow/slow").count(), 1);
     connection.until_closed()?;
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
-/// A code in six boxes, only one of which is accepted.
+/// A page for a code in six boxes, which accepts only one code.
 const BOXES: &str = "<!doctype html><html lang=en><title>Verification - Shop</title><h1>Enter the verification code</h1>\
     <form id=f><input maxlength=1 aria-label='Digit 1'><input maxlength=1 aria-label='Digit 2'><input maxlength=1 aria-label='Digit 3'>\
     <input maxlength=1 aria-label='Digit 4'><input maxlength=1 aria-label='Digit 5'><input maxlength=1 aria-label='Digit 6'>\
@@ -316,7 +316,7 @@ fn a_login_continues_at_its_step_after_the_server_is_killed() -> anyhow::Result<
             now["flow_status"] == "SUCCESS" || now["flow_step"] == "AWAITING_INPUT"
         })?;
         if over["flow_status"] != "SUCCESS" {
-            // The value that was typed during the kill did not reach the page.
+            // A value that was typed during the kill did not reach the page, so it is requested again.
             connection.submit(&ann(PASSWORD))?;
             connection.until_over("SUCCESS")?;
         }

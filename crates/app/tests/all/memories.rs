@@ -1,10 +1,11 @@
-//! State of a browser that needs more than a page to be left or seen: names, certificates, links and forms.
+//! Tests that state of a browser that needs more than a page ends with the session: names, certificates, links and
+//! forms.
 //!
-//! - *HSTS*: the rule is made on Chromium's internal page, because a rule of a header needs a trusted certificate.
+//! - *HSTS*: the rule is created on Chromium's internal page, because a rule of a header needs a trusted certificate.
 //!   The test checks its effect: a port without TLS cannot be opened any more.
 //! - *TLS tickets*: the server of the site records whether a handshake resumed an earlier one.
-//! - *Visited links*: scripts see no link as visited, so the colour is taken from a screenshot.
-//! - *Forms*: sent values are in the profile's `Web Data`, from which they would be suggested.
+//! - *Visited links*: scripts cannot detect visited links, so the colour is taken from a screenshot.
+//! - *Forms*: sent values are in the file `Web Data` of the profile, from which Chromium suggests values.
 //! - *Names*: the egress resolves them, not the browser. A changed address applies at once.
 
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ fn page(internet: &Internet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns which kinds of state are present. `left`: whether state was left, which is waited for.
+/// Returns for each kind of state whether it is present. `left`: state is expected, so the function waits for it.
 fn look(
     server: &Server,
     session: &Session,
@@ -59,7 +60,7 @@ fn is_strict(visit: &mut Visit) -> anyhow::Result<bool> {
     match answer["errorText"].as_str() {
         None => Ok(false),
         Some(error) => {
-            // A site without TLS closes the connection, because it cannot parse the handshake.
+            // A server without TLS closes the connection, because it cannot parse the handshake.
             ensure!(error.contains("SSL") || error.contains("CONNECTION_CLOSED"), "{error}");
             Ok(true)
         }
@@ -74,13 +75,13 @@ fn is_resumed(visit: &mut Visit, tls: &Tls) -> anyhow::Result<bool> {
     Ok(handshake == "resumed")
 }
 
-/// Returns whether the link gets the colour of a visited one in time. A renderer learns the visited links of
-/// a site a moment after its first page, and shows them from the second page on.
+/// Returns true if the link gets the colour of a visited one in time. A renderer receives the visited links of a site
+/// after its first page, and shows them from the second page on.
 fn looks_visited(visit: &mut Visit, within: Duration) -> anyhow::Result<bool> {
     visit.client.open(&visit.page, "http://links.test/")?;
     visit.client.evaluate(&visit.page, "void (location = '/look')")?;
     until_at(visit, "/look")?;
-    // Before it is drawn, it has no colour.
+    // The link has no colour before it is drawn.
     let of_links = [json!([255, 0, 0, 255]), json!([0, 0, 255, 255])];
     until("the link is drawn", TEST_TIMEOUT, || colour(visit).ok().filter(|colour| of_links.contains(colour)))?;
     let until = Instant::now() + within;
@@ -163,7 +164,7 @@ fn browser_memory_of_links_forms_and_certificates_ends_with_the_session() -> any
         let tls = internet.tls(PUBLIC, "tls.test")?;
         let options = Options { resolv_conf: Some(internet.resolv_conf()), ..Options::default() };
         let server = Server::start(options)?;
-        // Form values are stored if the caller enables it.
+        // Chromium stores form values only if the caller enables it.
         let remembers = json!({ "AutofillAddressEnabled": true });
         server
             .post(
@@ -177,7 +178,7 @@ fn browser_memory_of_links_forms_and_certificates_ends_with_the_session() -> any
         assert!(all(&found, false), "before anything was left: {found:?}");
         plant(&mut visit)?;
         let process = first_process(&server, &first)?;
-        // A form that is sent before the browser has analysed it is not stored: then it is sent again.
+        // A form that is sent before the browser has analysed it is not stored, so it is sent again.
         until("the form is remembered", 2 * TEST_TIMEOUT, || {
             let is_there = files_with(&process, TYPED).iter().any(|file| file.ends_with("/Web Data"));
             if is_there { Some(Ok(())) } else { fill_in(&mut visit).err().map(Err) }

@@ -1,4 +1,4 @@
-//! The calls of an organization's administrator, with the unmodified public Python client.
+//! Tests of the calls of an administrator of an organization, with the unmodified public Python client.
 
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ fn a_key_that_one_server_revokes_is_refused_by_every_other_within_a_second() -> 
     first.delete(&format!("/org/api_keys/{id}"))?.expect(204)?;
 
     assert_eq!(call(&first)?, 401, "the first call after the answer");
-    // Even if it is used all the time.
+    // The key is refused even if it is used all the time.
     let revoked = Instant::now();
     while revoked.elapsed() < Duration::from_secs(1) {
         call(&second)?;
@@ -90,7 +90,8 @@ fn a_key_that_one_server_revokes_is_refused_by_every_other_within_a_second() -> 
     Ok(())
 }
 
-/// A program inside reaches Casement through the egress, whose connections come from this machine, like those of a trusted proxy.
+/// A program in a sandbox reaches Casement through the egress, whose connections have an address of this machine, like
+/// those of a trusted proxy.
 #[test]
 fn a_caller_inside_a_sandbox_cannot_forge_its_address() -> anyhow::Result<()> {
     let server = Server::start(Options {

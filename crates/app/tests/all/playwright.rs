@@ -1,4 +1,4 @@
-//! Playwright over `cdp_ws_url`.
+//! Tests of Playwright over `cdp_ws_url`.
 
 use casement_test_support::program::{Cdp, Clients, Shared};
 use serde_json::json;

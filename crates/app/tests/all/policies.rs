@@ -1,4 +1,4 @@
-//! What the browser stores of typed values, and which of its own pages a person can open.
+//! Tests of browser policies: whether typed values are stored, and which internal pages a person can open.
 
 use anyhow::{Context as _, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};

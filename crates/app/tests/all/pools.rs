@@ -1,4 +1,4 @@
-//! Pools with concurrent, waiting, disconnecting and disruptive callers.
+//! Tests of pools with concurrent, waiting and disconnecting callers, and with failing browsers.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::host::{browser_of, chromium, count, id_of, idle_browsers, kind, metric, sandboxes, sql};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// The timeout of an acquire in seconds: many may be ahead of it, and each takes a start of Chromium.
+/// The timeout of an acquire in seconds: many callers may be ahead, and each needs a start of Chromium.
 const ACQUIRE_TIMEOUT_SECONDS: u64 = 400;
 
 /// A pool of headless browsers that is deleted at the end of its test.
@@ -115,7 +115,7 @@ fn waiters_are_served_in_order_of_arrival_and_a_newcomer_does_not_overtake() -> 
             ensure!(!line.iter().all(thread::ScopedJoinHandle::is_finished), "the line broke up");
             let newcomer = pool.acquire(0)?.status;
             let after = served.lock().len();
-            // Only while a caller certainly waited: the queue may be empty meanwhile.
+            // Checks the status only while a caller certainly waits, because the queue may be empty later.
             ensure!(newcomer == 204 || after >= WAITERS - 2, "a newcomer overtook: {newcomer}");
         }
         line.into_iter().try_for_each(|waiter| waiter.join().unwrap())
@@ -146,8 +146,8 @@ fn a_caller_that_disconnects_leaves_the_queue_at_once_and_costs_no_browser() -> 
     }
     until("the gauge shows that nobody waits", TEST_TIMEOUT, || (metric(server, &gauge).ok()?? == 0.0).then_some(()))?;
 
-    // Around the moment of its turn. A written response may be unread, which the server cannot know: then the lease ends
-    // by its idle timeout.
+    // The caller disconnects around the time of its lease. The server cannot detect that a written response is not
+    // read; then the lease ends by its idle timeout.
     let mut held = (held, open);
     for pause in [0, 300, 500, 900] {
         let waiter = pool.ask(ACQUIRE_TIMEOUT_SECONDS).start(server.address())?;
@@ -175,7 +175,7 @@ fn a_wait_ends_with_204_at_its_timeout_or_just_before_the_client_gives_up() -> a
     assert!(status == 204 && took < TEST_TIMEOUT, "{status} after {took:?}");
     let (status, took) = timed(pool.ask(1))?;
     assert!(status == 204 && took.as_secs_f64() >= 0.9 && took < TEST_TIMEOUT, "{status} after {took:?}");
-    // On a busy machine it may be too late, but not every time.
+    // On a busy machine the response may be too late, but not every time.
     let in_time = (0..15).find_map(|_| match timed(pool.ask(60).header("X-Stainless-Read-Timeout", "4")) {
         Ok((204, took)) if took >= Duration::from_secs(4) => None,
         answered => Some(answered),
@@ -199,7 +199,7 @@ fn deleting_flushing_or_resizing_a_pool_ends_its_browsers() -> anyhow::Result<()
     server.post(&pool.path("/flush"), &json!({}))?.expect(204)?;
     assert!(!sandboxes(server)?.contains(&flushed[0]), "the flush was answered before the sandbox was gone");
     assert_eq!(server.get(&format!("/browsers/{}", held.id()))?.status, 200, "what is leased is not flushed");
-    // At this size and rate it grows by one every ten seconds.
+    // At this size and rate the pool grows by one browser every ten seconds.
     server.send("PATCH", &pool.path(""), Some(&json!({ "size": 6 })))?.expect(200)?;
     let (idle, leased) = until("it fills again", TEST_TIMEOUT, || pool.counts().ok().filter(|(idle, _)| *idle > 0))?;
     // Several slow starts may finish at once.
@@ -241,7 +241,7 @@ fn a_released_browser_is_never_leased_again() -> anyhow::Result<()> {
     assert_eq!(wrong.status, 404, "another session is not this pool's to take back: {}", wrong.text());
     server.delete(&format!("/browsers/{}", other.id()))?.expect(204)?;
 
-    // `reuse` cannot be done safely, so it changes nothing.
+    // `reuse` has no effect, because reuse is not safe.
     let body = json!({ "session_id": old.id(), "reuse": true });
     server.post(&pool.path("/release"), &body)?.expect(204)?;
     assert!(!sandboxes(server)?.contains(&browser), "the release was answered before the sandbox was gone");
@@ -291,7 +291,7 @@ fn a_browser_that_partly_hangs_since_its_last_probe_is_not_leased() -> anyhow::R
         let mut stopped = chromium(server, &next)?;
         stopped.retain(|process| is(process, word) && (kind(process).is_some() != word.contains("debugging")));
         assert!(!stopped.is_empty(), "{word}");
-        // Its response is written, and the server has chosen the next browser.
+        // After this response the server has chosen and probed the next browser.
         let before = session(&pool.acquire(ACQUIRE_TIMEOUT_SECONDS)?)?;
         for process in &stopped {
             server.signal(process, Signal::STOP)?;
@@ -313,7 +313,7 @@ fn a_lease_after_a_discard_gets_a_browser_that_was_started_afterwards() -> anyho
     let pool = Pool::new(&Shared::get().server, "renewed", 3)?;
     let server = pool.server;
     for (round, flushed) in [(1, false), (2, true), (3, false)] {
-        // At first no browser has started, later some have.
+        // In the first round no browser has started yet, in later rounds some have.
         if round > 1 {
             until("some are there", TEST_TIMEOUT, || (pool.counts().ok()?.0 > 0).then_some(()))?;
         }
@@ -336,7 +336,7 @@ fn a_lease_after_a_discard_gets_a_browser_that_was_started_afterwards() -> anyho
     pool.delete()
 }
 
-/// Writes a program that the sandboxes find before that of the system.
+/// Writes a program that sandboxes find before that of the system.
 fn put_program(dir: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let new = dir.join(format!("{name}.new"));
     let mut file = std::fs::File::create(&new)?;
@@ -359,7 +359,7 @@ fn a_deleted_pool_leaves_nothing_in_the_metrics() -> anyhow::Result<()> {
 
 #[test]
 fn a_pool_that_cannot_fill_backs_off_reports_why_and_fills_once_it_can() -> anyhow::Result<()> {
-    // An X server that always fails: headful browsers do not start, headless ones do.
+    // With an X server that always fails, headful browsers do not start, but headless ones do.
     let open = std::fs::Permissions::from_mode(0o755);
     let programs = tempfile::Builder::new().prefix("casement-x-").permissions(open).tempdir_in("/tmp")?;
     put_program(programs.path(), "Xvfb", "#!/bin/sh\nexit 1\n")?;
@@ -373,7 +373,7 @@ fn a_pool_that_cannot_fill_backs_off_reports_why_and_fills_once_it_can() -> anyh
     let mut seen = 0.0;
     let less_often = until("four starts have failed, tried less and less often", 2 * TEST_TIMEOUT, || {
         let now = metric(&server, &failed).ok()??;
-        // On a busy machine one is seen late, or two at once: then the pause after the next one counts.
+        // On a busy machine a failure is read late, or two at once; then the pause after the next one counts.
         if now > seen {
             at.push(Instant::now());
             seen = now;

@@ -1,4 +1,4 @@
-//! A page or a program in a session learns nothing about the ports of this machine.
+//! Tests that a page or a program in a session gets no information about the ports of this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Seek as _, Write as _};
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::isolation::{Place, TEST_TIMEOUT, Visit, first_process, place, shown};
 
-/// The ways in which a page can request an address, besides fetch, sockets and navigation.
+/// The ways in which a page can request a URL, besides fetch, sockets and navigation.
 const WAYS: [(&str, &str); 9] = [
     ("image", "new Image().src = url"),
     ("favicon", "document.head.append(Object.assign(document.createElement('link'), { rel: 'icon', href: url }))"),
@@ -29,7 +29,7 @@ const WAYS: [(&str, &str); 9] = [
         "void navigator.serviceWorker.register('/messenger.js').then(async () => \
          (await navigator.serviceWorker.ready).active.postMessage(url))",
     ),
-    // It may replace the page, so it is last.
+    // A download may replace the page, so it is last.
     ("download", "Object.assign(document.createElement('a'), { href: '/away?' + url, download: 'x' }).click()"),
 ];
 
@@ -46,9 +46,9 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
     let inside = [9222, 9515, 3128];
     let known = [open_port, server_port, 5432, 1024, 60_000];
     visit.client.open(&page, &site.url("/"))?;
-    // A quick selection; the next test requests all of them, without a browser.
+    // A selection of ports, because a browser is slow; the next test requests all ports, without a browser.
     let mut ports: BTreeSet<u16> = (1..=1024).chain((1025..=65_000).step_by(61)).chain(inside).chain(known).collect();
-    // The page's own origin is allowed.
+    // The origin of the page is allowed.
     ports.remove(&site.address.port());
     let mut verdicts: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
     for part in ports.into_iter().collect::<Vec<_>>().chunks(256) {
@@ -60,7 +60,7 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
     let refused = verdicts.remove("opaque").context("no port was asked for at all")?;
     let blocked: BTreeSet<u16> = verdicts.remove("TypeError").unwrap_or_default();
     assert!(verdicts.is_empty(), "{:?}", verdicts.keys());
-    // Ports that Chromium itself blocks, such as those of mail: a fixed list.
+    // Chromium itself blocks a fixed list of ports, such as those of mail.
     assert!(blocked.len() < 100, "{blocked:?}");
     for port in inside.into_iter().chain(known) {
         assert!(refused.contains(&port), "{port} is answered differently");
@@ -100,7 +100,7 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
     }
     assert_eq!(sockets, BTreeSet::from(["1006".to_owned()]), "WebSockets");
     for (way, script) in WAYS {
-        // The allowed address comes second, so the other was requested before it arrives.
+        // The allowed URL is requested second, so the other one was requested before it arrives.
         let control = format!("/way?{}", way.replace(' ', "-"));
         let go = |url: String| format!("(url => {{ {script} }})('{url}')");
         for url in [format!("http://127.0.0.1:{open_port}/"), site.url(&control)] {

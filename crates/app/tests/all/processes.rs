@@ -1,4 +1,4 @@
-//! Processes, logs and requests of sessions: with the public client, and with harmful programs.
+//! Tests of processes, logs and requests of sessions: with the public client, and with harmful programs.
 
 use std::net::TcpStream;
 use std::sync::OnceLock;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use super::host::{resident, server_process};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
-/// The memory that the server may take for data in transit, in MiB.
+/// The additional memory that the server may use for data in transit, in MiB.
 const MAX_MEMORY_MIB: u64 = 24;
 
 static WITH_LOOPBACK: OnceLock<Server> = OnceLock::new();
 
-/// One server for the runs of the public client. Its browsers may open any port of this machine, because the script chooses the port
-/// of its site.
+/// Returns one server for the runs of the public client. Its browsers may open any port of this machine, because the
+/// script chooses the port of its site.
 fn with_loopback() -> &'static Server {
     let options = || Options { egress_allow: vec!["127.0.0.1/32".to_owned()], ..Options::default() };
     WITH_LOOPBACK.get_or_init(|| Server::start(options()).unwrap())
@@ -117,7 +117,7 @@ fn exec(server: &Server, session: &Session, line: &str, seconds: u32) -> anyhow:
     Ok((answer.status, answer.json()?))
 }
 
-/// A program that takes all memory ends its session, and its caller learns it: the call must not be repeated.
+/// A program that uses all memory ends its session, and the response reports it: the call must not be repeated.
 #[test]
 fn a_program_that_takes_all_memory_gets_the_end_of_its_session_as_response() -> anyhow::Result<()> {
     let server = Server::start(Options { flags: vec!["--session-memory".into(), "400".into()], ..Options::default() })?;
@@ -139,7 +139,7 @@ fn a_program_that_takes_all_memory_gets_the_end_of_its_session_as_response() -> 
     })
 }
 
-/// A session with a fork bomb continues, and so do its neighbours.
+/// A session with a fork bomb continues, and so do other sessions.
 #[test]
 fn a_session_survives_fork_bombs_threads_and_open_files() -> anyhow::Result<()> {
     let server = &Shared::get().server;
@@ -188,7 +188,7 @@ fn a_caller_that_disconnects_ends_its_program() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// 10^6 lines to a client that never reads: the program ends, and the server buffers little.
+/// The program writes 10^6 lines to a client that never reads. It still ends, and the server buffers little.
 #[test]
 fn a_million_lines_to_a_stalled_reader_take_bounded_memory() -> anyhow::Result<()> {
     use std::io::Write as _;
@@ -199,7 +199,7 @@ fn a_million_lines_to_a_stalled_reader_take_bounded_memory() -> anyhow::Result<(
     let base = format!("/browsers/{}/process", session.id());
     let pid = server_process(server)?.pid;
     let before = resident(pid)?;
-    // 100 MB in all.
+    // The lines have 100 MB together.
     let lines = json!({ "command": "seq -f %099.0f 1000000" });
     let spawned = server.post(&format!("{base}/spawn"), &lines)?.json()?;
     let id = spawned["process_id"].as_str().context("no process_id")?;
@@ -215,7 +215,7 @@ fn a_million_lines_to_a_stalled_reader_take_bounded_memory() -> anyhow::Result<(
         (status["state"] == "exited").then_some(status)
     })?;
     assert_eq!(ended["exit_code"], 0);
-    // A later reader gets the end, and learns what is missing.
+    // A later reader receives the end, and the number of missing bytes.
     let request = Request::new("GET", &format!("{base}/{id}/stdout/stream")).bearer(server.key());
     let answer = request.send(server.address())?;
     let text = String::from_utf8(answer.body.clone())?;

@@ -1,4 +1,4 @@
-//! Profiles: a login of one session is there in the next, whatever dies in between.
+//! Tests of profiles: the next session has the login of an earlier one, also after kills and failures.
 
 use std::fs;
 use std::io::Write as _;
@@ -85,7 +85,7 @@ fn end(server: &Server, session: &Session) -> anyhow::Result<()> {
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
-/// Logs in, as `what`, and grants a permission in the browser's own settings.
+/// Logs in as `what`, and grants a permission in the settings of the browser.
 fn log_in(session: &Session, pages: &Pages, what: &str) -> anyhow::Result<()> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
@@ -99,7 +99,7 @@ fn log_in(session: &Session, pages: &Pages, what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the state that the session has.
+/// Returns the state of the site in the session.
 fn seen(session: &Session, pages: &Pages) -> anyhow::Result<Value> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
@@ -111,7 +111,7 @@ fn seen(session: &Session, pages: &Pages) -> anyhow::Result<Value> {
     Ok(seen)
 }
 
-/// Returns the whole state of a login as `what`.
+/// Returns the complete state after a login as `what`.
 fn whole(what: &str) -> Value {
     json!({
         "cookie": format!("stays={what}"), "stored": what, "indexed": what, "worker": "the worker",
@@ -194,14 +194,14 @@ fn the_last_to_end_of_two_sessions_with_one_profile_wins() -> anyhow::Result<()>
     }
     let path = format!("/browsers/{}", sessions[0].id());
     server.send("PATCH", &path, Some(&json!({ "telemetry": { "enabled": true } })))?.expect(200)?;
-    // The one that logged in last ends first.
+    // The session that logged in last ends first.
     for session in sessions.iter().rev() {
         end(server, session)?;
     }
     let next = with(server, "two", true, false)?;
     assert_eq!(seen(&next, pages)?, whole("ann"));
     end(server, &next)?;
-    // The replaced version that it never loaded is reported after the end of the session.
+    // The replacement of a version that the session had not loaded is reported after the end of the session.
     let profile = server.get("/profiles/two")?.json()?["id"].clone();
     let reported = until("it is told", TEST_TIMEOUT, || {
         let events = server.get(&format!("{path}/telemetry/events?category=system")).ok()?.json().ok()?;
@@ -217,7 +217,7 @@ fn the_last_to_end_of_two_sessions_with_one_profile_wins() -> anyhow::Result<()>
     Ok(())
 }
 
-/// Returns the names in a profile's download, read by tar, and its cookies, read by SQLite.
+/// Returns the names in the download of a profile, read by tar, and the cookies, read by SQLite.
 fn read_by_others(download: &[u8]) -> anyhow::Result<Value> {
     const SCRIPT: &str = r"
 import io, json, sqlite3, sys, tarfile, tempfile
@@ -285,7 +285,7 @@ fn a_server_killed_during_a_save_finishes_it_or_keeps_the_old_version() -> anyho
     new_profile(&server, "survivor")?;
     let session = with(&server, "survivor", true, true)?;
     log_in(&session, &pages, "ann")?;
-    // Large enough for a slow save.
+    // Makes the profile large enough for a slow save.
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.evaluate(&page, "fill(8)")?;
@@ -319,7 +319,7 @@ fn a_server_killed_during_a_save_finishes_it_or_keeps_the_old_version() -> anyho
         server.kill()?;
         drop(ending.join().expect("it does not panic"));
         server.restart()?;
-        // The killed server may have stored the end of the session or not; this one has.
+        // The killed server may have stored the end of the session or not; the restarted one has.
         let status = server.get(&path)?.status;
         assert_eq!(status, 404, "{moment}");
         until(&format!("what was left is saved, killed when {moment}"), TEST_TIMEOUT, || {

@@ -1,5 +1,6 @@
-//! Small apps to deploy. They include the part of the client's framework that they need, so nothing is installed and they are built in
-//! seconds. They wait for a profile of their project: the test creates it to let them continue.
+//! Helpers: small apps to deploy. They include the required part of the client's framework, so nothing is installed and
+//! they are built in seconds. They can wait for a profile of their project, which the test creates to let them
+//! continue.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,14 +12,14 @@ use serde_json::{Value, json};
 
 use super::host::{sql, uuid};
 
-/// Longer than any step of an app on a busy machine.
+/// The timeout of a step of an app, sufficient on a busy machine.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The part of the framework that the app needs, as in the tests of `crates/runner`.
 const FRAMEWORK: &str = include_str!("../../../runner/tests/all/apps/kernel.py");
 const SDK: &str = include_str!("../../../runner/tests/all/apps/sdk.js");
 
-/// The app `shop`. With a variable `WAIT` it is loaded only once there is a profile of that name.
+/// The app `shop`. With a variable `WAIT` it is loaded only when a profile of that name exists.
 const SHOP: &str = "
 import json, os, time, urllib.error, urllib.request
 import kernel
@@ -125,7 +126,7 @@ impl<'a> Place<'a> {
         Ok(Self::of(server, made["id"].as_str().context("no id")?))
     }
 
-    /// Returns the default project.
+    /// Returns the place of an existing project.
     pub(super) fn of(server: &'a Server, project: &str) -> Self {
         Self { server, project: project.to_owned() }
     }
@@ -205,7 +206,8 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Deploys the shop and waits until it runs. Returns the deployment. Its processes have the project in a variable `MARK`.
+    /// Deploys the shop and waits until it runs. Returns the deployment. Its processes have the project in a variable
+    /// `MARK`.
     pub(super) fn running(&self, version: &str) -> anyhow::Result<String> {
         let deployment = self.bring(version, &json!({ "MARK": self.project }))?;
         self.until_running(&deployment)?;

@@ -1,4 +1,5 @@
-//! Sessions with a proxy: with the public client, after a restart of the server, and the secrecy of passwords.
+//! Tests of sessions with a proxy: with the public client, after a restart of the server, and of the secrecy of
+//! passwords.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +21,8 @@ use super::internet::{Holder, certificate};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 const PASSWORD: &str = "hunter2-at-the-exit";
-/// The operator's password, which is in the environment of the server; the other must be in no environment.
+/// The password of the operator's gateway, which is in the environment of the server; [`PASSWORD`] must be in no
+/// environment.
 const GATEWAY_PASSWORD: &str = "hunter3-at-the-gateway";
 
 /// Starts a server whose browsers may reach loopback, where these tests have their proxies.
@@ -30,7 +32,7 @@ fn server() -> anyhow::Result<Server> {
 
 static SHARED: OnceLock<Server> = OnceLock::new();
 
-/// Returns one such server for the tests that neither restart it nor list its proxies.
+/// Returns one server for all tests that neither restart it nor list its proxies.
 fn shared() -> &'static Server {
     SHARED.get_or_init(|| server().unwrap())
 }
@@ -74,7 +76,8 @@ fn every_call_of_the_python_client_for_proxies_works_and_pages_use_them() -> any
     Ok(())
 }
 
-/// Starts a proxy that accepts any password, leads every request to the pages, and records the request heads.
+/// Starts a proxy that accepts any password, forwards every request to the pages, and records request lines and
+/// credentials.
 pub(super) fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<String>>>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (address, to, requests) = (listener.local_addr()?, pages.allow(), Arc::<Mutex<Vec<String>>>::default());
@@ -82,14 +85,14 @@ pub(super) fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<S
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let (to, heads) = (to.clone(), heads.clone());
-            // The browser may break off a connection.
+            // The browser may close a connection early.
             thread::spawn(move || drop(lead(client, &to, &heads)));
         }
     });
     Ok((address, requests))
 }
 
-/// Reserves a port of this machine at which nothing listens.
+/// Reserves a port of this machine on which nothing listens.
 pub(super) fn closed_port() -> anyhow::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.bind("127.0.0.1:0".parse()?)?;
@@ -185,7 +188,7 @@ fn a_session_keeps_its_proxy_over_a_restart_and_the_password_is_nowhere() -> any
     })?;
     assert!(!reported.contains(PASSWORD) && !reported.contains(encoded), "{reported}");
     let dump = dump(&server)?;
-    // The dump has bytes in hexadecimal digits.
+    // The dump contains bytes as hexadecimal digits.
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert!(dump.contains("only-there.example"), "the events are in it");
     assert!(![PASSWORD, encoded, &hex(PASSWORD), &hex(encoded)].iter().any(|text| dump.contains(text)));
@@ -200,8 +203,8 @@ fn a_session_keeps_its_proxy_over_a_restart_and_the_password_is_nowhere() -> any
     Ok(())
 }
 
-/// A TLS site with persistent connections that answers with the letter that a proxy has put before the connection, or `-`. Its page has a
-/// favicon of its own, because a browser would request one at any time.
+/// A TLS site with persistent connections that responds with the letter that a proxy has sent before the handshake, or
+/// `-`. Its page has a favicon, because a browser would otherwise request one at any time.
 const SITE: &str = r#"
 import socket, ssl, sys, threading
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -227,7 +230,7 @@ while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 "#;
 
-/// Starts a proxy whose tunnels all lead to `site`, each preceded by a letter.
+/// Starts a proxy whose tunnels all connect to `site`. It sends a letter at the beginning of each.
 fn marking(letter: u8, site: SocketAddr) -> anyhow::Result<SocketAddr> {
     let tunnel = move |client: TcpStream| -> std::io::Result<()> {
         let (mut reader, mut head) = (BufReader::new(client.try_clone()?), String::new());
@@ -250,7 +253,7 @@ fn marking(letter: u8, site: SocketAddr) -> anyhow::Result<SocketAddr> {
     standing(move |client| drop(tunnel(client)))
 }
 
-/// Serves each connection in a thread of its own.
+/// Starts a server that serves each connection in a thread of its own. Returns its address.
 fn standing(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -283,7 +286,7 @@ fn no_request_after_a_change_of_the_proxy_uses_the_old_one() -> anyhow::Result<(
     let page = cdp.page()?;
     cdp.call_in(Some(&page), "Security.setIgnoreCertificateErrors", &json!({ "ignore": true }))?;
     cdp.open(&page, &format!("https://{site}/page"))?;
-    // The proxy of each of twenty requests, six at a time on persistent connections.
+    // Returns the letter of the proxy for each of twenty requests, six at a time on persistent connections.
     let one = "fetch('/').then(answer => answer.text())";
     let many = format!("Promise.all([...Array(20)].map(() => {one})).then(all => all.join(''))");
     let mut came_by = || cdp.evaluate(&page, &many);
@@ -303,7 +306,7 @@ fn no_request_after_a_change_of_the_proxy_uses_the_old_one() -> anyhow::Result<(
 /// The kind of a failure, the address of the proxy, and the message.
 type Failing = (&'static str, SocketAddr, &'static str);
 
-/// Starts proxies that fail in different ways. Nothing listens at the first one while the returned socket exists.
+/// Starts proxies that fail in different ways. Nothing listens on the first address while the returned socket exists.
 fn failing() -> anyhow::Result<([Failing; 6], TcpSocket)> {
     const DENIED: &[u8] = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n";
     let unused = closed_port()?;

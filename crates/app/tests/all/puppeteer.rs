@@ -1,4 +1,4 @@
-//! Puppeteer over `cdp_ws_url`, and over `webdriver_ws_url` with WebDriver BiDi.
+//! Tests of Puppeteer over `cdp_ws_url`, and over `webdriver_ws_url` with WebDriver BiDi.
 
 use casement_test_support::program::{Cdp, Clients, Server, Session, Shared};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn saw(session: &Session) -> anyhow::Result<Value> {
     }))
 }
 
-/// The client has disconnected; another one finds the browser and the page unchanged.
+/// Asserts that the browser and the page are unchanged after the client has disconnected, and deletes the session.
 fn still_there(server: &Server, session: &Session) -> anyhow::Result<()> {
     let mut later = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = later.page()?;
@@ -24,7 +24,7 @@ fn still_there(server: &Server, session: &Session) -> anyhow::Result<()> {
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
-/// Connects to the address in that field of the session.
+/// Runs the script with Puppeteer connected to the URL in `field` of a session.
 fn puppeteer_drives(headless: bool, field: &str, protocol: &str) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;

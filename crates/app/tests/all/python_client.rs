@@ -1,4 +1,4 @@
-//! The public Python client, unmodified except for its base URL.
+//! Tests with the public Python client, which is unmodified except for its base URL.
 
 use casement_test_support::program::{Clients, Shared};
 use serde_json::json;

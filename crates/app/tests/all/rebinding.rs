@@ -1,4 +1,4 @@
-//! Names that change their addresses.
+//! Tests with names that change their addresses.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::Ordering;
@@ -25,8 +25,8 @@ fn dns_rebinding_to_this_machine_is_never_followed() -> anyhow::Result<()> {
         let session = server.headless()?;
         let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = client.page()?;
-        // Not port 80: Chromium would try 443 first, which takes the first answer. Each script makes the second request, and returns the
-        // word if it got a response.
+        // The port is not 80, because Chromium would try 443 first, which would consume the first answer. Each script
+        // makes the second request, and returns the title or `open` if it gets a response.
         let ways = [
             ("fetch", "fetch('/again', { cache: 'no-store' }).then(it => it.text(), () => 'refused')"),
             (
@@ -53,7 +53,7 @@ fn dns_rebinding_to_this_machine_is_never_followed() -> anyhow::Result<()> {
             client.evaluate(&page, "void (window.left = true)")?;
             let answer =
                 client.call_in(Some(&page), "Page.navigate", &json!({ "url": format!("http://{name}:8080/") }))?;
-            // Not the previous page.
+            // `window.left` identifies the previous page.
             let there = "window.left || document.readyState != 'complete' ? null : document.title";
             let title = until("what comes in its place", TEST_TIMEOUT, || {
                 client.evaluate(&page, there).ok().filter(|title| title.is_string())

@@ -1,4 +1,4 @@
-//! Recordings: with the public client, in a person's browser, and while the server dies.
+//! Tests of recordings: with the public client, in a separate browser, and with a killed server.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Returns the width, height and seconds of a video, and the number of its frames (five a second) that are green in the lower half.
+/// Returns the width, the height and the seconds of a video, and the number of frames, at five per second, that are
+/// green in the lower half.
 fn video(path: &Path) -> anyhow::Result<(u64, u64, f64, usize)> {
     let probe = Command::new("ffprobe")
         .args(["-v", "error", "-of", "json", "-show_entries", "stream=codec_name,width,height:format=duration"])
@@ -56,7 +57,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     assert_eq!(run.json()?, saw);
     let (width, height, seconds, green) = video(&run.dir.path().join("film.mp4"))?;
     assert_eq!((width, height), (800, 600), "the size of its first part");
-    // Independent of the time of the calls in between.
+    // The duration depends on the calls in between, so the bounds are wide.
     ensure!((3.0..300.0).contains(&seconds), "{seconds} s");
     ensure!(green >= 12, "green in {green} pictures of {seconds} s");
     let (width, height, ..) = video(&run.dir.path().join("last.mp4"))?;
@@ -126,7 +127,7 @@ fn a_stopped_recording_plays_in_a_browser() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the only recording of an ended session, once it is completed or failed.
+/// Returns the only recording of an ended session, when it is complete or has failed.
 fn settled(server: &Server, list: &str) -> anyhow::Result<Value> {
     until("the recording is kept or failed", TEST_TIMEOUT, || {
         let listed = server.get(list).ok()?.json().ok()?;
@@ -160,7 +161,7 @@ fn a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed() -> an
     assert_eq!(settled(&server, &list)?["status"], "finished");
     downloaded(&server, &which)?;
 
-    // Between the end of the session and the last byte of its video.
+    // The server is killed between the end of the session and the end of its video.
     let (session, list, which) = begin(&server)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     server.kill()?;
@@ -172,13 +173,13 @@ fn a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed() -> an
     }
     until("its sandbox is gone", TEST_TIMEOUT, || super::host::sandboxes(&server).ok()?.is_empty().then_some(()))?;
 
-    // Its sandbox dies while the server is down.
+    // The sandbox is killed while the server does not run.
     let (session, list, which) = begin(&server)?;
     let browser = super::host::browser_of(&server, &session)?;
     let place = super::host::sandbox(&server, &browser);
     server.kill()?;
     for process in casement_test_support::program::processes_of(&place) {
-        // The first may end all others.
+        // The end of the first process may end all others.
         drop(server.signal(&process, rustix::process::Signal::KILL));
     }
     until("nothing runs inside", TEST_TIMEOUT, || {
@@ -259,7 +260,7 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     let replay = start(server, &session)?;
     let list = format!("/browsers/{}/replays", session.id());
     let which = format!("{list}/{}", replay["replay_id"].as_str().context("no id")?);
-    // Until more than two seconds are certainly written: nothing shows it before the end.
+    // Waits until more than two seconds are certainly written, because nothing reports it before the end.
     thread::sleep(Duration::from_secs(20));
     let browser = super::host::browser_of(server, &session)?;
     let inside = casement_test_support::program::processes_of(&super::host::sandbox(server, &browser));
@@ -277,7 +278,7 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     std::fs::write(&path, &answer.body)?;
     ensure!(video(&path)?.2 >= 2.0, "less than what was written before");
 
-    // The browser dies, too, and the session with it: the report and the stored part stay.
+    // After the browser is killed too and the session has ended, the report and the stored part remain.
     server.signal(&super::host::chromium(server, &browser)?[0], rustix::process::Signal::KILL)?;
     let path = format!("/browsers/{}", session.id());
     until("the session has ended", TEST_TIMEOUT, || (server.get(&path).ok()?.status == 404).then_some(()))?;

@@ -1,11 +1,11 @@
-//! Scripts, with the public client and as a hostile caller sends them.
+//! Tests of scripts, with the public client and with malicious code.
 
 use casement_test_support::program::{Clients, Options, Server, Shared};
 use serde_json::{Value, json};
 
 use super::host::{resident, server_process};
 
-/// The memory that the server may take for scripts, in MiB: less than one of the refused results.
+/// The additional memory that the server may use for scripts, in MiB; less than one of the refused results.
 const MAX_MEMORY_MIB: u64 = 48;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Selenium over `{base_url}/wd`: classic WebDriver, and BiDi at the address in the new session.
+//! Tests of Selenium over `{base_url}/wd`: classic WebDriver, and BiDi at the URL in the response to a new session.
 
 use casement_test_support::program::{Cdp, Clients, Server, Session, Shared};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ fn address(session: &Session) -> String {
     format!("{}/wd", session.text("base_url"))
 }
 
-/// The size of a page: the whole viewport, or the part that a visible window leaves.
+/// Returns the size of a page: the whole viewport, or the part of it inside a visible window.
 pub(super) fn size_of_page(session: &Session) -> anyhow::Result<Value> {
     if session.0["headless"] == true {
         return Ok(json!([1920, 1080]));
@@ -65,7 +65,7 @@ fn capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow::R
     let arguments = arguments.each_ref().map(String::as_str);
     let run = Clients::find()?.run(server, "crates/app/tests/scripts/hostile_selenium.py", &arguments)?;
 
-    // Each got a session of the running browser: its page is where this test navigated it.
+    // Each request gets a WebDriver session of the running browser, whose page this test has opened.
     let bound = json!({ "status": 200, "title": "Green" });
     let came_of_it = json!({
         "selenium": bound,
@@ -83,8 +83,8 @@ fn capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow::R
     Ok(())
 }
 
-/// Checks the command lines of all processes of the server and its sandboxes, from the host, and the browser's
-/// own report.
+/// Asserts that no command line of the server and its sandboxes has a malicious argument, read on the host and in the
+/// report of the browser.
 pub(super) fn assert_nothing_evil_runs(server: &Server, session: &Session) -> anyhow::Result<()> {
     let evil = ["casement-evil", "--no-sandbox", "--remote-debugging-port=9999", "127.0.0.1:1 "];
     let lines: Vec<String> = server.processes().iter().map(|process| format!("{} ", process.argv.join(" "))).collect();

@@ -1,4 +1,4 @@
-//! Start and stop of the program, on which the harness relies.
+//! Tests of the start and the stop of the program, on which the harness relies.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ fn a_browser_that_dies_ends_its_session_and_the_pool_starts_another() -> anyhow:
     server.post("/browser_pools", &json!({ "name": "one", "size": 1, "headless": true }))?.expect(201)?;
     let session = server.acquire("one")?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
-    // A new process has the command line of its parent for a moment.
+    // Until its `exec`, a new process has the command line of its parent.
     let browsers = until("one browser", TEST_TIMEOUT, || {
         let browsers: Vec<_> = server.processes().into_iter().filter(|process| process.is_browser()).collect();
         (browsers.len() == 1).then_some(browsers)

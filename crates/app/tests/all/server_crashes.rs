@@ -1,4 +1,5 @@
-//! The server is killed, terminated or loses its machine: its sessions and pools continue, and nothing half made is left.
+//! Tests with a server that is killed, terminated or loses its machine: sessions and pools continue, and nothing
+//! incomplete is left.
 
 use std::fs;
 use std::thread;
@@ -31,16 +32,16 @@ fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() 
     client.call("Target.createTarget", &json!({ "url": pages.url("/green") }))?;
     server.until_available("kept", 1)?;
     let idle = idle_browsers(&server, "kept")?;
-    // Late, so that its timeout is not over before the server is back.
+    // Created late, so that its idle timeout does not end before the restart.
     let left_alone = server.create(&json!({ "headless": true, "timeout_seconds": 150 }))?;
     let created = Instant::now();
     let mut remaining = vec![browser_of(&server, &used)?, browser_of(&server, &left_alone)?, idle[0].clone()];
     remaining.sort_unstable();
 
-    // Long enough to notice an idle timeout that begins again.
+    // Waits long enough to detect an idle timeout that begins again after the restart.
     until("the idle clock has run on", TEST_TIMEOUT, || (created.elapsed() > Duration::from_secs(20)).then_some(()))?;
 
-    // A create and the filling of a pool are running when the server dies: their browsers are stopped until then.
+    // A create and the filling of a pool are running when the server is killed: their browsers are stopped until then.
     let known = sandboxes(&server)?;
     let mut held = Vec::new();
     create_pool(&server, "half", 2)?;
@@ -68,7 +69,7 @@ fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() 
     let before = sandboxes(&server)?;
     server.kill()?;
     for process in &held {
-        // A process that has ended meanwhile needs no signal.
+        // A process that has ended in the meantime needs no signal.
         drop(server.signal(process, Signal::CONT));
     }
     let lost = create.join().unwrap();
@@ -118,7 +119,7 @@ fn a_killed_server_resumes_its_sessions_pools_and_idle_timeouts_and_cleans_up() 
     Ok(())
 }
 
-/// Stops each browser that starts in another sandbox than these, before its start is complete.
+/// Stops each browser of a sandbox that is not in `known` with SIGSTOP, before its start is complete.
 fn hold(server: &Server, known: &[String], held: &mut Vec<Process>) {
     for sandbox in sandboxes(server).unwrap_or_default().iter().filter(|id| !known.contains(id)) {
         let Some(browser) = chromium(server, sandbox).ok().and_then(|all| all.into_iter().next()) else { continue };
@@ -128,7 +129,7 @@ fn hold(server: &Server, known: &[String], held: &mut Vec<Process>) {
     }
 }
 
-/// Returns whether a browser is that of the create, not of the pool.
+/// Returns true if a browser is that of the create, not of the pool.
 fn is_of_the_create(browser: &Process) -> bool {
     browser.argv.join(" ").contains("--window-size=801,")
 }
@@ -219,32 +220,32 @@ fn a_reboot_ends_all_sessions_refills_the_pools_and_leaves_nothing_behind() -> a
     let page = client.page()?;
     client.open(&page, &pages.url("/green"))?;
     assert_eq!(client.evaluate(&page, "document.title")?, "Green");
-    // Created since, because none of the former ones is known any more.
+    // The browser is new, because the database has none of the former ones.
     assert_eq!(known_browsers(&server)?, [browser.as_str()], "what the database claims is what there is");
     assert_eq!(sandboxes(&server)?, [browser]);
     Ok(())
 }
 
-/// Kills the server, its database and its sandboxes at once, as a loss of power does. Files in
-/// `/run` stay, as they do when only a container is restarted.
+/// Kills the server, its database and its sandboxes at once, like a loss of power. Files in `/run` stay, like after a
+/// restart of a container.
 fn lose_power(server: &mut Server) -> anyhow::Result<()> {
     server.kill()?;
     until("nothing runs any more", TEST_TIMEOUT, || {
         let running = server.processes();
         for process in &running {
-            // A process that has ended meanwhile needs no signal.
+            // A process that has ended in the meantime needs no signal.
             drop(server.signal(process, Signal::KILL));
         }
         running.is_empty().then_some(())
     })
 }
 
-/// Returns the browsers in the database.
+/// Returns the ids of the browsers in the database.
 fn known_browsers(server: &Server) -> anyhow::Result<Vec<String>> {
     sql(server, "select id from browsers order by created_at")?.lines().map(id_of).collect()
 }
 
-/// Returns whether the process still runs, and not another with its pid.
+/// Returns true if the process still runs; another process with the same pid does not count.
 fn still_runs(process: &Process) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
     let line = String::from_utf8_lossy(&line);

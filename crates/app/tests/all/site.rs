@@ -1,4 +1,4 @@
-//! A web site that leaves all kinds of state in a browser, and reports which are still present.
+//! Helper: a web site that creates all kinds of state in a browser, and reports which are present.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// `plant()` leaves state of every kind; `look()` reports each kind, `clipboard()` only the clipboard,
-/// because reading it needs a permission.
+/// The page. `plant()` creates state of every kind; `look()` reports each kind except the clipboard, which
+/// `clipboard()` reports, because reading it needs a permission.
 const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>A site</title><script>
 async function plant() {
   document.cookie = 'canary=1; max-age=86400';
@@ -68,10 +68,10 @@ function socket(url) {
 }
 </script>"#;
 
-/// A service worker that requests the addresses it receives.
+/// A service worker that requests the URLs that it receives as messages.
 const MESSENGER: &str = "onmessage = event => event.waitUntil(fetch(event.data, { mode: 'no-cors' }).catch(() => {}));";
 
-/// Serves until the test program ends.
+/// A server that runs until the test program ends.
 pub(super) struct Site {
     pub(super) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -86,14 +86,14 @@ impl Site {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let noted = Arc::clone(&noted);
-                // The browser may break off a connection.
+                // The browser may close a connection early.
                 thread::spawn(move || drop(serve(stream, &noted)));
             }
         });
         Ok(Self { address, requests })
     }
 
-    /// Returns whether there was a request for this target.
+    /// Returns true if this target was requested.
     pub(super) fn was_requested(&self, target: &str) -> bool {
         self.requests.lock().iter().any(|one| one == target)
     }
@@ -127,7 +127,7 @@ fn serve(stream: TcpStream, requests: &Mutex<Vec<String>>) -> std::io::Result<()
     }
 }
 
-/// Status, header lines and body.
+/// Returns the status, the header lines and the body of a response.
 fn answer(target: &str, named: &dyn Fn(&str) -> String) -> (&'static str, String, String) {
     let html = "Content-Type: text/html\r\n".to_owned();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -141,7 +141,7 @@ fn answer(target: &str, named: &dyn Fn(&str) -> String) -> (&'static str, String
             ("200 OK", cached.to_owned(), "canary".to_owned())
         }
         "/cookies" => ("200 OK", "Cache-Control: no-store\r\n".to_owned(), named("Cookie")),
-        // A challenge would open a dialog and block.
+        // No challenge here, because it would open a dialog and block.
         "/locked" if named("Authorization").is_empty() && query == "quietly" => {
             ("200 OK", "Cache-Control: no-store\r\n".to_owned(), "out".to_owned())
         }

@@ -1,4 +1,4 @@
-//! A reader of a session's telemetry stream that is far slower than the events.
+//! Tests a reader of a session's telemetry stream that is far slower than the events.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use casement_test_support::program::http::Request;
 use casement_test_support::program::{Cdp, Options, Server, until};
 use serde_json::json;
 
-/// More than a minute of work for two slow cores.
+/// The timeout, for more than a minute of work of two slow cores.
 const TEST_TIMEOUT: Duration = Duration::from_secs(180);
-/// The pause of the reader after every 64 KiB: far slower than a busy machine captures.
+/// The pause of the reader after every 64 KiB, which makes it far slower than the capture of a busy machine.
 const READ_INTERVAL: Duration = Duration::from_millis(600);
-/// The requests of the page: fifty long addresses without an answer.
+/// The requests of the page: fifty with long bodies, which get no response.
 const QUESTIONS: &str = "(async () => {
     const ask = () => fetch('http://127.0.0.1:9/', { method: 'POST', mode: 'no-cors', body: 'x'.repeat(60_000) });
     await Promise.allSettled(Array.from({ length: 50 }, ask));
@@ -33,7 +33,7 @@ fn a_stream_that_is_read_too_slowly_is_closed_and_slows_no_other() -> anyhow::Re
     slow.read_exact(&mut head)?;
     assert_eq!(&head, b"HTTP/1.1 200");
 
-    // A reader that reads nothing at all loses its connection, without a readable reason.
+    // The reader reads slowly, because one that reads nothing is disconnected without a readable reason.
     let hurry = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&hurry);
     let reader = thread::spawn(move || -> std::io::Result<Vec<u8>> {
@@ -51,7 +51,7 @@ fn a_stream_that_is_read_too_slowly_is_closed_and_slows_no_other() -> anyhow::Re
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     until("the reader is too slow", TEST_TIMEOUT, || {
-        // The page and the API respond meanwhile.
+        // The page and the API still respond.
         cdp.evaluate(&page, QUESTIONS).ok()?;
         let metrics = server.get("/metrics").ok()?.text();
         metrics.contains("casement_telemetry_slow_followers_total 1\n").then_some(())
@@ -61,7 +61,7 @@ fn a_stream_that_is_read_too_slowly_is_closed_and_slows_no_other() -> anyhow::Re
 
     let end = String::from_utf8_lossy(&read[read.len().saturating_sub(200)..]).into_owned();
     assert!(end.contains(": slow_reader\n\n"), "{end}");
-    // The session continues, and a reader with the last number continues, too.
+    // The session continues, and a reader with the last number can resume.
     let text = String::from_utf8_lossy(&read);
     let last: u64 = text.rsplit("\nid: ").next().and_then(|tail| tail.split('\n').next()?.trim().parse().ok()).unwrap();
     let resumed = Request::new("GET", &path).bearer(server.key()).header("Last-Event-ID", &last.to_string());

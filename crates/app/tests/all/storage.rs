@@ -1,4 +1,4 @@
-//! Telemetry and logs are stored within budgets, and not at all on a nearly full disk.
+//! Tests that telemetry is stored within budgets, and not at all on a nearly full disk.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::bad_database::SmallDisk;
 use super::host::{sql, uuid};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// The size of one console line: a MiB.
+/// A script that logs a MiB: 256 lines of 4 KiB.
 const FLOOD: &str = "for (let n = 0; n < 256; n++) console.log(String(n).padEnd(4096, 'x'))";
 
 fn options(flags: &[&str]) -> Options {

@@ -1,6 +1,5 @@
-//! Another organization of the same installation, and another project of the same organization: they find nothing of this one, on any
-//! route, by any id or name, and
-//! no text of a caller breaks a list or a file for others.
+//! Tests that another organization of the installation and another project of the organization find nothing of this
+//! one, on any route, by any id or name; and that no text of a caller breaks a list or a file for others.
 
 use std::time::Duration;
 
@@ -43,7 +42,7 @@ struct Two {
     stranger: String,
     /// The key of another project of the first organization.
     neighbour: String,
-    /// The path of each kind of resource, with its id and, if any, its name.
+    /// The path of each kind of resource, with the id and, if any, the name of one.
     things: Vec<(&'static str, Vec<String>)>,
 }
 
@@ -99,7 +98,7 @@ impl Two {
         &names[0]
     }
 
-    /// Sends a request of the second organization.
+    /// Sends a request with the key of the second organization.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
         self.ask_as(&self.stranger, method, path, body)
     }
@@ -137,7 +136,7 @@ fn another_organization_finds_nothing_on_any_route_and_learns_nothing() -> anyho
             let session_id = two.of("/browsers/");
             let body = json!({ "session_id": session_id, "size": 2, "name": "taken-over", "force": true });
             for (key, of_the_organization) in [(&two.stranger, 404), (&two.neighbour, 403)] {
-                // A project's key has no access to resources of the organization.
+                // The key of a project has no access to resources of the organization.
                 let refusal = if path.starts_with("/org/") { of_the_organization } else { 404 };
                 let found = two.ask_as(key, &method, &filled(&path, name), Some(&body))?;
                 let not_found = two.ask_as(key, &method, &filled(&path, &unknown), Some(&body))?;
@@ -289,7 +288,7 @@ fn an_audit_export_is_complete_whatever_callers_write() -> anyhow::Result<()> {
     assert_eq!(request.send(server.address())?.status, 400);
 
     let ask = |query: &str| server.get(&format!("/audit-logs/export/chunk?format=jsonl&{query}"));
-    // A read is answered before its record is written, and the calls of this test leave records of their own.
+    // A response is sent before the record of the call is written, and the calls of this test create records too.
     let browsers = "start=0001-01-01&end=9999-12-31T23:59:59.999999Z&method=GET&search=/browsers/";
     let file = until("the records of all four calls", Duration::from_secs(90), || {
         let file = ask(browsers).ok()?;

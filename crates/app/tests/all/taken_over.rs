@@ -1,4 +1,4 @@
-//! Compromised renderers and browsers: what they can see and do.
+//! Tests of the rights of compromised renderers and browsers.
 
 use std::fs;
 use std::process::Command;
@@ -29,7 +29,7 @@ fn chromiums_own_sandbox_is_on_and_no_process_has_a_capability() -> anyhow::Resu
         visit.client.open(&visit.page.clone(), &site.url("/"))?;
 
         let browser = browser_of(server, &session)?;
-        // A spare renderer may have just started.
+        // A spare renderer may have just started, so the test waits for its filters.
         let all = until("Chromium's own filter stands behind the sandbox's in every renderer", TEST_TIMEOUT, || {
             let all = chromium(server, &browser).ok()?;
             let renderers = all.iter().filter(|process| kind(process) == Some("renderer"));

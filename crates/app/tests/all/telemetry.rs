@@ -1,4 +1,4 @@
-//! Events of a session, through the API and the public client.
+//! Tests of events of a session, through the API and the public client.
 
 use casement_domain::storage::StorageLimit;
 use casement_domain::telemetry::Event;
@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use super::host::{sql, uuid};
 use casement_test_support::telemetry_site;
 
-/// The pages of the site that the tests of the agent use.
+/// The pages of the telemetry site, which the tests of the agent use too.
 const SITE: [&str; 7] = ["", "frame", "popup", "guarded", "data.json", "worker.js", "empty"];
 
 fn site() -> anyhow::Result<Pages> {
@@ -62,7 +62,8 @@ fn every_event_type_is_reported_and_read_by_the_python_client() -> anyhow::Resul
     Ok(())
 }
 
-/// Inserted as the server stores them, because neither a lack of memory nor a hanging browser can be caused at will.
+/// Inserts the events as the server stores them, because lack of memory and a hanging browser cannot be caused
+/// reliably.
 #[test]
 fn rare_events_are_decoded_by_the_python_client_too() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;

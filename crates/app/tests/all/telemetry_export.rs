@@ -1,4 +1,4 @@
-//! Events of a session, exported to an OpenTelemetry collector.
+//! Tests of the export of events to an OpenTelemetry collector.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use serde_json::json;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A collector that accepts only requests with the right header, and not the first one.
+/// A collector that accepts only requests with the right header, and refuses the first of them.
 #[derive(Default)]
 struct Collector {
     requests: Mutex<u32>,
@@ -31,7 +31,7 @@ impl Collector {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let serving = serving.clone();
-                // The exporter repeats a request that breaks off.
+                // The exporter repeats an interrupted request.
                 thread::spawn(move || drop(serving.serve(stream)));
             }
         });
@@ -99,7 +99,7 @@ fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<(
     let session = server.create(&json!({ "headless": true, "telemetry": telemetry }))?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    // A line of the first page before its initial navigation may be lost; then it is repeated.
+    // A line that is logged before the initial navigation of the first page may be lost, so it is repeated.
     let mut flag_values = Instant::now();
     cdp.evaluate(&page, "console.log('exported', 42)")?;
     let has_come = |kind: &str| collector.records().iter().any(|record| record.event_name == kind);
@@ -126,7 +126,7 @@ fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<(
     let records = until("everything has arrived", TEST_TIMEOUT, || {
         Some(collector.records()).filter(|records| records.len() >= reported.len())
     })?;
-    // Reads are events, too, so there may be more by now.
+    // Reads are events too, so there may be more than before.
     assert_eq!(records.iter().map(seq).collect::<Vec<_>>(), (1..=records.len() as i64).collect::<Vec<_>>());
     for (record, reported) in records.iter().zip(&reported) {
         assert_eq!(record.event_name, reported["event"]["type"].as_str().unwrap());

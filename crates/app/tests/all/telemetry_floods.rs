@@ -1,4 +1,4 @@
-//! A page that logs more than can be stored, and one that exceeds the memory limit.
+//! Tests of telemetry with a page that logs more than can be stored, with deleted sessions, and with exceeded memory.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// The number of bursts, and of lines in each.
 const BURSTS: u64 = 50;
 const LINES: u64 = 20_000;
-/// The additional memory of server and agent afterwards, and the stored events, in MiB.
+/// The limits of the additional memory of the server and the agent, and of the stored events, in MiB.
 const MAX_MEMORY_MIB: u64 = 64;
 const MAX_STORED_MIB: u64 = 512;
 
@@ -60,7 +60,7 @@ fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyho
     for _ in 0..BURSTS {
         cdp.evaluate(&page, &say)?;
     }
-    // While the capture is overloaded by this page, lines are only counted.
+    // While this page overloads the capture, lines are only counted.
     let (id, mut written) = (uuid(session.id())?, BURSTS * LINES);
     until("the end is heard", TEST_TIMEOUT, || {
         cdp.evaluate(&page, "console.log('the end')").ok()?;
@@ -71,7 +71,7 @@ fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyho
     })?;
     let after = processes.map(resident);
 
-    // Each line has a number, and so has each report of lost ones.
+    // Each line has a number, and so does each report of lost lines.
     let stored = || -> anyhow::Result<(u64, u64)> {
         let lines = format!("select count(*) from telemetry_events where session_id = '{id}' and category = 'console'");
         let lost = events(&server, &session, "monitor")?;

@@ -1,9 +1,9 @@
-//! A person at the web interface, in a browser of their own.
+//! Tests of the web interface, which a separate browser opens like a person.
 
 use casement_test_support::program::{Clients, Shared};
 use serde_json::json;
 
-/// Stores a screenshot for people in the temporary folder that cargo provides for tests.
+/// The screenshots that are copied to cargo's temporary folder for tests, so that people can look at them.
 const PICTURES: [&str; 9] = [
     "sign-in.png",
     "pools.png",

@@ -24,12 +24,12 @@ use tracing::warn;
 use self::timestamps::Timestamps;
 use self::writer::{FlushRequest, MAX_QUEUED, Message, QueuedIntent, QueuedRecord, Writer, begin, to_microseconds};
 
-/// How long records without a waiting call are collected: a statement and a commit for each would cost more than the
-/// calls do.
+/// The time for which records without a waiting call are collected, because a statement and a commit for each would
+/// cost more than the calls.
 const COLLECT_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a flush waits for records that are not written yet.
+/// The timeout of a flush for records that are not written yet.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a flush waits for the report that another node writes every `Node::HEARTBEAT`, and how often it checks.
+/// The timeout for the report that another node writes every `Node::HEARTBEAT`, and the interval of the checks.
 const OTHER_NODES_TIMEOUT: Duration = Duration::from_secs(7);
 const OTHER_NODES_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -37,7 +37,7 @@ const OTHER_NODES_POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub struct BatchedAuditTrail {
     sender: mpsc::Sender<Message>,
     intents: mpsc::Sender<QueuedIntent>,
-    /// Wakes the writer because a call waits.
+    /// Wakes the writer when a call waits for its record.
     urgent: Arc<Notify>,
     timestamps: Arc<Timestamps>,
     repository: Arc<dyn AuditRepository>,
@@ -46,7 +46,8 @@ pub struct BatchedAuditTrail {
     flush_timeout: Duration,
 }
 
-/// Writes records until it is told to finish or the last [`BatchedAuditTrail`] is dropped, and everything is written.
+/// The task that writes records. It ends when everything is written after [`Self::finish`], or after the last
+/// [`BatchedAuditTrail`] is dropped.
 pub struct AuditWriter {
     task: JoinHandle<()>,
     stop: CancellationToken,
@@ -99,8 +100,8 @@ impl BatchedAuditTrail {
         flushed.unwrap_or_else(|_| Err(unavailable("records wait to be written")))
     }
 
-    /// Returns the time up to which the records of the other nodes are complete, at most `end`. With `wait`, waits for
-    /// nodes that are behind.
+    /// Returns the time up to which the records of the other nodes are complete, at most `end`. With `wait`, waits
+    /// until they are complete up to `end`.
     async fn whole_elsewhere(&self, end: OffsetDateTime, wait: bool) -> Result<OffsetDateTime, StoreError> {
         let since = tokio::time::Instant::now();
         loop {
@@ -119,13 +120,13 @@ impl BatchedAuditTrail {
         }
     }
 
-    /// Reports to the other nodes how far this node's records are complete, and writes the records of calls whose
-    /// server ended.
+    /// Reports to the other nodes the time up to which this node's records are complete, and writes the records of
+    /// calls that a stopped server had begun.
     pub async fn reconcile(&self) -> Result<(), StoreError> {
         let now = to_microseconds(self.clock.now());
         self.written_until(now).await?;
         self.repository.mark(self.run.node, now).await?;
-        // Held until they are stored.
+        // The timestamp is held until the recovered records are stored.
         let stamp = self.stamp(now);
         let recovered = self.repository.recover(self.run, stamp.at()).await?;
         if recovered > 0 {

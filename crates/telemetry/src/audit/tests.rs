@@ -153,7 +153,7 @@ async fn a_rejected_record_does_not_block_others() {
     for n in 5..=9 {
         trail.note(entry(n), None);
     }
-    // Another task may hold the other end for longer.
+    // `trail` still exists, so that the queue is not closed by its drop.
     let began = std::time::Instant::now();
     writer.finish(Duration::from_secs(60)).await;
     assert!(began.elapsed() < Duration::from_secs(30));
@@ -212,7 +212,7 @@ async fn an_export_contains_all_records_before_its_end() {
     let until = trail.whole_until(NOW + time::Duration::HOUR).await.expect("whole");
     assert_eq!(until, NOW);
     assert_eq!(*written.lock(), [(entry(1).id, NOON)]);
-    // The response was sent before, and its thread was delayed.
+    // A record with an earlier time arrives late, because its thread was delayed.
     trail.keep(entry(2), None).await.expect("written");
     assert_eq!(written.lock()[1], (entry(2).id, until));
     assert!(trail.stamp(NOON).at() >= until);
@@ -240,7 +240,7 @@ async fn a_range_ends_where_the_records_of_all_nodes_are_complete() {
     let reported = Arc::clone(&progress);
     repository.expect_whole_elsewhere().returning(move |_| Ok(Some(*reported.lock())));
     let (trail, _writer) = started(repository);
-    // A past range is waited for, a current one ends there.
+    // A range that ends in the future is truncated; a past one is waited for.
     assert_eq!(trail.whole_until(NOW + time::Duration::HOUR).await.expect("whole"), NOON);
     let past = NOON + time::Duration::SECOND;
     let (whole, ()) = tokio::join!(trail.whole_until(past), async {

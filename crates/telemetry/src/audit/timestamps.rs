@@ -1,4 +1,4 @@
-//! The timestamps that audit records may still get, so that an export knows when a time range is complete.
+//! Tracks the timestamps that audit records may still get, so that an export knows when a time range is complete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ struct TimestampState {
     next: u64,
 }
 
-/// Releases a timestamp.
+/// Holds a timestamp; releases it when dropped.
 struct TimestampHold {
     timestamps: Arc<Timestamps>,
     number: u64,
@@ -61,7 +61,7 @@ impl Timestamps {
     /// Returns once no held timestamp is before `end`.
     pub(super) async fn released(&self, end: OffsetDateTime) {
         let mut held = self.0.subscribe();
-        // The sender outlives this call.
+        // Never fails, because the sender exists as long as `self`.
         held.wait_for(|held| held.stamps.values().all(|at| *at >= end)).await.ok();
     }
 }

@@ -14,17 +14,17 @@ use tracing::warn;
 
 use super::timestamps::Timestamps;
 
-/// The most records in one group.
+/// The maximum number of records in one group.
 const MAX_GROUP: usize = 500;
-/// The most queued records; while the database is away, changing calls fail anyway.
+/// The maximum number of queued records. While the database is unavailable, changing calls fail anyway.
 pub(super) const MAX_QUEUED: usize = 50_000;
 /// The pause before a group that could not be written is retried.
 pub(super) const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// A record, and the call that waits until it is durable.
+/// A record, and the sender that reports to a waiting call that the record is durable.
 pub(super) struct QueuedRecord {
     pub(super) entry: AuditEntry,
-    /// Holds the record's timestamp; without it, the writer may move the timestamp forward.
+    /// Holds the record's timestamp; if it is `None`, the writer may move the timestamp forward.
     pub(super) early: Option<Arc<PreparedRecord>>,
     pub(super) done: Option<oneshot::Sender<Result<(), StoreError>>>,
 }
@@ -33,7 +33,7 @@ pub(super) struct QueuedRecord {
 pub(super) enum Message {
     Record(QueuedRecord),
     Refused(AuditEntry),
-    /// From now on no record gets a timestamp before this one; replied to when the records before it are written.
+    /// From now on no record gets a timestamp before `end`. Replies when the records before `end` are written.
     Flush(FlushRequest),
 }
 
@@ -42,13 +42,13 @@ pub(super) struct FlushRequest {
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// The intent of a call that begins, and the call that waits until it is stored.
+/// The intent of a call that begins, and the sender that reports to the call that the intent is stored.
 pub(super) struct QueuedIntent {
     pub(super) entry: AuditEntry,
     pub(super) done: oneshot::Sender<Result<(), StoreError>>,
 }
 
-/// Stores intents group by group: while a group is being stored, the next one gathers.
+/// Stores intents in groups: while a group is being stored, the next one is collected.
 pub(super) async fn begin(
     repository: Arc<dyn AuditRepository>,
     run: NodeRun,
@@ -64,7 +64,7 @@ pub(super) async fn begin(
         }
         let mut abandoned = Vec::new();
         for (entry, done) in entries.iter().zip(waiting) {
-            // The call does not proceed, so nothing was done.
+            // The call does not proceed, so its outcome is known: `maybe_done` is false.
             let answer = stored
                 .as_ref()
                 .map_or_else(|error| Err(StoreError::unavailable("audit.begin", error.to_string())), |()| Ok(()));
@@ -87,13 +87,13 @@ pub(super) struct Writer {
     pub(super) refused: RefusedAttempts,
     /// The records that are not written yet, oldest first.
     pub(super) unwritten: Vec<AuditEntry>,
-    /// The prepared records that hold timestamps of some of them.
+    /// The prepared records that hold the timestamps of unwritten records.
     pub(super) held: Vec<Arc<PreparedRecord>>,
     pub(super) flushes: Vec<FlushRequest>,
 }
 
 impl Writer {
-    /// Writes records group by group: while a group is being written, the next one gathers.
+    /// Writes records in groups: while a group is being written, the next one is collected.
     pub(super) async fn write(
         mut self,
         mut receiver: mpsc::Receiver<Message>,
@@ -106,7 +106,7 @@ impl Writer {
             tokio::select! {
                 biased;
                 more = next_group(&mut receiver, &mut group, !self.unwritten.is_empty()) => if !more { break },
-                // The queued messages are still read.
+                // The messages in the queue are still read.
                 () = stop.cancelled(), if !receiver.is_closed() => {
                     receiver.close();
                     continue;
@@ -130,7 +130,7 @@ impl Writer {
         for entry in self.refused.finish() {
             self.file(AuditEntry { at: now, ..entry });
         }
-        // The caller of `finish` waits for a few attempts.
+        // Retries until the timeout of `finish`.
         while append(&*self.repository, &mut self.unwritten).await.is_err() {
             tokio::time::sleep(RETRY_BACKOFF).await;
         }
@@ -195,7 +195,8 @@ impl Writer {
         done
     }
 
-    /// Moves the timestamp to the floor at least: exports up to the floor are complete and would miss earlier records.
+    /// Adds a record, with the floor as its earliest timestamp: exports up to the floor are complete and would miss
+    /// earlier records.
     fn file(&mut self, entry: AuditEntry) {
         let at = self.timestamps.floor().map_or(entry.at, |floor| floor.max(entry.at));
         self.unwritten.push(AuditEntry { at, ..entry });
@@ -210,21 +211,22 @@ fn is_awaited(message: &Message) -> bool {
     }
 }
 
-/// Waits for records; if some are to be retried, at most for the backoff. Returns `false` when the queue is closed and
-/// empty.
+/// Waits for messages; if `some_late` records must be retried, at most for the backoff. Returns `false` when the queue
+/// is closed and empty and there is nothing to retry.
 async fn next_group(receiver: &mut mpsc::Receiver<Message>, group: &mut Vec<Message>, some_late: bool) -> bool {
     let coming = receiver.recv_many(group, MAX_GROUP);
     if !some_late {
         return coming.await > 0;
     }
     if tokio::time::timeout(RETRY_BACKOFF, coming).await == Ok(0) {
-        // The queue is closed. Retries continue until the timeout of `finish`.
+        // The queue is closed, so only the retries remain, until the timeout of `finish`.
         tokio::time::sleep(RETRY_BACKOFF).await;
     }
     true
 }
 
-/// Writes all records. If the database rejects one, they are written one by one, and only the rejected ones are lost.
+/// Writes all records. If the database rejects a group, the records are written one by one, and only the rejected ones
+/// are lost.
 async fn append(repository: &dyn AuditRepository, unwritten: &mut Vec<AuditEntry>) -> Result<(), StoreError> {
     while !unwritten.is_empty() {
         let group = unwritten.len().min(MAX_GROUP);

@@ -1,4 +1,4 @@
-//! Follows the agent of one session: passes its events to the writer, and confirms them once they are stored. Reading
+//! Reads the events of one session's agent, passes them to the writer, and confirms them once they are stored. Reading
 //! continues while events are being stored.
 
 use std::collections::VecDeque;
@@ -18,23 +18,23 @@ use tracing::debug;
 use super::collector::SessionCapture;
 use super::writer::{Queue, WriterMessage};
 
-/// The most events and bytes of one message to the writer.
+/// The limits of one message to the writer.
 const MAX_CHUNK_EVENTS: usize = 1_000;
 const MAX_CHUNK_BYTES: usize = 1 << 20;
-/// How much is read ahead while a message is being stored. The rest stays in the agent, which buffers more.
+/// The limits of what is read ahead while a message is being stored. Further events stay in the agent's larger buffer.
 const MAX_AHEAD_EVENTS: usize = 2_000;
 const MAX_AHEAD_BYTES: usize = 2 << 20;
-/// How many stored events may stay unconfirmed, and for how long.
+/// The maximum number of stored events that are not confirmed, and the maximum time until they are.
 const MAX_UNCONFIRMED: usize = 2_000;
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause before an agent that does not answer is asked again.
+/// The pause before an agent that did not answer is requested again.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
 /// The reason why following ended.
 enum FollowEnd {
-    /// The browser is gone, or its events can never be stored.
+    /// The browser has ended, or its events can never be stored.
     Finished,
-    /// The stream broke, or the store is away.
+    /// The stream broke, or the store is unavailable; the text is the reason.
     Retry(String),
 }
 
@@ -47,7 +47,7 @@ impl From<OperationError> for FollowEnd {
     }
 }
 
-/// Runs until the browser has ended, or the last events are not waited for any more.
+/// Runs until the browser has ended, or `abandoned` is cancelled.
 pub(super) async fn follow(
     captured: Arc<SessionCapture>,
     store: Arc<dyn TelemetryStore>,
@@ -70,12 +70,12 @@ struct AgentFollower<'a> {
 impl AgentFollower<'_> {
     async fn follow(&self) {
         while let FollowEnd::Retry(why) = self.follow_once().await {
-            debug!(session = %self.captured.session, why, "the agent's event stream broke; asking again");
+            debug!(session = %self.captured.session, why, "the agent's event stream broke; retrying");
             tokio::time::sleep(RETRY_BACKOFF).await;
         }
     }
 
-    /// Follows from the last stored event until the stream breaks.
+    /// Reads from the last stored event until the stream breaks.
     async fn follow_once(&self) -> FollowEnd {
         let SessionCapture { session, browser, .. } = *self.captured;
         let counted = match self.store.counted(session).await {
@@ -132,7 +132,7 @@ impl AgentFollower<'_> {
         }
     }
 
-    /// Stores a chunk. Returns the agent's number up to which all is stored, and the number of events; `None` if they
+    /// Stores a chunk. Returns the agent's number of the last stored event, and the number of events; `None` if they
     /// can never be stored.
     async fn store(&self, (items, bytes): (Vec<Item>, usize)) -> Option<(u64, usize)> {
         let (count, (stored, done)) = (items.len(), oneshot::channel());
@@ -143,7 +143,7 @@ impl AgentFollower<'_> {
         Some((done.await.ok()?, count))
     }
 
-    /// An event that was on its way when its category was turned off only counts.
+    /// Removes the content of an event whose category was turned off after the agent sent it; its number still counts.
     fn wanted(&self, Item { agent_seq, what }: Item) -> Item {
         let what = match what {
             What::Event(event) if !self.captured.wants(event.category) => What::Nothing,
@@ -153,7 +153,7 @@ impl AgentFollower<'_> {
     }
 }
 
-/// Stored, unconfirmed events: the last number, the count, and the time to confirm them.
+/// The stored, unconfirmed events: the last number, the count, and the time at which they are confirmed.
 struct Unconfirmed {
     through: u64,
     count: usize,
@@ -165,7 +165,7 @@ struct ReadAhead {
     events: Fuse<AgentEvents>,
     ahead: VecDeque<Item>,
     bytes: usize,
-    /// The reason, if the stream has ended.
+    /// The reason why the stream ended, if it has.
     ended: Option<FollowEnd>,
 }
 
@@ -174,7 +174,7 @@ impl ReadAhead {
         self.ended.is_none() && self.ahead.len() < MAX_AHEAD_EVENTS && self.bytes < MAX_AHEAD_BYTES
     }
 
-    /// Waits for events, and takes all that have arrived.
+    /// Waits for an event, and appends all that have arrived to `ahead`.
     async fn more(&mut self, wanted: impl Fn(Item) -> Item) {
         let mut next = self.events.next().await;
         loop {

@@ -1,4 +1,4 @@
-//! Tracks which sessions of this node capture which events.
+//! Collects the events of this node's sessions, by the categories that each session captures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use tokio_util::sync::CancellationToken;
 use super::writer::{Queue, WriterMessage};
 use super::{OpenConnections, agent};
 
-/// The timeout for the last events of a session: its agent's, and those of its connections. Events that are not stored
-/// by then are lost, and counted.
+/// The timeout for the last events of a session's agent and connections. Events that are not stored by then are lost,
+/// and counted.
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
-/// The part of it for the agent to report the number of its events.
+/// The part of that timeout for the agent to report the number of its events.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
-/// The timeout of storing the number of lost events, which continues after it.
+/// The timeout of waiting until the number of lost events is stored. Storing continues after it.
 const STORE_LOST_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the open connections of an ended session are counted.
+/// The interval at which the open connections of an ended session are counted.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Collects the events of this node's sessions. Clones share everything.
+/// Collects the events of this node's sessions. Clones share their state.
 #[derive(Clone)]
 pub struct EventCollector(Arc<Inner>);
 
@@ -49,20 +49,20 @@ pub(super) struct SessionCapture {
     pub(super) session: SessionId,
     pub(super) browser: BrowserId,
     capture: Mutex<Option<Capture>>,
-    /// Two configurations must reach the agent in order.
+    /// Locked during a configuration, because configurations must reach the agent in order.
     configuring: tokio::sync::Mutex<()>,
-    /// Dropped events since the last one that fitted into the queue.
+    /// The number of events dropped since the last one that fitted into the queue.
     lost: AtomicU64,
     /// The progress of following the agent.
     pub(super) progress: watch::Sender<Progress>,
-    /// The session has ended, and the agent's capture is to be finished.
+    /// True once the session has ended and its last events are being stored.
     ended: AtomicBool,
     ending: AtomicBool,
     /// Cancelled when everything is stored, or counted as lost.
     done: CancellationToken,
     /// Cancelled when the agent has sent everything.
     pub(super) all_received: CancellationToken,
-    /// Cancelled when the last events are not waited for any more.
+    /// Cancelled to end the wait for the last events.
     pub(super) abandoned: CancellationToken,
 }
 
@@ -115,7 +115,7 @@ impl SessionCapture {
         tokio::time::timeout(FINISH_TIMEOUT, finished).await.ok()?.ok()
     }
 
-    /// Waits until everything is stored up to the agent's last number or, if that is unknown, everything it has sent.
+    /// Waits until all events up to the agent's last number are stored or, if that is unknown, all that the agent sent.
     async fn stored(&self, last: Option<u64>) {
         let mut progress = self.progress.subscribe();
         let enough = progress.wait_for(|progress| match last {
@@ -123,7 +123,7 @@ impl SessionCapture {
             None => !progress.is_open,
         });
         tokio::select! {
-            // The sender lives in `self`.
+            // Never fails: the sender is in `self`.
             _ = enough => {}
             () = self.all_received.cancelled() => {}
         }
@@ -150,7 +150,8 @@ impl EventCollector {
         self.sessions().get(&session).cloned()
     }
 
-    /// Returns the session's state. Starts to follow the agent of a new one. `None` for a session without a browser.
+    /// Returns the capture state of the session; creates it and starts to read from the agent if it is new. `None` for
+    /// a session without a browser.
     fn get_or_start(&self, session: &Session) -> Option<Arc<SessionCapture>> {
         Some(self.get_or_start_with(session, session.browser?))
     }
@@ -193,7 +194,7 @@ impl EventCollector {
         let all = async {
             last = captured.finish(self.0.tap.as_ref()).await;
             captured.stored(last).await;
-            // Open connections send events of their own end.
+            // Open connections still record the events of their end.
             while (self.0.connections)(session) > 0 {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
@@ -203,7 +204,7 @@ impl EventCollector {
         self.sessions().remove(&session);
         let lost = captured.lost.swap(0, Ordering::Relaxed);
         let (stored, counted) = oneshot::channel();
-        // Behind the queued messages: when this one is stored, the agent's events before it are.
+        // The queue keeps the order: when this message is stored, the agent's earlier events are stored too.
         self.0.queue.send(WriterMessage::Ended { session, lost, agent_last: last, stored: Some(stored) }).await;
         let _ = tokio::time::timeout(STORE_LOST_TIMEOUT, counted).await;
         captured.done.cancel();

@@ -18,15 +18,15 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tracing::debug;
 
-/// The size of a ring. The events of the last store operation are kept whatever their size.
+/// The maximum size of a ring, except that the events of the last store operation are never removed.
 const MAX_RING_EVENTS: usize = 10_000;
 const MAX_RING_BYTES: usize = 16 << 20;
-/// How many events a follower reads from the ring or the store at once.
+/// The maximum number of events that a follower reads from the ring or the store at once.
 const READ_EVENTS: usize = 100;
-/// The pause before a store that is away is asked again.
+/// The pause before a request to an unavailable store is repeated.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The event hubs of the followed sessions. Clones share everything.
+/// The event hubs of the followed sessions. Clones share their state.
 #[derive(Clone)]
 pub struct EventHubs {
     store: Arc<dyn TelemetryStore>,
@@ -36,7 +36,7 @@ pub struct EventHubs {
 /// The state that the followers of one session share.
 struct EventHub {
     ring: Mutex<Ring>,
-    /// Changes with the ring.
+    /// Counts the changes of the ring.
     changed: watch::Sender<u64>,
 }
 
@@ -47,9 +47,9 @@ struct Ring {
     bytes: usize,
     /// The number of the last stored event, once known.
     through: Option<u64>,
-    /// The ring began after this number.
+    /// The ring contains no events up to this number, because it began later.
     begins_after: u64,
-    /// The events up to this number were evicted.
+    /// The number of the last evicted event.
     evicted: u64,
     closed: bool,
 }
@@ -58,7 +58,7 @@ struct Ring {
 enum RingRead {
     /// The next events.
     Events(Vec<NumberedEvent>),
-    /// Not in the ring; the store has them. `evicted`: they were in the ring before.
+    /// The next events are only in the store. `evicted`: they were in the ring before.
     Gone { evicted: bool },
     /// No new events yet.
     Nothing,
@@ -123,7 +123,7 @@ impl Ring {
     }
 
     fn push(&mut self, StoredBatch { before, counted, events, .. }: StoredBatch) {
-        // Events were stored without a notification: the response of a commit was lost.
+        // Events are missing here, because the response of their commit was lost.
         if self.through.is_some_and(|through| through != before) || (events.is_empty() && counted.last_seq != before) {
             self.events.clear();
             self.bytes = 0;
@@ -157,16 +157,16 @@ impl Ring {
     }
 }
 
-/// A follower.
+/// The position of a follower.
 struct Follower {
     hubs: EventHubs,
     session: SessionId,
     hub: Arc<EventHub>,
-    /// The number of the last event that it got.
+    /// The number of the last event that the follower received.
     after: u64,
-    /// The events that it gets next.
+    /// The events that the follower receives next.
     next: VecDeque<NumberedEvent>,
-    /// True once it has been up to date.
+    /// True once the follower has read from the ring, instead of the store.
     live: bool,
 }
 
@@ -194,14 +194,14 @@ impl Follower {
                 RingRead::Closed => return None,
                 RingRead::Nothing => {
                     self.live = true;
-                    // The sender lives as long as the hub.
+                    // Never fails: the sender exists as long as the hub.
                     let _ = changed.changed().await;
                 }
             }
         }
     }
 
-    /// Reads from the store.
+    /// Reads the next events from the store.
     async fn read(&mut self) {
         let span = Span {
             limit: READ_EVENTS as u32,
@@ -214,7 +214,7 @@ impl Follower {
         match self.hubs.store.page(self.session, &span).await {
             Ok((events, more)) => {
                 if !more {
-                    // Events that no longer exist are skipped.
+                    // Skips the numbers of events that no longer exist.
                     let ring = self.hub.ring();
                     let known = ring.begins_after.max(ring.evicted);
                     self.after = self.after.max(known.min(events.first().map_or(known, |first| first.seq - 1)));
@@ -242,7 +242,7 @@ impl Drop for Follower {
 #[async_trait]
 impl Feed for EventHubs {
     async fn follow(&self, session: SessionId, start: Start) -> Result<FollowedEvents, StoreError> {
-        // Registered before reading: events stored from now on are pushed.
+        // Registers before it reads, so that no event in between is missed.
         let mut follower = self.register(session);
         let last_seq = self.store.counted(session).await?.last_seq;
         follower.hub.ring().set_start(last_seq);

@@ -21,13 +21,13 @@ pub use collector::EventCollector;
 pub use hub::EventHubs;
 pub use writer::EventWriter;
 
-/// Returns how many client connections are open into a session.
+/// Returns the number of open client connections into a session.
 pub type OpenConnections = Arc<dyn Fn(SessionId) -> usize + Send + Sync>;
 
 /// Starts to collect events.
 ///
-/// Agents are followed until `stop`, which must not be cancelled before the sessions have ended that are to end. Other
-/// events are taken until [`EventWriter::finish`]. Stored events are passed to the exporter.
+/// Agents are followed until `stop`, which must not be cancelled before the ending sessions have ended. Other events
+/// are taken until [`EventWriter::finish`]. Stored events are passed to the exporter.
 pub fn start(
     system: (Arc<dyn Clock>, Arc<dyn IdSource>),
     store: Arc<dyn TelemetryStore>,

@@ -1,4 +1,4 @@
-//! Stores events of many sessions in one commit. While a group is being written, the next one gathers.
+//! Stores events of many sessions in one commit. While a group is being written, the next one is collected.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use tracing::warn;
 
 use super::hub::EventHubs;
 
-/// The size of one commit; a single message may be longer.
+/// The limits of one commit; a single message may be larger.
 const MAX_GROUP_EVENTS: usize = 2_000;
 const MAX_GROUP_BYTES: usize = 4 << 20;
-/// How long a few messages are collected: a commit for each would take processor time from the calls.
+/// The time for which messages are collected, because a commit for each would take processor time from the calls.
 const COLLECT_INTERVAL: Duration = Duration::from_millis(25);
-/// The factor of that time for sessions without followers, whose readers come later.
+/// The factor of that time for sessions without followers, whose events are read later.
 const UNFOLLOWED_FACTOR: u32 = 4;
-/// The number of events, or messages, that is written at once.
+/// The number of events or messages from which they are written at once.
 const MIN_IMMEDIATE: usize = 200;
-/// The most queued messages. Further ones are lost, and reported.
+/// The maximum number of queued messages. Further events of the server are lost, and reported.
 const MAX_QUEUED: usize = 20_000;
 /// The pause before a group that could not be written is retried.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
@@ -33,11 +33,11 @@ const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 pub(super) enum WriterMessage {
     /// An event of the server, and the number of dropped ones before it.
     ServerEvent { session: SessionId, lost: u64, event: Event },
-    /// Events of an agent. Replies with the agent's number of the last stored one, or drops the sender if they can
-    /// never be stored.
+    /// Events of an agent. Replies with the agent's number of the last stored event, or drops the sender if the events
+    /// can never be stored.
     AgentEvents { session: SessionId, items: Vec<Item>, bytes: usize, stored: oneshot::Sender<u64> },
-    /// The end of a session's events, with the number of dropped ones. The agent's events up to its last number that
-    /// are not stored are lost. Replies when that is stored.
+    /// The end of a session's events, with the number of dropped ones. Events up to the agent's last number that are
+    /// not stored are recorded as lost. Replies when that is stored.
     Ended { session: SessionId, lost: u64, agent_last: Option<u64>, stored: Option<oneshot::Sender<()>> },
 }
 
@@ -50,8 +50,7 @@ impl WriterMessage {
         }
     }
 
-    /// Returns true if the message, and those before it, are written at once: it is large, or the end of a session is
-    /// waited for.
+    /// Returns true if the message and those before it are written at once: it is large, or the end of a session.
     fn is_urgent(&self) -> bool {
         matches!(self, Self::Ended { .. }) || self.size().0 >= MIN_IMMEDIATE
     }
@@ -66,9 +65,9 @@ impl WriterMessage {
     }
 }
 
-/// The queue of the writer. Clones share everything.
+/// The queue of the writer. Clones share their state.
 ///
-/// Not every message wakes the writer: that would cost a call more than creating its event.
+/// Not every message wakes the writer, because that would cost a call more than the creation of its event.
 #[derive(Clone)]
 pub(super) struct Queue {
     sender: mpsc::Sender<WriterMessage>,
@@ -200,7 +199,7 @@ impl Writer {
         }
     }
 
-    /// Returns how long the waiting messages are collected.
+    /// Returns the time for which messages are collected.
     fn collect_interval(&self) -> Duration {
         let followed = self.waiting.iter().any(|one| self.hubs.is_followed(one.session()));
         if followed { self.collect_interval } else { self.collect_interval * UNFOLLOWED_FACTOR }
@@ -278,8 +277,7 @@ impl Writer {
         }
     }
 
-    /// Stores all batches, however long the store is away. Batches that it rejects are skipped, and only these are
-    /// lost.
+    /// Stores all batches, however long the store is unavailable. Only batches that the store rejects are lost.
     async fn append(&self, batches: Vec<Batch>) -> Vec<StoredBatch> {
         if batches.is_empty() {
             return Vec::new();
@@ -346,7 +344,7 @@ impl LimitedSessions {
     }
 }
 
-/// Logs lost events. They used up numbers; `telemetry_dropped` tells readers of the session which.
+/// Logs lost events. Their numbers are used up; the event `telemetry_dropped` reports them to readers of the session.
 fn log_lost(stored: &StoredBatch, is_last: bool) {
     let lost = (stored.counted.last_seq - stored.before).saturating_sub(stored.events.len() as u64);
     if lost == 0 || stored.events.is_empty() {

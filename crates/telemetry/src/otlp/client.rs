@@ -20,23 +20,23 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto::ring};
 
 /// The timeout of one attempt.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest response that is read, in bytes.
+/// The maximum size of a response that is read, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// The result of sending a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Accepted, except for some records that will never be.
+    /// Accepted, except for `rejected` records, which will never be accepted.
     Accepted { rejected: usize },
     /// The batch is too long.
     TooLong,
-    /// Never acceptable.
+    /// The batch will never be accepted.
     Refused(String),
-    /// To be retried, not before `after`.
+    /// The batch must be retried, but not before `after`.
     RetryLater { why: String, after: Duration },
 }
 
-/// Sends batches, and remembers the last response.
+/// Sends batches, and stores the result of the last response.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -44,7 +44,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// `secure`: whether TLS will be used.
+    /// Creates the client. `secure`: TLS will be used.
     pub(crate) fn new(secure: bool) -> Result<Self, rustls::Error> {
         let mut roots = RootCertStore::empty();
         if secure {
@@ -58,7 +58,7 @@ impl Transport {
         Ok(Self { client, last_verdict: Arc::default() })
     }
 
-    /// Takes the result of the last attempt.
+    /// Returns and removes the result of the last attempt.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         self.last_verdict.lock().take()
     }
@@ -119,7 +119,8 @@ fn classify(answer: &Response<Bytes>) -> Verdict {
     }
 }
 
-/// Supports seconds only: dates are rare, and the own backoff applies then.
+/// Returns the time of the `Retry-After` header, zero without one. Supports seconds only: dates are rare, and the
+/// backoff applies then.
 fn retry_after(headers: &HeaderMap) -> Duration {
     let seconds =
         headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());

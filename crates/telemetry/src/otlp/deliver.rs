@@ -15,12 +15,12 @@ use super::queue::{Outgoing, Queue, count_lost};
 use super::record::{Records, resource};
 use super::settings::{InvalidSettings, Settings};
 
-/// The first and the last backoff of a batch, and the longest that a destination may request.
+/// The first and the longest backoff of a batch, and the longest that a destination may request.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// See [`ExportSender::run`].
+/// Takes batches from the queue and sends them.
 pub(crate) struct ExportSender {
     queue: Arc<Queue>,
     exporter: LogExporter,
@@ -40,7 +40,7 @@ impl ExportSender {
             .with_endpoint(settings.endpoint().as_str())
             .with_headers(settings.headers())
             .with_timeout(REQUEST_TIMEOUT * 2)
-            // The own retry policy ends at a stop.
+            // `deliver` retries itself, because its retries end at a stop.
             .with_retry_policy(RetryPolicy::disabled())
             .build()
             .map_err(|error| InvalidSettings::OtlpExporter(error.into()))?;
@@ -49,10 +49,10 @@ impl ExportSender {
         Ok(Self { queue, exporter, transport, records: Records::new(), destination, last_problem: None })
     }
 
-    /// Runs until `stop`, and then until every queued batch was tried once.
+    /// Runs until `stop`, and then until every queued batch was sent once or one failed.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         while let Some(batch) = self.queue.next(&stop).await {
-            // The halves of a too long batch come before everything behind it.
+            // The halves of a batch that is too long are sent before the next batch.
             let mut pending = vec![batch];
             while let Some(batch) = pending.pop() {
                 match self.deliver(&batch, &stop).await {
@@ -60,7 +60,7 @@ impl ExportSender {
                         let (first, second) = batch.split_at(batch.len() / 2);
                         pending.extend([second.to_vec(), first.to_vec()]);
                     }
-                    // The rest stays unsent because of the stop.
+                    // The server stops, so the rest is not sent.
                     None => return,
                     Some(verdict) => self.conclude(batch.len(), verdict),
                 }
@@ -68,14 +68,14 @@ impl ExportSender {
         }
     }
 
-    /// Sends a batch until the result is final; `None` if it is not at the stop.
+    /// Sends a batch until the result is final. Returns `None` if it is not final at the stop.
     async fn deliver(&mut self, batch: &[Outgoing], stop: &CancellationToken) -> Option<Verdict> {
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
             match self.send(batch).await {
                 Verdict::RetryLater { why, after } => {
                     counter!("casement_otlp_failures_total").increment(1);
-                    self.log_problem(why, "telemetry cannot be exported now; it waits");
+                    self.log_problem(why, "cannot export telemetry; retrying");
                     if stop.is_cancelled() {
                         return None;
                     }
@@ -94,7 +94,7 @@ impl ExportSender {
         match (self.transport.verdict(), sent) {
             (Some(verdict), _) => verdict,
             (None, Ok(())) => Verdict::Accepted { rejected: 0 },
-            // It was never sent.
+            // The request was never sent.
             (None, Err(error)) => Verdict::Refused(error.to_string()),
         }
     }
@@ -109,7 +109,7 @@ impl ExportSender {
                     count_lost("refused", rejected);
                     self.log_problem(
                         "it rejects some records".to_owned(),
-                        "telemetry is not taken, and lost to the export",
+                        "the collector refused telemetry; it is not exported",
                     );
                 } else if self.last_problem.take().is_some() {
                     info!(destination = self.destination, "telemetry is exported again");
@@ -117,16 +117,19 @@ impl ExportSender {
             }
             Verdict::TooLong => {
                 count_lost("refused", count);
-                self.log_problem("a record is too long".to_owned(), "telemetry is not taken, and lost to the export");
+                self.log_problem(
+                    "a record is too long".to_owned(),
+                    "the collector refused telemetry; it is not exported",
+                );
             }
             Verdict::Refused(why) | Verdict::RetryLater { why, .. } => {
                 count_lost("refused", count);
-                self.log_problem(why, "telemetry is not taken, and lost to the export");
+                self.log_problem(why, "the collector refused telemetry; it is not exported");
             }
         }
     }
 
-    /// Logs each new reason once.
+    /// Logs a problem if it differs from the last one.
     fn log_problem(&mut self, why: String, what: &'static str) {
         if self.last_problem.as_ref() != Some(&why) {
             warn!(destination = self.destination, why, "{what}");
@@ -163,7 +166,7 @@ mod tests {
     /// The collector's response to the request of this number: the status line, and a body.
     type Answer = fn(usize, &[LogRecord]) -> (&'static str, Vec<u8>);
 
-    /// A mock collector with these responses; sends its requests to the channel.
+    /// Starts a mock collector with these responses, which sends the requests to the channel.
     async fn collector(answer: Answer) -> (Url, mpsc::UnboundedReceiver<CollectorRequest>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = Url::parse(&format!("http://{}", listener.local_addr().expect("an address"))).expect("an address");
@@ -294,7 +297,7 @@ mod tests {
         while !tries.concat().contains(&5) {
             tries.push(seqs(&next(&mut requests).await.1));
         }
-        // The first batch three times, because it failed twice; then the events since.
+        // The first batch is sent three times, because it failed twice; then the later events.
         assert_eq!(tries.iter().take(3).collect::<Vec<_>>(), [&tries[0]; 3]);
         assert_eq!(tries[2..].concat(), [1, 2, 3, 4, 5]);
         export.finish(TEST_TIMEOUT).await;

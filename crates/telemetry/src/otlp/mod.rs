@@ -1,8 +1,8 @@
 //! Exports the events of sessions to an OpenTelemetry collector, as log records over OTLP/HTTP.
 //!
-//! A stored event enters a bounded queue and leaves in batches, each retried until the destination accepts or refuses
-//! it. Nothing waits for the export: an event that does not fit is lost here only, and counted as
-//! `casement_otlp_events_lost_total`.
+//! A stored event enters a bounded queue and is sent in a batch, which is retried until the destination accepts or
+//! refuses it. Nothing waits for the export: an event that does not fit into the queue is not exported, and is counted
+//! in `casement_otlp_events_lost_total`. It stays in the store.
 
 mod client;
 mod deliver;
@@ -43,7 +43,7 @@ impl OtlpExporter {
     /// Starts the export on the current runtime.
     ///
     /// # Errors
-    /// [`InvalidSettings`] if the destination cannot be used. Whether it answers shows later.
+    /// [`InvalidSettings`] if the destination cannot be used. Connection failures are only logged later.
     pub fn start(settings: &Settings) -> Result<(Self, ExportTask), InvalidSettings> {
         let (queue, stop) = (Arc::new(Queue::new()), CancellationToken::new());
         let deliverer = ExportSender::new(settings, queue.clone())?;
@@ -53,7 +53,7 @@ impl OtlpExporter {
 }
 
 impl ExportTask {
-    /// Sends the queued batches, each tried once, within `timeout`. Logs how many events are lost.
+    /// Sends the queued batches, each once, within `timeout`. Logs the number of lost events.
     pub async fn finish(mut self, timeout: Duration) {
         self.stop.cancel();
         if tokio::time::timeout(timeout, &mut self.task).await.is_err() {

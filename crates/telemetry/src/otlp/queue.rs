@@ -16,12 +16,12 @@ use super::record;
 /// The limits of the queue.
 const MAX_QUEUED_EVENTS: usize = 50_000;
 const MAX_QUEUED_BYTES: usize = 32 << 20;
-/// The limits of a batch; a single event may be longer.
+/// The limits of a batch; a single event may be larger.
 const MAX_BATCH_EVENTS: usize = 512;
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// How long a batch collects events.
+/// The time for which a batch collects events.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
-/// The memory of an event beside its text, in bytes.
+/// The memory of an event besides its text, in bytes.
 const OVERHEAD: usize = 256;
 
 /// An event to export.
@@ -52,7 +52,7 @@ struct Queued {
 pub(crate) struct Queue {
     waiting: Mutex<Queued>,
     more: Notify,
-    /// The number of queued events and those being sent.
+    /// The number of events that are queued or being sent.
     left: AtomicUsize,
 }
 
@@ -65,7 +65,7 @@ impl Queue {
         self.waiting.lock()
     }
 
-    /// Returns how many events are neither delivered nor given up.
+    /// Returns the number of events that are queued or being sent.
     pub(crate) fn left(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
@@ -103,7 +103,8 @@ impl Queue {
         self.more.notify_one();
     }
 
-    /// Waits for a batch, and collects for a moment. `None` once the queue is empty and `stop` is cancelled.
+    /// Waits for an event, and collects a batch for [`COLLECT_INTERVAL`] at most. Returns `None` once the queue is
+    /// empty and `stop` is cancelled.
     pub(crate) async fn next(&self, stop: &CancellationToken) -> Option<Vec<Outgoing>> {
         while self.waiting().events.is_empty() {
             if stop.is_cancelled() {

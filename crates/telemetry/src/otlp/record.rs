@@ -61,7 +61,7 @@ pub(crate) struct Records {
     made: RecordSink,
 }
 
-/// Keeps the last built records.
+/// Stores the records that were built last.
 #[derive(Clone, Debug, Default)]
 struct RecordSink(Arc<Mutex<Vec<(SdkLogRecord, InstrumentationScope)>>>);
 
@@ -79,7 +79,7 @@ impl LogProcessor for RecordSink {
     }
 }
 
-/// Returns the exporting resource. `OTEL_RESOURCE_ATTRIBUTES` may add attributes.
+/// Returns the resource that the records belong to. `OTEL_RESOURCE_ATTRIBUTES` may add attributes.
 pub(crate) fn resource(settings: &Settings) -> Resource {
     Resource::builder()
         .with_service_name("casement")
@@ -138,7 +138,7 @@ impl Records {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        // The result does not matter: this processor holds nothing open.
+        // The result can be ignored, because the processor has no open resources.
         let _ = self.provider.shutdown();
     }
 }
@@ -147,7 +147,7 @@ fn moment(at: time::OffsetDateTime) -> SystemTime {
     SystemTime::from(at)
 }
 
-/// Returns the severity.
+/// Returns the severity of an event of this type.
 fn severity(kind: &str, data: Option<&Value>) -> (Severity, &'static str) {
     let level = data.and_then(|data| data.get("level")).and_then(Value::as_str);
     match (kind, level) {

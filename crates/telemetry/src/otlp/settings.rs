@@ -10,21 +10,21 @@ use url::Url;
 /// The path of log records, appended to the collector's URL.
 const LOGS_PATH: &str = "v1/logs";
 
-/// The settings are invalid. Messages contain no secret.
+/// The setting that is invalid. Messages contain no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSettings {
-    /// The URL.
+    /// The URL is invalid.
     #[error(
         "the address must be an http or https URL with a host, and without a name, a password, a query or a fragment"
     )]
     Endpoint,
-    /// A header, counted from 1.
+    /// The header of this number, counted from 1, is invalid.
     #[error("header {0} must be NAME=VALUE, both as HTTP takes them")]
     Header(usize),
     /// TLS is not usable here.
     #[error("TLS cannot be used here")]
     Tls(#[source] tokio_rustls::rustls::Error),
-    /// The exporter rejects them.
+    /// The exporter rejects the settings.
     #[error("the exporter cannot be built")]
     OtlpExporter(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -46,11 +46,11 @@ impl fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// `endpoint`: the collector's URL, without `/v1/logs`. `headers`: each `NAME=VALUE`. `instance` and `version`: the
-    /// identity of the exporter.
+    /// Creates the settings. `endpoint`: the collector's URL, without `/v1/logs`. `headers`: each `NAME=VALUE`.
+    /// `instance` and `version`: the identity of the exporter.
     ///
     /// # Errors
-    /// [`InvalidSettings::Endpoint`], [`InvalidSettings::Header`].
+    /// [`InvalidSettings::Endpoint`] for an invalid URL, [`InvalidSettings::Header`] for an invalid header.
     pub fn new(
         endpoint: &Url,
         headers: &[SecretString],

@@ -27,7 +27,7 @@ impl Cdp {
         Self::open_with(url, url.into_client_request()?)
     }
 
-    /// Connects with a key of the organization, which may enter the browser of a login.
+    /// Connects with the server's key, which also allows the browser of a login.
     pub fn connect_with_key(server: &Server, session: &str) -> anyhow::Result<Self> {
         let url = format!("{}/vm/{session}/cdp", server.url().replacen("http", "ws", 1));
         let mut request = url.as_str().into_client_request()?;
@@ -55,7 +55,8 @@ impl Cdp {
         self.call_in(None, method, params)
     }
 
-    /// Sends a command to the target that is attached as `session` and returns its result. Events in between are dropped.
+    /// Sends a command to the target that is attached as `session` and returns its result. Events in between are
+    /// dropped.
     pub fn call_in(&mut self, session: Option<&str>, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.last_id += 1;
         let message = command(self.last_id, session, method, params);
@@ -70,7 +71,7 @@ impl Cdp {
         }
     }
 
-    /// Attaches to the first open page of the browser.
+    /// Attaches to the first open page of the browser. Returns the id of the session.
     pub fn page(&mut self) -> anyhow::Result<String> {
         let targets = self.call("Target.getTargets", &json!({}))?;
         let target = page_ids(&targets)?.into_iter().next().with_context(|| format!("no page: {targets}"))?;
@@ -98,7 +99,7 @@ impl Cdp {
         self.evaluate(page, whole).map(drop)
     }
 
-    /// Waits until the page was drawn: before that, Chromium drops keys and clicks.
+    /// Waits until the page is drawn, because Chromium drops keys and clicks before that.
     pub fn until_drawn(&mut self, page: &str) -> anyhow::Result<()> {
         let drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
         self.evaluate(page, drawn).map(drop)

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::leftovers::processes_of;
 use super::{Server, until};
 
-/// For one script on a busy machine, including the start of its browser and the installation of packages.
+/// The timeout of one script on a busy machine, including the start of its browser and the installation of packages.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// The folder where the clients are installed.
@@ -26,7 +26,7 @@ pub struct Clients {
 pub struct Script {
     /// The directory where it ran, with the files that it wrote.
     pub dir: TempDir,
-    /// What it wrote to standard output.
+    /// The standard output.
     pub stdout: String,
 }
 
@@ -56,8 +56,8 @@ impl Clients {
         places.find(|place| place.is_dir()).with_context(|| format!("there is no {name} for Python"))
     }
 
-    /// Runs a file of this repository, named from its top: `.mjs` with Node, `.py` with Python, `.sh` with sh. It finds the
-    /// server in `CASEMENT_URL` and `CASEMENT_KEY`, and gets `arguments`.
+    /// Runs a file of this repository with `arguments`. `file` is relative to the top folder: `.mjs` runs with Node,
+    /// `.py` with Python, `.sh` with sh. `CASEMENT_URL` and `CASEMENT_KEY` are the server's URL and key.
     pub fn run(&self, server: &Server, file: &str, arguments: &[&str]) -> anyhow::Result<Script> {
         let path = repository().join(file);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -89,13 +89,13 @@ impl Clients {
 }
 
 impl Script {
-    /// Returns the last line of its output, which must be JSON.
+    /// Returns the last line of the output, which must be JSON.
     pub fn json(&self) -> anyhow::Result<Value> {
         let last = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(last).with_context(|| format!("the last line is not JSON:\n{}", self.stdout))
     }
 
-    /// Returns a file that it wrote.
+    /// Returns the content of a file that the script wrote.
     pub fn file(&self, name: &str) -> anyhow::Result<Vec<u8>> {
         fs::read(self.dir.path().join(name)).with_context(|| format!("the script wrote no {name}"))
     }
@@ -110,7 +110,7 @@ pub fn repository() -> PathBuf {
 fn run_in(dir: &Path, command: &mut Command) -> anyhow::Result<ExitStatus> {
     let output = |name: &str| File::create(dir.join(name));
     command.current_dir(dir).stdin(Stdio::null()).stdout(output("stdout")?).stderr(output("stderr")?);
-    // A browser that a script starts has its profile below TMPDIR, by which it is found.
+    // A browser that the script starts has its profile below TMPDIR, so `processes_of` finds it.
     let mut child = command.env("TMPDIR", dir).process_group(0).spawn().context("cannot start it")?;
     let ended = until("the script ends", SCRIPT_TIMEOUT, || child.try_wait().transpose());
     if ended.is_err()

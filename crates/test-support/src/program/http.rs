@@ -1,4 +1,4 @@
-//! One HTTP/1.1 request on a connection of its own, written and read without a library: tests see all bytes.
+//! One HTTP/1.1 request on a connection of its own, written and read without a library, so that tests see all bytes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-/// Longer than any operation that a test waits for, on a busy machine.
+/// The timeout of a read or write: longer than any operation of a test on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A request. `Host` is the address unless `headers` name another; `Content-Length` is added where there is a body.
+/// A request. `Host` is the address unless `headers` has another; `Content-Length` is added if there is a body.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// The method.
     pub method: String,
-    /// Path and query, as it stands in the request line.
+    /// The path and the query, as in the request line.
     pub path: String,
     /// The headers in order.
     pub headers: Vec<(String, String)>,
@@ -35,7 +35,7 @@ impl Request {
         self
     }
 
-    /// Adds the credential.
+    /// Adds an API key or a session token.
     pub fn bearer(self, key: &str) -> Self {
         self.header("Authorization", &format!("Bearer {key}"))
     }
@@ -46,7 +46,7 @@ impl Request {
         self.header("Content-Type", "application/json")
     }
 
-    /// Sends it and reads the whole response.
+    /// Sends the request and reads the whole response.
     pub fn send(&self, to: SocketAddr) -> anyhow::Result<Answer> {
         let mut stream = self.start(to)?;
         let mut bytes = Vec::new();
@@ -55,7 +55,7 @@ impl Request {
         Answer::read(&bytes, self.method == "HEAD").with_context(|| format!("{} {}", self.method, self.path))
     }
 
-    /// Sends it and returns the connection, for a client that disconnects or reads slowly.
+    /// Sends the request and returns the connection, for a client that disconnects or reads slowly.
     pub fn start(&self, to: SocketAddr) -> anyhow::Result<TcpStream> {
         let mut stream = TcpStream::connect(to).with_context(|| format!("nobody listens on {to}"))?;
         stream.set_read_timeout(Some(TEST_TIMEOUT))?;
@@ -88,7 +88,7 @@ impl Request {
 pub struct Answer {
     /// The status.
     pub status: u16,
-    /// Names in lower case.
+    /// The headers in order, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// The whole body.
     pub body: Vec<u8>,

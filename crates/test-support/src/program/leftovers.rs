@@ -1,28 +1,29 @@
-//! Processes, mounts and sockets of a server on this machine. They are found by its directory, never by the name of a program, because
-//! other tests and other users run browsers too.
+//! Finds the processes, mounts and sockets of a server on this machine, by its directory and never by the name of a
+//! program, because other tests and other users run browsers too.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// A process that belongs to a server: its command line names the directory, or its mounts come from there.
+/// A process that belongs to a server: its command line, its mounts or its working directory name the server's
+/// directory.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its number.
+    /// The process id.
     pub pid: i32,
     /// The command line.
     pub argv: Vec<String>,
 }
 
 impl Process {
-    /// Returns whether it is the main process of a browser.
+    /// Returns true for the main process of a browser.
     pub fn is_browser(&self) -> bool {
         let program = self.argv.first().is_some_and(|program| program.ends_with("/chromium"));
         program && !self.argv.iter().any(|argument| argument.starts_with("--type="))
     }
 }
 
-/// Returns every living process that belongs to `dir`, without the test itself.
+/// Returns every running process that belongs to `dir`, except for the test itself.
 pub fn processes_of(dir: &Path) -> Vec<Process> {
     let own = std::process::id().cast_signed();
     let numbered = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
@@ -39,12 +40,12 @@ fn process_of(dir: &Path, pid: i32) -> Option<Process> {
     if !holds(&command, name) && !holds(&mounts(), name) && !cwd() {
         return None;
     }
-    // A zombie has neither, so it is never seen here: its parent must reap it.
+    // A zombie has none of these, so it is not found here; its parent must reap it.
     let words = command.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
     Some(Process { pid, argv: words.filter(|word| !word.is_empty()).collect() })
 }
 
-/// Returns what is left of a server whose directory is `dir`, a line each, except for files.
+/// Returns the leftovers of a server whose directory is `dir`, one line each, except for files.
 pub fn remains_of(dir: &Path) -> Vec<String> {
     let name = dir.as_os_str().as_bytes();
     let within = |file: &str| fs::read(file).is_ok_and(|bytes| holds(&bytes, name));

@@ -1,14 +1,14 @@
 //! The harness of the end-to-end tests and the benchmarks.
 //!
-//! - [`Server`]: the program with a directory and a port of its own. Tests kill, restart and stop it; when it is dropped its sessions
-//!   end and **nothing may be left**: no process, mount or socket.
-//! - [`Shared`]: one server for all tests that only use it as a caller does. Use it unless a test must break something.
+//! - [`Server`]: the program with a directory and a port of its own. Tests kill, restart and stop it. When it is
+//!   dropped, its sessions end and **nothing may be left**: no process, mount or socket.
+//! - [`Shared`]: one server for all tests that use it like a caller. Use it unless a test must break something.
 //! - [`Pages`]: web pages of the test, on this machine; a server needs an option to let its browsers reach them.
-//! - [`http`]: one request, one response, nothing hidden. `Server` has short forms with its key in them.
+//! - [`http`]: one request and one response, with all bytes visible. `Server` has short forms that use its key.
 //! - [`Cdp`]: a blocking DevTools client.
 //! - [`Clients`]: runs scripts with the public JavaScript and Python clients, with a timeout.
 //! - [`Tinyproxy`]: a third-party proxy.
-//! - [`until`]: waits for a condition. Nothing here sleeps for a time and then looks.
+//! - [`until`]: waits for a condition. Nothing sleeps for a fixed time.
 
 mod cdp;
 mod clients;
@@ -32,7 +32,7 @@ pub use self::server::{Options, Server, Session, StoreConnection, program};
 pub use self::shared::Shared;
 pub use self::tinyproxy::Tinyproxy;
 
-/// Waits until `look` returns a value, and returns it. `what` describes it in the error.
+/// Waits until `look` returns a value, and returns the value. `what` describes the condition in the error.
 ///
 /// # Errors
 /// When there is no value within the limit.

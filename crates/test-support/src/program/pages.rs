@@ -1,4 +1,4 @@
-//! Web pages that the test serves to browsers. It records the requests.
+//! Web pages that the test serves to browsers, with a record of the requests.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// A page with a text, a button and a field. `window.seen` and the title show what happened.
+/// A page with a text, a button and a field. `window.seen` and the title show whether the button was pressed.
 const FORM: &str = "<!doctype html><meta charset=utf-8><title>A form</title>\
     <style>html,body{margin:0;background:#fff}\
     #name{position:absolute;left:40px;top:40px;width:400px;height:60px;font-size:32px}\
@@ -19,15 +19,15 @@ const FORM: &str = "<!doctype html><meta charset=utf-8><title>A form</title>\
     <script>window.seen=[];press.onclick=e=>{seen.push(e.isTrusted?'click':'false click');\
     said.textContent='Hello, '+document.getElementById('name').value;document.title='Pressed'};</script>";
 
-/// A page of one colour, so that one pixel of a screenshot decides.
+/// A page of one colour, so that one pixel of a screenshot identifies it.
 const GREEN: &str = "<!doctype html><title>Green</title><style>html{background:rgb(0,160,80)}</style>";
 
 const INDEX: &str = "<!doctype html><meta charset=utf-8><title>A page</title><h1>It works</h1><a href=/form>A form</a>";
 
-/// The time that a connection may be idle.
+/// The idle timeout of a connection.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A small web server on 127.0.0.1. `/`, `/form` and `/green` are there; [`Pages::put`] adds others.
+/// A small web server on 127.0.0.1. It serves `/`, `/form` and `/green`; [`Pages::put`] adds other pages.
 pub struct Pages {
     address: SocketAddr,
     shelf: Arc<Shelf>,
@@ -37,10 +37,10 @@ pub struct Pages {
 #[derive(Clone)]
 struct Answer {
     status: &'static str,
-    /// The header lines of the page.
+    /// The header lines, without `Content-Length`.
     head: String,
     body: String,
-    /// How much of it is sent, and when.
+    /// The part of the response that is sent, and the delay.
     sent: Sent,
 }
 
@@ -55,7 +55,7 @@ impl Answer {
     }
 }
 
-/// How much of a response is sent, and when.
+/// The part of a response that is sent, and the delay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Whole,
@@ -66,13 +66,13 @@ enum Sent {
 
 #[derive(Default)]
 struct Shelf {
-    /// By path.
+    /// The pages by path.
     pages: Mutex<HashMap<String, Answer>>,
     requests: Mutex<Vec<String>>,
 }
 
 impl Pages {
-    /// Serves until the test program ends.
+    /// Starts the server, which runs until the test program ends.
     pub fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let pages = Self { address: listener.local_addr()?, shelf: Arc::default() };
@@ -83,7 +83,7 @@ impl Pages {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shelf = Arc::clone(&shelf);
-                // The browser may break off a connection.
+                // The browser may close a connection early.
                 thread::spawn(move || drop(shelf.serve(stream)));
             }
         });
@@ -95,7 +95,7 @@ impl Pages {
         self.address.to_string()
     }
 
-    /// Returns the address of a path.
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -105,7 +105,7 @@ impl Pages {
         self.put_as(path, "Content-Type: text/html; charset=utf-8", html);
     }
 
-    /// Serves `body` at `path` from now on, with these lines in the head.
+    /// Serves `body` at `path` from now on, with these header lines.
     pub fn put_as(&self, path: &str, head: &str, body: &str) {
         self.answer(path, "200 OK", (head, body), Sent::Whole);
     }
@@ -115,7 +115,7 @@ impl Pages {
         self.answer(path, "302 Found", (&format!("Location: {to}"), ""), Sent::Whole);
     }
 
-    /// Serves `html` at `path` from now on, without an end of the response.
+    /// Serves `html` at `path` from now on, in a response that never ends.
     pub fn put_without_end(&self, path: &str, html: &str) {
         self.answer(path, "200 OK", ("Content-Type: text/html; charset=utf-8", html), Sent::WithoutEnd);
     }
@@ -125,7 +125,7 @@ impl Pages {
         self.answer(path, "200 OK", ("Content-Type: text/plain", text), Sent::Late(after));
     }
 
-    /// Holds requests for `path` until something else is put there.
+    /// Holds requests for `path` until another page is put there.
     pub fn hold(&self, path: &str) {
         self.answer(path, "", ("", ""), Sent::Nothing);
     }
@@ -182,7 +182,7 @@ impl Shelf {
     }
 }
 
-/// Waits a moment for the client to disconnect. Returns whether it did.
+/// Waits 20 ms for the client to disconnect. Returns true if it did.
 fn is_hung_up(stream: &mut TcpStream) -> std::io::Result<bool> {
     stream.set_read_timeout(Some(Duration::from_millis(20)))?;
     let peeked = stream.peek(&mut [0]);
@@ -198,7 +198,7 @@ fn until_hung_up(stream: &mut TcpStream) -> std::io::Result<()> {
     std::io::copy(stream, &mut std::io::sink()).map(drop)
 }
 
-/// Reads the remaining head and the body, if one is announced.
+/// Reads the rest of the head, and returns the body, which is empty without a `Content-Length`.
 pub fn body(reader: &mut BufReader<TcpStream>) -> std::io::Result<Vec<u8>> {
     let mut length = 0;
     loop {

@@ -22,17 +22,18 @@ use super::http::{Answer, Request};
 use super::leftovers::{Process, processes_of, remains_of};
 use super::until;
 
-/// Until the line on standard output: a database cluster is created, and other tests may start browsers at the same time.
+/// The timeout until the line on standard output: a database cluster is created, and other tests may start browsers at
+/// the same time.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
-/// Until a server has ended: running requests have 30 s, then its database stops.
+/// The timeout until a server has ended: running requests have 30 s, then its database stops.
 const END_TIMEOUT: Duration = Duration::from_secs(300);
-/// Until a browser of a pool is free, on a busy machine.
+/// The timeout until a browser of a pool is free, on a busy machine.
 const FILL_TIMEOUT: Duration = Duration::from_secs(300);
-/// The lines of a server's log that a failure shows.
+/// The maximum number of lines of a server's log that a failure shows.
 const MAX_SHOWN_LINES: usize = 120;
 
-/// Ends a server and its sessions if the test program dies: then its end of the pipe closes. A server that is already dead is started
-/// again, because only a server ends sandboxes.
+/// Ends a server and its sessions if the test program is killed, which closes the pipe. A server that has already ended
+/// is started again, because only a server ends sandboxes.
 const WATCHDOG: &str = r#"
 read -r cleaned && exit 0
 stop() { "$PROGRAM" stop --end-sessions --data-dir "$ROOT/data" 2>/dev/null; }
@@ -47,14 +48,14 @@ rm -rf "$ROOT"
 /// The lines of a program's standard output so far.
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// How a server is started.
+/// The options of a server's start.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The destinations that its browsers may reach besides the public internet; see `Pages::allow`.
+    /// The destinations that the browsers may reach besides the public internet; see `Pages::allow`.
     pub egress_allow: Vec<String>,
-    /// Whether the first start creates the pool `default` of two headless browsers, which costs seconds of two cores.
+    /// True to create the pool `default` of two headless browsers at the first start, which costs seconds of two cores.
     pub default_pool: bool,
-    /// How many browsers of each common shape wait for `POST /browsers`.
+    /// The number of spares of each common shape.
     pub spares: u32,
     /// Further flags of `casement serve`.
     pub flags: Vec<String>,
@@ -62,11 +63,11 @@ pub struct Options {
     pub resolv_conf: Option<PathBuf>,
     /// The address to listen at; 127.0.0.1 by default.
     pub listen: Option<IpAddr>,
-    /// Whether its log cannot be written.
+    /// True for a log that cannot be written.
     pub log_is_full: bool,
-    /// Further environment variables. The `CASEMENT_…` of the test itself are not inherited.
+    /// Further environment variables. The variables `CASEMENT_…` of the test itself are not inherited.
     pub variables: Vec<(String, String)>,
-    /// The server whose database and first key it uses instead of its own; see [`Server::another`].
+    /// The database and the key of another server, to use instead of own ones; see [`Server::another`].
     pub beside: Option<StoreConnection>,
 }
 
@@ -97,7 +98,7 @@ pub struct Server {
     watchdog: Child,
 }
 
-/// A session as the server answered it.
+/// A session as in the server's response.
 #[derive(Clone, Debug)]
 pub struct Session(pub Value);
 
@@ -107,7 +108,7 @@ impl Session {
         self.0[field].as_str().unwrap_or_else(|| panic!("the session has no {field}: {}", self.0))
     }
 
-    /// Returns its id.
+    /// Returns the id of the session.
     pub fn id(&self) -> &str {
         self.text("session_id")
     }
@@ -121,13 +122,13 @@ impl Session {
 impl Server {
     /// Starts a server with an empty directory and waits until it is ready.
     pub fn start(options: Options) -> anyhow::Result<Self> {
-        // Sandboxes run as users of their own, which must be able to pass through; sockets want short paths.
+        // Sandboxes run as users of their own, which must be able to pass through. Sockets need short paths.
         let open = Permissions::from_mode(0o711);
         let root = tempfile::Builder::new().prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?;
         let (port, address) = port_at(options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into()))?;
         let watchdog = Command::new("sh")
             .args(["-c", WATCHDOG])
-            // Not as arguments: it would be found as something that the server left.
+            // Not as arguments, because then `remains_of` would find the watchdog.
             .env("PROGRAM", program())
             .env("ROOT", root.path())
             .stdin(Stdio::piped())
@@ -151,7 +152,7 @@ impl Server {
         Self::start(Options { beside: Some(StoreConnection { database, key: self.key.clone() }), ..options })
     }
 
-    /// Returns the directory where its private database listens.
+    /// Returns the directory of the socket of the private database.
     pub fn database_socket(&self) -> anyhow::Result<String> {
         let file = fs::read_to_string(self.data_dir().join("postgres/postmaster.pid")).context("no postmaster.pid")?;
         Ok(file.lines().nth(4).context("no socket")?.to_owned())
@@ -181,22 +182,22 @@ impl Server {
         self.begin()
     }
 
-    /// Returns where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns its address as clients are given it.
+    /// Returns the server's URL for clients.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Returns the key that the first start made.
+    /// Returns the key that the first start created.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Returns its data directory.
+    /// Returns the data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.root.path().join("data")
     }
@@ -206,17 +207,17 @@ impl Server {
         processes_of(self.root.path())
     }
 
-    /// Returns its log since the first start.
+    /// Returns the log since the first start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 
-    /// Returns the lines that it has written to standard output since its last start.
+    /// Returns the lines on standard output since the last start.
     pub fn output_lines(&self) -> Vec<String> {
         self.output.lock().clone()
     }
 
-    /// Returns another command of the program on the same directory: `server.command(&["keys", "list"])`.
+    /// Returns another command of the program on the same data directory: `server.command(&["keys", "list"])`.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.args(words).arg("--data-dir").arg(self.data_dir());
@@ -230,17 +231,17 @@ impl Server {
         body.map_or_else(|| request.clone(), |body| request.clone().json(body)).send(self.address)
     }
 
-    /// Sends a `GET` with its key.
+    /// Sends a `GET` with the server's key.
     pub fn get(&self, path: &str) -> anyhow::Result<Answer> {
         self.send("GET", path, None)
     }
 
-    /// Sends a `POST` with its key.
+    /// Sends a `POST` with the server's key.
     pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
         self.send("POST", path, Some(body))
     }
 
-    /// Sends a `DELETE` with its key.
+    /// Sends a `DELETE` with the server's key.
     pub fn delete(&self, path: &str) -> anyhow::Result<Answer> {
         self.send("DELETE", path, None)
     }
@@ -255,7 +256,7 @@ impl Server {
         self.create(&json!({ "headless": true, "timeout_seconds": 600 }))
     }
 
-    /// Acquires a browser of the pool, once one is free.
+    /// Acquires a browser of the pool. Waits until one is free.
     pub fn acquire(&self, pool: &str) -> anyhow::Result<Session> {
         let path = format!("/browser_pools/{pool}/acquire");
         let answer = until(&format!("a browser of the pool {pool}"), FILL_TIMEOUT, || {
@@ -266,7 +267,7 @@ impl Server {
         Ok(Session(answer.expect(200)?.json()?))
     }
 
-    /// Gives a browser back to its pool.
+    /// Releases a browser to its pool.
     pub fn release(&self, pool: &str, session: &Session) -> anyhow::Result<()> {
         let body = json!({ "session_id": session.id() });
         self.post(&format!("/browser_pools/{pool}/release"), &body)?.expect(204).map(drop)
@@ -296,12 +297,12 @@ impl Server {
             command.env_remove(name);
         }
         command.envs(self.options.beside.as_ref().map(|beside| ("CASEMENT_DATABASE_URL", &beside.database)));
-        // The configuration file of the machine is not read either.
+        // Prevents that the configuration file of the machine is read.
         command.env("CASEMENT_CONFIG", "/dev/null");
         command.envs(self.options.variables.iter().map(|(name, value)| (name, value)));
     }
 
-    /// Starts the program and reads where it listens.
+    /// Starts the program and reads the address on which it listens.
     fn begin(&mut self) -> anyhow::Result<()> {
         let spares = self.options.spares.to_string();
         let mut command = self.command(&["serve", "--listen", &self.address.to_string(), "--spares", &spares]);
@@ -317,7 +318,7 @@ impl Server {
         }
         let log = if self.options.log_is_full { Path::new("/dev/full").to_owned() } else { self.log_file() };
         let log = File::options().create(true).append(true).open(log)?;
-        // Ctrl-C at the terminal is for the test program; the watchdog does the rest.
+        // In a process group of its own, so that Ctrl-C ends the test program only; then the watchdog ends the server.
         command.args(&self.options.flags).stdout(Stdio::piped()).stderr(log).stdin(Stdio::null()).process_group(0);
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program().display()))?;
         self.output = lines_of(child.stdout.take().context("no standard output")?);
@@ -352,7 +353,7 @@ impl Server {
                 Ok(status)
             }
             Err(error) => {
-                // Neither may outlive the test.
+                // Neither may run longer than the test.
                 for program in [&mut stopping, &mut child] {
                     drop(program.kill());
                     drop(program.wait());
@@ -362,7 +363,7 @@ impl Server {
         }
     }
 
-    /// Ends everything, also what a killed server left. An error lists what remains.
+    /// Ends everything, also leftovers of a killed server. An error lists the remains.
     fn end(&mut self) -> anyhow::Result<()> {
         if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
             self.child = None;
@@ -404,8 +405,8 @@ pub fn program() -> PathBuf {
     folder.join("casement")
 }
 
-/// Reserves a port of an address for as long as the socket exists, also while the server is down. Nothing listens at the socket itself,
-/// and `SO_REUSEADDR` lets the server listen at the same address.
+/// Reserves a port of an address for as long as the socket exists, also while the server does not run. Nothing listens
+/// on the socket itself, and `SO_REUSEADDR` lets the server listen on the same address.
 fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
     let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -414,7 +415,8 @@ fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Returns the same program in a mount namespace of its own, without the disks of other tests, which would count it as a remainder.
+/// Returns the same command in a mount namespace of its own, with `file` as `/etc/resolv.conf` and without the mounts
+/// of other tests, which would report the program as a leftover.
 fn in_place_of_resolv_conf(file: &Path, program: &Command) -> Command {
     let script = "cut -d' ' -f5 /proc/self/mountinfo | grep ^/tmp/casement-e2e- | xargs -r umount -l
         mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
@@ -424,7 +426,7 @@ fn in_place_of_resolv_conf(file: &Path, program: &Command) -> Command {
     command
 }
 
-/// Kills what a failed server left. The test has failed with the list.
+/// Kills the processes that a failed server left. The test has failed with a list of them.
 fn kill_remains(root: &Path) {
     for process in processes_of(root) {
         if let Some(pid) = Pid::from_raw(process.pid) {

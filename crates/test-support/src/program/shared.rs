@@ -1,4 +1,4 @@
-//! One server for all tests that only use it as a caller does, because a start costs seconds.
+//! One server for all tests that use it like a caller, because a start costs seconds.
 
 use std::sync::OnceLock;
 
@@ -15,8 +15,8 @@ pub struct Shared {
 static SHARED: OnceLock<Shared> = OnceLock::new();
 
 impl Shared {
-    /// Returns the server, with its pool `default`. The first call starts it. Its watchdog ends it when the test program ends, because
-    /// nothing runs in a test program after its last test.
+    /// Returns the server, with its pool `default`. The first call starts it. Its watchdog ends it when the test
+    /// program ends, because a test program runs no code after its last test.
     pub fn get() -> &'static Self {
         SHARED.get_or_init(|| {
             let pages = Pages::start().expect("a web server of the test");

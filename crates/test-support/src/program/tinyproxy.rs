@@ -1,4 +1,4 @@
-//! An HTTP proxy of a Debian package.
+//! The HTTP proxy of the Debian package `tinyproxy`.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use super::until;
 
-/// A running tinyproxy that asks for a name and a password. Ends with the test, also if that is killed.
+/// A running tinyproxy that requires a name and a password. It ends with the test, also if the test is killed.
 pub struct Tinyproxy {
-    /// Where it listens.
+    /// The address on which the proxy listens.
     pub address: SocketAddr,
     child: Child,
     dir: TempDir,
@@ -24,7 +24,7 @@ impl Tinyproxy {
     pub fn start(name: &str, password: &str) -> anyhow::Result<Self> {
         static PORT: AtomicU16 = AtomicU16::new(21_000);
         let [_, high, middle, low] = std::process::id().to_be_bytes();
-        // It cannot report a port of its choice, but no other process uses this address.
+        // Tinyproxy cannot choose a free port and report it, but no other process uses this address.
         let address = SocketAddr::from(([127, 64 + high, middle, low], PORT.fetch_add(1, Ordering::Relaxed)));
         let dir = tempfile::tempdir()?;
         let config = format!(
@@ -45,7 +45,7 @@ impl Tinyproxy {
         Ok(started)
     }
 
-    /// Returns its log, with all requests.
+    /// Returns the log, with all requests.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

@@ -11,14 +11,15 @@ use crate::bounds::{MAX_ITEMS, MAX_URL, MAX_URLS, MAX_VALUE, MAX_VALUES, truncat
 
 /// The maximum depth of nested groups.
 const MAX_DEPTH: usize = 32;
-/// The prefix of KeePassXC's names for further addresses of an entry.
+/// The prefix of KeePassXC's names for further URLs of an entry.
 const MORE_URLS: &str = "KP2A_URL";
 /// KeePass 2's name of the one-time code secret.
 const OTHER_OTP: &str = "TimeOtp-Secret-Base32";
-/// The prefix of a value that refers to another entry. References are not followed and are no values.
+/// The prefix of a reference to another entry. A field with a reference counts as empty.
 const REFERENCE: &str = "{REF:";
 
-/// Calls `act` with every login that is not in the recycle bin, and its title, which is the path through its groups.
+/// Calls `act` with every login that is not in the recycle bin, and with its title, prefixed by the names of its
+/// groups.
 fn each_login(database: &Database, mut act: impl FnMut(&EntryRef<'_>, String)) {
     let bin = database.recycle_bin().map(|group| group.id());
     let mut open = vec![(database.root().id(), String::new(), 0)];
@@ -36,7 +37,7 @@ fn each_login(database: &Database, mut act: impl FnMut(&EntryRef<'_>, String)) {
     }
 }
 
-/// Returns the logins, by title.
+/// Returns the logins, sorted by title.
 pub(super) fn logins(database: &Database) -> Result<ReaderResponse, ReaderResponse> {
     let mut found = Vec::new();
     let mut all = 0_usize;
@@ -54,7 +55,7 @@ pub(super) fn logins(database: &Database) -> Result<ReaderResponse, ReaderRespon
     Ok(ReaderResponse::Logins(found))
 }
 
-/// Returns the content of the login with that identifier.
+/// Returns the content of the login with the identifier `wanted`.
 pub(super) fn secrets(database: &Database, wanted: &str) -> Result<ReaderResponse, ReaderResponse> {
     let mut found = Err(ReaderResponse::NotFound);
     each_login(database, |entry, _| {
@@ -84,7 +85,7 @@ fn one_time(entry: &EntryRef<'_>) -> Option<Hidden> {
     OneTimeSecret::parse(&secret.0).map(|_| secret)
 }
 
-/// Returns the entry's own address, then its further ones.
+/// Returns the URL of the entry, then its further URLs.
 fn urls(entry: &EntryRef<'_>) -> Vec<String> {
     let mut further: Vec<&str> =
         entry.fields.keys().map(String::as_str).filter(|name| name.starts_with(MORE_URLS)).collect();

@@ -1,7 +1,7 @@
-//! The program that reads a database: it answers one request within limits of its own, and ends.
+//! The program that reads a database: it answers one request within its own limits, and ends.
 //!
-//! The file decides how much time and memory opening takes, compressed content may expand to any size, and groups may
-//! be nested without end. None of that may affect the server.
+//! The file determines the time and the memory that are needed to open it, compressed content may expand to any size,
+//! and groups may be nested to any depth. None of that may affect the server.
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -18,7 +18,7 @@ use super::talk::{Query, ReaderRequest, ReaderResponse};
 
 /// The maximum size of a file in bytes, attachments included.
 const MAX_BYTES: u64 = 64 << 20;
-/// The maximum address space in bytes: a file may demand a gibibyte for its opening.
+/// The maximum address space in bytes: opening a file may need a GiB.
 const MAX_MEMORY: u64 = 2 << 30;
 /// The maximum processor time in seconds.
 const MAX_TIME: u64 = 30;
@@ -38,7 +38,7 @@ fn answer_one(file: &Path) -> io::Result<()> {
     for (resource, most) in [(Resource::As, MAX_MEMORY), (Resource::Cpu, MAX_TIME), (Resource::Core, 0)] {
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
-    // Allocated at its maximum, so that it never moves and leaves a copy behind.
+    // Allocates 64 KiB, so that the buffer of a usual request is never moved, which would leave a copy.
     let mut question = Zeroizing::new(Vec::with_capacity(64 << 10));
     io::stdin().lock().take(MAX_QUESTION).read_to_end(&mut question)?;
     let ReaderRequest { password, query } = serde_json::from_slice(&question)?;
@@ -67,7 +67,7 @@ fn open(file: &Path, password: &SecretString) -> Result<Database, ReaderResponse
     }
     let key = DatabaseKey::new().with_password(password.expose_secret());
     Database::parse(&bytes, key).map_err(|error| match error {
-        // In the older format a wrong password shows in the decrypted content.
+        // In the older format a wrong password is detected only in the decrypted content.
         DatabaseOpenError::Key(_) | DatabaseOpenError::Cryptography(_) => ReaderResponse::Refused,
         _ => ReaderResponse::InvalidValue("no KeePass database that can be read".to_owned()),
     })

@@ -1,7 +1,7 @@
-//! `keepass`: a KeePass database in a file that the operator has named.
+//! The provider kind `keepass`: a KeePass database in a file that the operator has named.
 //!
-//! The file is read for each request by a separate program ([`inside`]) that ends after its response: decrypted data
-//! is gone with it, and a malicious file cannot affect the server.
+//! A separate program ([`inside`]) reads the file for each request and ends after its response, so that no decrypted
+//! data stays in memory and a malicious file cannot affect the server.
 
 mod database;
 mod inside;
@@ -34,12 +34,12 @@ const RESPONSE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60)
 /// The maximum size of a response in bytes.
 const MAX_RESPONSE_BYTES: u64 = 64 << 20;
 
-/// The program that reads a database: the file's path follows its arguments. Its body is [`read_keepass`].
+/// The program that reads a database, which calls [`read_keepass`]. The path of the database follows the arguments.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// Its path.
+    /// The path of the program.
     pub program: PathBuf,
-    /// Its first arguments.
+    /// The first arguments of the program.
     pub words: Vec<OsString>,
 }
 
@@ -47,12 +47,12 @@ pub struct Reader {
 pub struct Keepass {
     files: BTreeMap<String, PathBuf>,
     reader: Reader,
-    /// One request at a time: each takes the memory that its file demands, and a core for a second.
+    /// Allows one request at a time, because each uses the memory that its file demands, and a core for a second.
     request_slot: Semaphore,
 }
 
 impl Keepass {
-    /// Creates a reader of these files, by their names.
+    /// Creates a reader of these files; the keys are the names of the vaults.
     pub fn new(files: BTreeMap<String, PathBuf>, reader: Reader) -> Self {
         Self { files, reader, request_slot: Semaphore::new(1) }
     }
@@ -70,7 +70,7 @@ impl Keepass {
             let _slot = self.request_slot.acquire().await;
             self.answer(file, &request).await
         };
-        // A caller that stops waiting ends the program.
+        // At the timeout, the drop of the future kills the program.
         let answer =
             tokio::time::timeout(RESPONSE_TIMEOUT, exchange_future).await.map_err(|_| ProviderFault::Silent)?;
         let vault = ProviderVault { id: name.clone(), name: name.clone() };
@@ -87,7 +87,7 @@ impl Keepass {
         }
         child.wait().await?;
         let answer = answer?;
-        // Parsed off the runtime: a long list would block a thread of the server.
+        // Parses in a blocking task, because a long list would block a thread of the runtime.
         Ok(tokio::task::spawn_blocking(move || serde_json::from_slice(&answer)).await??)
     }
 }
@@ -117,7 +117,7 @@ fn well(answer: ReaderResponse) -> Result<ReaderResponse, ProviderFault> {
     }
 }
 
-/// The program ended without a response, most likely by its limits.
+/// Returns the fault of a program that ended without a valid response, most likely because of its limits.
 fn broke_off() -> ProviderFault {
     ProviderFault::BadAnswer("a file that takes more time or memory than it may, or cannot be read".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The request and the response of the program that reads a database, in JSON.
+//! The request to the program that reads a database, and its response, in JSON.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ pub(super) struct ReaderRequest {
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) enum Query {
-    /// Whether the password opens the database.
+    /// Checks that the password opens the database.
     Opens,
-    /// The logins of the database.
+    /// Lists the logins of the database.
     Logins,
-    /// The content of the login with that identifier.
+    /// Returns the content of the login with this identifier.
     Secrets(String),
 }
 
@@ -28,13 +28,13 @@ pub(super) enum ReaderResponse {
     Opens,
     Logins(Vec<Login>),
     Secrets(Secrets),
-    /// The file cannot be opened: the kind of the error.
+    /// The file cannot be opened; the text is the kind of the error.
     NoFile(String),
     /// The password is wrong.
     Refused,
     /// There is no such login.
     NotFound,
-    /// The content is invalid.
+    /// The content of the file is invalid; the text is the reason.
     InvalidValue(String),
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Login {
     pub(super) id: String,
     pub(super) title: String,
     pub(super) urls: Vec<String>,
-    /// Seconds since 1970.
+    /// The time of the last change, in seconds since 1970.
     pub(super) changed_at: Option<i64>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Login {
 pub(super) struct Secrets {
     pub(super) username: Option<Hidden>,
     pub(super) password: Option<Hidden>,
-    /// The stored text.
+    /// The stored text of the one-time code secret.
     pub(super) one_time: Option<Hidden>,
     pub(super) values: BTreeMap<String, Hidden>,
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::support::{Mood, Server, login, long_id, provider_id, stored_provider, stores, use_cases};
 
-/// Returns all providers of the organization.
+/// Returns the scope of all providers of the organization.
 fn all() -> ProviderScope {
     ProviderScope { organization: organization_id(), project: None }
 }
@@ -87,7 +87,7 @@ async fn a_failing_provider_does_not_stop_the_search() {
     let fails = world();
     fails.first.feels(Mood::Unreachable);
     assert_eq!(fails.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
-    // Neither does one with a cached list that fails later.
+    // A provider that fails after its list was cached does not stop the search either.
     let world = world();
     assert_ne!(world.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
     world.first.feels(Mood::Unreachable);

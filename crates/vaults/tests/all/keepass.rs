@@ -1,4 +1,4 @@
-//! A KeePass database, made by KeePassXC.
+//! Tests with a KeePass database that KeePassXC creates.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -170,7 +170,7 @@ fn newer() -> Vec<u8> {
     bytes
 }
 
-/// Returns the file with another number in its key derivation, and a valid header.
+/// Returns the file with another value of the parameter `name` of its key derivation, and a valid header.
 fn altered(whole: &[u8], name: u8, value: &[u8]) -> Vec<u8> {
     let sum = |header: &[u8]| <[u8; 32]>::from(Sha256::digest(header));
     let end = (12..1000).find(|&end| sum(&whole[..end]) == whole[end..end + 32]).expect("a header and its sum");

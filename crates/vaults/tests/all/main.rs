@@ -1,4 +1,4 @@
-//! Credential stores with arbitrary responses, used like the program uses them.
+//! Tests of credential stores with arbitrary responses.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod connect;

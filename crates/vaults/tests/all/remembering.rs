@@ -1,4 +1,4 @@
-//! The cache of a store's items.
+//! Tests of the cache of items and failures.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn server() -> std::sync::Arc<Server> {
     Server::new("https://connect.test", vec![login(1, "Shop", "https://shop.example", json!({}))])
 }
 
-/// A moment less than that, for a clock that only the test sets.
+/// Advances the paused clock.
 async fn pass(seconds: u64) {
     tokio::time::advance(Duration::from_secs(seconds)).await;
 }

@@ -82,7 +82,7 @@ impl Server {
         *self.mood.lock() = mood;
     }
 
-    /// Makes it list this, whatever it has.
+    /// Sets the response to every list of items.
     pub(crate) fn lists(&self, items: Vec<u8>) {
         *self.list.lock() = Some(items);
     }
@@ -176,7 +176,7 @@ pub(crate) fn provider_id(n: u32) -> CredentialProviderId {
     CredentialProviderId::from_ulid(Ulid::from_parts(14, u128::from(n)))
 }
 
-/// Returns the n-th provider, at a server.
+/// Returns the n-th provider, which uses a server.
 pub(crate) fn open(n: u32, server: &Server, ttl_seconds: i64) -> OpenProvider {
     OpenProvider {
         id: provider_id(n),

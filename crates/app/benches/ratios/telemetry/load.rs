@@ -1,4 +1,4 @@
-//! Page loads and API calls, with full telemetry and with none.
+//! Measures page loads and API calls, with full telemetry and without telemetry.
 
 use casement_test_support::program::{Cdp, Options, Pages, Server, Session};
 use serde_json::json;
@@ -10,11 +10,11 @@ use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUNDS: usize = 40;
-/// The parts of a page.
+/// The number of parts of a page.
 const PARTS: usize = 40;
 /// The allowed ratio of the load time with all nine categories.
 const MAX_RATIO: f64 = 1.10;
-/// The calls per round, and the rounds.
+/// The number of calls per round, and of rounds.
 const CALLS: usize = 200;
 const CALL_ROUNDS: usize = 10;
 /// The calls: one with the same response on both sides, and one that also returns the capture settings.
@@ -22,7 +22,7 @@ const CALLED: [(&str, &str); 2] = [
     ("GET /browsers/{id}/fs/file_info", "/fs/file_info?path=/tmp"),
     ("GET /browsers/{id}, which names nine categories more", ""),
 ];
-/// The allowed ratio of the call time: none but the difference between rounds.
+/// The allowed ratio of the call time: only the difference between rounds.
 const MAX_CALL_RATIO: f64 = 1.05;
 
 pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
@@ -50,7 +50,7 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     calls(&server, &off, &on, table)
 }
 
-/// Makes the same calls on both sessions, in turn.
+/// Measures the same calls on both sessions, in turn.
 fn calls(server: &Server, off: &Session, on: &Session, table: &mut Table) -> anyhow::Result<()> {
     let mut client = Client::of(server)?;
     for (call, inside) in CALLED {
@@ -72,7 +72,7 @@ fn calls(server: &Server, off: &Session, on: &Session, table: &mut Table) -> any
     Ok(())
 }
 
-/// Serves a page with typical numbers of scripts, styles and data, each a few kilobytes long.
+/// Serves a page with a typical number of scripts and styles, each a few kilobytes long.
 fn page() -> anyhow::Result<Pages> {
     let pages = Pages::start()?;
     let mut html = "<!doctype html><title>whole</title>".to_owned();

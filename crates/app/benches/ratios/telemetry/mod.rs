@@ -1,4 +1,4 @@
-//! The cost and the throughput of telemetry.
+//! Measures the cost and the throughput of telemetry.
 
 mod load;
 mod pages;

@@ -1,4 +1,4 @@
-//! Reads of a page of events: of a session with a hundred, and of one with a million.
+//! Measures reads of a page of events, of a session with a hundred events and of one with a million.
 
 use casement_test_support::program::{Options, Server, Session};
 use serde_json::Value;
@@ -14,13 +14,13 @@ use crate::table::{Limit, Row, Table, ms};
 const FEW: u64 = 100;
 const MANY: u64 = 1_000_000;
 const ROUNDS: usize = 200;
-/// The allowed ratio of the costs: one, and the difference between rounds.
+/// The allowed ratio of the times: 1, plus the difference between rounds.
 const MAX_RATIO: f64 = 1.3;
 
 pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let database = Commits::beside(&server)?;
-    // Nothing is captured, so there are only the inserted events.
+    // The pages cause no captured events, so there are only the inserted events.
     let (small, large) = (capturing(&server, &["captcha"])?, capturing(&server, &["captcha"])?);
     for (session, count) in [(&small, FEW), (&large, MANY)] {
         database.ask(&fill(session, count))?;
@@ -66,7 +66,7 @@ fn compare(
     Ok(())
 }
 
-/// Returns the offset after this many pages and the first.
+/// Returns the offset after the first page and this many further pages.
 fn after(client: &mut Client, session: &Session, query: &str, pages: usize) -> anyhow::Result<String> {
     let mut path = path(session, query);
     for _ in 0..pages {
@@ -88,7 +88,7 @@ fn path(session: &Session, query: &str) -> String {
     format!("/browsers/{}/telemetry/events?{query}", session.id())
 }
 
-/// Inserts console lines and some requests of one minute.
+/// Returns the statement that inserts events of one minute: console lines, and a network event every fifty lines.
 fn fill(session: &Session, count: u64) -> String {
     let id = session.id();
     let category = "CASE WHEN n % 50 = 0 THEN 'network' ELSE 'console' END";

@@ -1,4 +1,4 @@
-//! A thousand readers of a session's stream, first without events, then with one.
+//! Measures a thousand readers of a session's stream, first without events, then with one event.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,10 +12,10 @@ use crate::machine::{cpu_ms, open_files, pss_kib, quiet, server_pid};
 use crate::table::{Limit, Row, Table, ms};
 
 const READERS: usize = 1_000;
-/// The idle time that is measured: longer than the keep-alive interval.
+/// The measured idle time, which is longer than the keep-alive interval.
 const IDLE_INTERVAL: Duration = Duration::from_secs(20);
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The limits of the server's memory per reader, in KiB, and of the processor for all, in ms per second.
+/// The limits of the server's memory per reader, in KiB, and of the processor time for all readers, in ms per second.
 const MAX_MEMORY_KIB: f64 = 40.0;
 const MAX_CPU_MS_PER_SECOND: f64 = 20.0;
 
@@ -57,14 +57,14 @@ fn millis(took: Duration) -> f64 {
     took.as_secs_f64() * 1000.0
 }
 
-/// Milliseconds of processor time per second.
+/// Returns the processor time in milliseconds per second.
 fn cpu_while_idle(pid: u32) -> anyhow::Result<f64> {
     let before = cpu_ms(pid)?;
     std::thread::sleep(IDLE_INTERVAL);
     Ok((cpu_ms(pid)? - before) as f64 / IDLE_INTERVAL.as_secs_f64())
 }
 
-/// Opens a stream.
+/// Opens the stream of a session's events.
 fn follow(server: &Server, session: &Session) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(server.address())?;
     stream.set_read_timeout(Some(TIMEOUT))?;

@@ -1,4 +1,5 @@
-//! The events per second from end to end: logged by pages, reported by the agents, stored durably, and readable through the API.
+//! Measures the events per second from end to end: logged by pages, reported by the agents, stored durably, and
+//! readable through the API.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +11,12 @@ use crate::machine::quiet;
 use crate::table::{Limit, Row, Table};
 
 const SESSIONS: usize = 2;
-/// The lines of each page's burst: fewer than an agent buffers.
+/// The number of lines of each page's burst, which is below the buffer of an agent.
 const LINES: u64 = 10_000;
 const ROUNDS: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// The pause after which a capture may use its time for a burst again: a third of the time, and one second at once.
+/// The pause after which a capture may use its processor time for a burst again: it may use a third of the time, and
+/// one second at once.
 const REST_INTERVAL: Duration = Duration::from_secs(4);
 
 /// A session and the connection to its page.

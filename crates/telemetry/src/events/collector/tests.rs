@@ -145,7 +145,7 @@ async fn agent_events_are_stored_confirmed_and_followed_to_the_end() {
     writer.finish(TEST_TIMEOUT).await;
 }
 
-/// A mock agent that sends these events, each after some waiting, and reports the last number at its end.
+/// A mock agent that sends these events, each after a pause, and reports the last number at its end.
 fn agent(received: Vec<u64>, last: Result<u64, OperationError>) -> MockTelemetryTap {
     let mut tap = MockTelemetryTap::new();
     tap.expect_configure().returning(|_, _| Ok(()));
@@ -214,7 +214,7 @@ async fn an_ended_session_of_a_previous_process_is_collected() {
     assert_eq!(memory.kinds().len(), 20);
 }
 
-/// A store with slow commits, which records how many events each had.
+/// A store with slow commits, which records the number of events of each.
 struct Slow(Memory, Arc<Mutex<Vec<usize>>>);
 
 #[async_trait]

@@ -68,7 +68,7 @@ async fn sessions_share_a_commit_and_agents_get_confirmations() {
     assert!(*commits.lock() < 5);
     let memory = memory.lock();
     assert_eq!(memory[&session_id(3)].1.iter().map(|one| one.seq).collect::<Vec<_>>(), (1..=13).collect::<Vec<_>>());
-    // One event was lost before the sixth: its number, and the event that reports it.
+    // One event was lost: its number is used up, and another event reports it.
     assert_eq!(memory[&session_id(0)].0.last_seq, 12);
     assert_eq!(memory[&session_id(0)].1.len(), 11);
 }
