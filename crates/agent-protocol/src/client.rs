@@ -162,7 +162,7 @@ impl AgentClient {
         self.request_timeout(Method::POST, RESTART, request, RESTART_TIMEOUT).await
     }
 
-    /// Asks the browser to close and the agent to end. Returns before that is done; the event stream reports it.
+    /// Requests the end of the browser and the agent. Returns before they have ended; the event stream reports the end.
     ///
     /// # Errors
     /// See [`ClientError`].

@@ -17,7 +17,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The type, in the category [`Category::Other`], of a line whose number stands for a lost event.
+/// The type, in the category [`Category::Other`], of a line whose number denotes a lost event.
 pub const GAP: &str = "gap";
 
 /// `POST`, [`ConfigureRequest`] → `{}`. From now on exactly these categories are captured. Answers when the capture is

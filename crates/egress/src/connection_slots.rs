@@ -47,7 +47,7 @@ impl ConnectionSlots {
 
     fn serve(&self) {
         while let Some((sender, slot)) = self.next() {
-            // The lock is not held: if the waiter is gone, the slot is dropped here and takes the lock.
+            // The lock is not held: if the waiter has given up, the slot is dropped here, which takes the lock.
             drop(sender.send(slot));
         }
     }

@@ -80,7 +80,7 @@ async fn a_program_reaches_any_public_address_without_a_proxy() {
     fixture.until_empty().await;
 }
 
-/// Runs the same test again as nobody, if this runs as root.
+/// Runs the same test again as the user `nobody`, if this test runs as root.
 #[test]
 fn an_unprivileged_server_is_reached_too() {
     if !rustix::process::geteuid().is_root() {
