@@ -1,4 +1,4 @@
--- Equal whatever the case and the accents; for names that have to be unique.
+-- The collation of unique names: ignores case and accents.
 CREATE COLLATION name_ci (provider = icu, locale = 'und-u-ks-level1', deterministic = false);
 
 CREATE TABLE organizations (

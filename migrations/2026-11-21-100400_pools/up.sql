@@ -17,7 +17,7 @@ CREATE TABLE browser_pools (
     growth_since timestamptz NOT NULL,
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
-    -- Sessions remember the pool that they came from, so it stays when it is gone.
+    -- A deleted pool keeps its row, because sessions refer to it.
     deleted_at timestamptz,
     lease_node_id uuid CONSTRAINT browser_pools_lease_node_id_fkey REFERENCES nodes (id),
     lease_until timestamptz,

@@ -2,7 +2,7 @@ CREATE TABLE sessions (
     id uuid NOT NULL CONSTRAINT sessions_pkey PRIMARY KEY,
     project_id uuid NOT NULL CONSTRAINT sessions_project_id_fkey REFERENCES projects (id),
     node_id uuid NOT NULL CONSTRAINT sessions_node_id_fkey REFERENCES nodes (id),
-    -- No reference: the browser is forgotten before its session.
+    -- No foreign key: the browser's row is deleted before the session's.
     browser_id uuid,
     pool_id uuid CONSTRAINT sessions_pool_id_fkey REFERENCES browser_pools (id),
     pool_name text,
@@ -29,9 +29,9 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_project_id_idx ON sessions (project_id, created_at DESC, id DESC);
 CREATE INDEX sessions_pool_id_idx ON sessions (pool_id);
 CREATE INDEX sessions_node_id_idx ON sessions (node_id);
--- Most sessions have ended; those that live are looked for all the time.
+-- Most sessions have ended; the others are queried all the time.
 CREATE INDEX sessions_living_node_idx ON sessions (node_id) WHERE state <> 'ended';
 CREATE INDEX sessions_living_project_idx ON sessions (project_id) WHERE state <> 'ended';
 CREATE UNIQUE INDEX sessions_name_key ON sessions (project_id, name) WHERE state <> 'ended';
--- One browser is never two callers'.
+-- A browser has at most one session that has not ended.
 CREATE UNIQUE INDEX sessions_browser_key ON sessions (browser_id) WHERE state <> 'ended';

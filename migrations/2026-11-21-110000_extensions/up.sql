@@ -10,8 +10,9 @@ CREATE TABLE extensions (
 CREATE INDEX extensions_project_id_idx ON extensions (project_id, created_at DESC, id DESC);
 CREATE UNIQUE INDEX extensions_name_key ON extensions (project_id, name);
 
--- In the order they are loaded. Sessions and browsers remember what they were started with, kept or not; pools hold on to what they
--- name, by a lock on the extension's row while they are stored.
+-- The extensions in the order in which they are loaded. Sessions and browsers store the ids with which they were
+-- started, also of deleted extensions. An extension of a pool is not deleted, because storing a pool locks the
+-- extension's row.
 ALTER TABLE browser_pools ADD COLUMN extension_ids uuid[] NOT NULL DEFAULT '{}';
 ALTER TABLE sessions ADD COLUMN extension_ids uuid[] NOT NULL DEFAULT '{}';
 ALTER TABLE browsers ADD COLUMN extension_ids uuid[] NOT NULL DEFAULT '{}';

@@ -8,23 +8,23 @@ CREATE TABLE proxies (
     host text NOT NULL,
     port integer NOT NULL CONSTRAINT proxies_port_check CHECK (port BETWEEN 1 AND 65535),
     username text,
-    -- Sealed under a master key that is not in this database; the key's id stands in bytes 2 to 9.
+    -- Sealed with a master key that is not in this database; bytes 2 to 9 are the key's id.
     sealed_password bytea,
     bypass_hosts text[] NOT NULL,
     status text NOT NULL CONSTRAINT proxies_status_check CHECK (status IN ('available', 'unavailable')),
     last_checked timestamptz,
     ip_address text,
-    -- When a server last took it on to check it.
+    -- The time at which a node last began to check the proxy.
     check_taken_at timestamptz NOT NULL,
     created_at timestamptz NOT NULL,
-    -- Sessions keep the proxy that they have.
+    -- A deleted proxy keeps its row, because sessions continue to use it.
     deleted_at timestamptz
 );
 CREATE INDEX proxies_project_id_idx ON proxies (project_id, created_at DESC, id DESC) WHERE deleted_at IS NULL;
 CREATE INDEX proxies_name_idx ON proxies (project_id, name) WHERE deleted_at IS NULL;
 CREATE INDEX proxies_check_taken_at_idx ON proxies (check_taken_at) WHERE deleted_at IS NULL;
 
--- What the traffic of a browser goes through. Pools hold on to what they name, by a lock on the proxy's row while they are stored.
+-- The proxy of a browser's traffic. A proxy of a pool is not deleted, because storing a pool locks the proxy's row.
 ALTER TABLE browser_pools ADD COLUMN proxy_id uuid;
 ALTER TABLE sessions ADD COLUMN proxy_id uuid;
 ALTER TABLE browsers ADD COLUMN proxy_id uuid;

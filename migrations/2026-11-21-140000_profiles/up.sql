@@ -1,17 +1,17 @@
 CREATE TABLE profiles (
     id uuid NOT NULL CONSTRAINT profiles_pkey PRIMARY KEY,
-    -- As callers write it, for those who look for a part of it.
+    -- The id in the API's format, for searches of a part of it.
     id_text text NOT NULL,
     organization_id uuid NOT NULL CONSTRAINT profiles_organization_id_fkey REFERENCES organizations (id),
-    -- None: from the time before projects; made by an import only.
+    -- Null for profiles from the time before projects, which only an import creates.
     project_id uuid CONSTRAINT profiles_project_id_fkey REFERENCES projects (id),
     name text COLLATE name_ci,
-    -- The current one; none if nothing was ever saved.
+    -- The current version; null if nothing was ever saved.
     version_id uuid,
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
     last_used_at timestamptz,
-    -- Sessions remember the profile that they were started with.
+    -- A deleted profile keeps its row for a time, because sessions refer to it.
     deleted_at timestamptz
 );
 CREATE INDEX profiles_project_id_idx ON profiles (project_id, created_at DESC, id DESC) WHERE deleted_at IS NULL;
@@ -22,18 +22,19 @@ CREATE UNIQUE INDEX profiles_name_key ON profiles (project_id, name) WHERE delet
 CREATE UNIQUE INDEX profiles_legacy_name_key ON profiles (organization_id, name)
     WHERE deleted_at IS NULL AND project_id IS NULL;
 
--- Each is whole: an archive of user data, whose bytes lie elsewhere.
+-- Each version is a complete archive of user data. The archives are in the blob store.
 CREATE TABLE profile_versions (
     id uuid NOT NULL CONSTRAINT profile_versions_pkey PRIMARY KEY,
     profile_id uuid NOT NULL CONSTRAINT profile_versions_profile_id_fkey REFERENCES profiles (id),
-    -- No reference: what a session saved outlives it.
+    -- No foreign key: a version is kept after the session that saved it.
     session_id uuid NOT NULL,
-    -- From which version that session was started. It may be gone.
+    -- The version with which that session was started, which may be deleted.
     based_on uuid,
-    -- What the bytes are sealed with, itself sealed under a master key that is not in this database; the key's id stands in bytes 2 to 9.
+    -- The key of the archive, sealed with a master key that is not in this database; bytes 2 to 9 are the master key's
+    -- id.
     sealed_key bytea NOT NULL,
     created_at timestamptz NOT NULL,
-    -- Since when it is not the current one any more, and whether whoever replaced it had not started from it.
+    -- The time at which another version became the current one, and true if that version was not based on this one.
     replaced_at timestamptz,
     replaced_unseen boolean NOT NULL DEFAULT false
 );
@@ -42,8 +43,8 @@ CREATE INDEX profile_versions_replaced_at_idx ON profile_versions (replaced_at) 
 ALTER TABLE profiles ADD CONSTRAINT profiles_version_id_fkey FOREIGN KEY (version_id) REFERENCES profile_versions (id);
 CREATE INDEX profiles_version_id_idx ON profiles (version_id) WHERE version_id IS NOT NULL;
 
--- What a browser was started with, and whether what it has at its end is to be saved. Pools hold on to what they name, by a lock on
--- the profile's row while they are stored.
+-- The profile with which a browser is started, and true if its state is saved at its end. A profile of a pool is not
+-- deleted, because storing a pool locks the profile's row.
 ALTER TABLE browser_pools ADD COLUMN profile_id uuid;
 ALTER TABLE browser_pools ADD COLUMN profile_version_id uuid;
 ALTER TABLE browser_pools ADD COLUMN save_profile boolean NOT NULL DEFAULT false;

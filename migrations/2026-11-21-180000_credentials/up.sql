@@ -4,7 +4,7 @@ CREATE TABLE credentials (
     name text COLLATE name_ci NOT NULL,
     domain text NOT NULL,
     sso_provider text,
-    -- Sealed under a master key that is not in this database; the key's id stands in bytes 2 to 9. So are the values.
+    -- Sealed, like the values, with a master key that is not in this database; bytes 2 to 9 are the key's id.
     sealed_totp bytea,
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL

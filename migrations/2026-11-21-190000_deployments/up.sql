@@ -1,4 +1,4 @@
--- Which keys programs call with, so that their calls can be told from those of people.
+-- True for the API keys of deployments, so that calls of apps can be distinguished from other calls.
 ALTER TABLE api_keys ADD COLUMN for_deployment boolean NOT NULL DEFAULT false;
 
 CREATE TABLE deployments (
@@ -11,7 +11,7 @@ CREATE TABLE deployments (
     version text NOT NULL,
     force boolean NOT NULL,
     entrypoint text NOT NULL,
-    -- Of a repository; without them it was a file.
+    -- The Git source; null for an uploaded archive.
     source_url text,
     source_ref text,
     source_path text,
@@ -19,7 +19,8 @@ CREATE TABLE deployments (
     env_names text[] NOT NULL,
     api_key_id uuid NOT NULL CONSTRAINT deployments_api_key_id_fkey REFERENCES api_keys (id),
     artifact text,
-    -- Who builds it, or did last. No reference: the lease of a node outlives its row.
+    -- The node that builds the deployment, or was the last to do so. No foreign key: the lease may exist longer than
+    -- the node's row.
     lease_holder uuid,
     lease_number integer,
     lease_expires_at timestamptz,
@@ -38,12 +39,12 @@ CREATE INDEX deployments_unbuilt_idx ON deployments (created_at) WHERE status IN
 CREATE INDEX deployments_running_idx ON deployments (used_at DESC) WHERE status = 'running';
 CREATE INDEX deployments_artifact_idx ON deployments (artifact) WHERE artifact IS NOT NULL;
 
--- Sealed under a master key that is not in this database; the key's id stands in bytes 2 to 9.
+-- Sealed with a master key that is not in this database; bytes 2 to 9 are the key's id.
 CREATE TABLE deployment_secrets (
     deployment_id uuid NOT NULL
         CONSTRAINT deployment_secrets_deployment_id_fkey REFERENCES deployments (id) ON DELETE CASCADE,
     kind text NOT NULL CONSTRAINT deployment_secrets_kind_check CHECK (kind IN ('env_var', 'token', 'api_key')),
-    -- Of a variable; else empty.
+    -- The name of the variable; empty for other kinds.
     name text NOT NULL,
     sealed bytea NOT NULL,
     CONSTRAINT deployment_secrets_pkey PRIMARY KEY (deployment_id, kind, name)
@@ -57,11 +58,11 @@ CREATE TABLE app_versions (
     version text NOT NULL,
     region text NOT NULL,
     actions text[] NOT NULL,
-    -- Whether its deployment runs.
+    -- True if the deployment is running.
     live boolean NOT NULL,
     created_at timestamptz NOT NULL
 );
 CREATE INDEX app_versions_project_id_idx ON app_versions (project_id, app_name, version, created_at DESC);
 CREATE INDEX app_versions_deployment_id_idx ON app_versions (deployment_id);
--- What is invoked is one thing.
+-- An app and version has at most one deployment that can be invoked.
 CREATE UNIQUE INDEX app_versions_live_key ON app_versions (project_id, app_name, version) WHERE live;

@@ -21,7 +21,7 @@ CREATE TABLE invocations (
 CREATE INDEX invocations_project_id_idx ON invocations (project_id, started_at DESC, id DESC);
 CREATE INDEX invocations_deployment_id_idx ON invocations (deployment_id, started_at DESC);
 CREATE INDEX invocations_node_id_idx ON invocations (node_id);
--- Most invocations have ended; those that have not are looked for all the time.
+-- Most invocations have ended; the others are queried all the time.
 CREATE INDEX invocations_queued_idx ON invocations (started_at, id) WHERE status = 'queued';
 CREATE INDEX invocations_running_idx ON invocations (node_id) WHERE status = 'running';
 CREATE INDEX invocations_unfinished_project_idx ON invocations (project_id) WHERE status IN ('queued', 'running');

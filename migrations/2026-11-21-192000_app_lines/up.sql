@@ -1,4 +1,4 @@
--- What builds and calls say. The subject is a deployment or an invocation; their identifiers never meet.
+-- The output lines of builds and calls. The subject is a deployment or an invocation, whose ids are never equal.
 CREATE TABLE app_lines (
     subject_id uuid NOT NULL,
     number bigint NOT NULL,

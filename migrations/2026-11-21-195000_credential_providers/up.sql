@@ -6,7 +6,7 @@ CREATE TABLE credential_providers (
     type text NOT NULL,
     server_url text,
     vault text,
-    -- Sealed under a master key that is not in this database; the key's id stands in bytes 2 to 9.
+    -- Sealed with a master key that is not in this database; bytes 2 to 9 are the key's id.
     sealed_token bytea NOT NULL,
     cache_ttl_seconds integer NOT NULL,
     enabled boolean NOT NULL,

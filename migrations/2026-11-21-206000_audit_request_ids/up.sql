@@ -1,2 +1,2 @@
--- How the request is called in its answer and in the log; empty in records of before.
+-- The id of the request in its response and in the log; empty in earlier records.
 ALTER TABLE audit_records ADD COLUMN request_id text NOT NULL DEFAULT '';

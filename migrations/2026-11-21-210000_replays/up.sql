@@ -1,5 +1,5 @@
--- Recordings, noted before they begin. The machine of a session says how they are as long as it lives; at its end each is settled:
--- its film is kept elsewhere, or it failed. What is not running and has bytes is kept.
+-- The replays, stored before they begin. While a session runs, its agent has their state; at its end each becomes
+-- finished, with its video in the blob store, or failed. A replay that does not run and has a size has a stored video.
 CREATE TABLE replays (
     id uuid NOT NULL CONSTRAINT replays_pkey PRIMARY KEY,
     session_id uuid NOT NULL CONSTRAINT replays_session_id_fkey REFERENCES sessions (id),

@@ -1,5 +1,6 @@
 ALTER TABLE proxies DROP CONSTRAINT proxies_config_check;
--- Sessions and connections that name a rented one must not go straight instead: it becomes one that leads nowhere.
+-- Sessions and connections with a rented proxy must not connect directly instead, so it becomes a proxy that does not
+-- exist.
 UPDATE proxies SET type = 'custom', host = 'rented.invalid', port = 1 WHERE type <> 'custom';
 ALTER TABLE proxies DROP COLUMN exit;
 ALTER TABLE proxies ALTER COLUMN host SET NOT NULL;

@@ -1,4 +1,4 @@
--- A proxy is one of a project's own, with a host, or one that the operator rents, with where its traffic is to come out.
+-- A proxy is either a custom one with a host, or a rented one of the operator with the requested exit.
 ALTER TABLE proxies ALTER COLUMN host DROP NOT NULL;
 ALTER TABLE proxies ALTER COLUMN port DROP NOT NULL;
 ALTER TABLE proxies ADD COLUMN exit jsonb;

@@ -1,7 +1,8 @@
--- The projects whose keys may log in with a provider. Of those that there are, none: each is lent by whoever has the organization's key.
+-- The projects whose keys may log in with a provider. None for existing providers: a key of the organization has to add
+-- them.
 ALTER TABLE credential_providers ADD COLUMN project_ids uuid[] NOT NULL DEFAULT '{}';
--- Whether a key of the whole organization has chosen the credential; of what there is, it is not known.
+-- True if a key of the organization has selected the credential. Unknown for existing connections.
 ALTER TABLE auth_connections ADD COLUMN organization_credential boolean NOT NULL DEFAULT false;
--- Whether a login runs in the session.
+-- True if the session belongs to a login flow.
 ALTER TABLE sessions ADD COLUMN for_login boolean NOT NULL DEFAULT false;
 UPDATE sessions SET for_login = true WHERE id IN (SELECT session_id FROM auth_flows WHERE open);

@@ -1,5 +1,6 @@
--- Calls that may change something and have no record yet, one row each, stored before the call does anything. A row goes when the record of
--- its call is stored; one that a run of a node leaves behind becomes a record by itself. Its time is when the request arrived.
+-- The audit intents: one row for each call that may change something and has no record yet, stored before the call does
+-- anything. A row is deleted when the record of its call is stored; the rows that a run of a node leaves become
+-- records. `at` is the time at which the request arrived.
 CREATE TABLE audit_records_pending (
     id uuid NOT NULL CONSTRAINT audit_records_pending_pkey PRIMARY KEY,
     organization_id uuid NOT NULL,
@@ -21,10 +22,10 @@ CREATE TABLE audit_records_pending (
     request_id text NOT NULL,
     node_id uuid NOT NULL CONSTRAINT audit_records_pending_node_id_fkey REFERENCES nodes (id),
     run_id uuid NOT NULL
--- Small, and every row is soon gone: cleared often, with room on the pages.
+-- A small table with short-lived rows: frequent vacuums, and free space on the pages.
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX audit_records_pending_node_id_idx ON audit_records_pending (node_id, run_id);
--- Until when the records of each node are complete: what exports of other nodes end at.
+-- The time until which the records of each node are complete. Exports of other nodes end at it.
 CREATE TABLE audit_records_marks (
     node_id uuid NOT NULL CONSTRAINT audit_records_marks_pkey PRIMARY KEY
         CONSTRAINT audit_records_marks_node_id_fkey REFERENCES nodes (id),

@@ -1,14 +1,14 @@
--- How many bytes are kept of each session, and what of it a storage limit refused.
+-- The number of stored bytes of each session.
 ALTER TABLE telemetry_counts ADD COLUMN bytes bigint NOT NULL DEFAULT 0;
--- Events that are lost and have no number yet.
+-- The number of lost events that have no sequence number yet.
 ALTER TABLE telemetry_counts ADD COLUMN untold bigint NOT NULL DEFAULT 0;
--- Why the latest event was not stored; none: it was.
+-- The limit because of which the latest event was not stored; null if it was stored.
 ALTER TABLE telemetry_counts ADD COLUMN storage_limit text
     CONSTRAINT telemetry_counts_storage_limit_check CHECK (storage_limit IN ('session', 'project', 'node', 'disk'));
--- When readers were last told of such events.
+-- The time at which readers were last notified of lost events.
 ALTER TABLE telemetry_counts ADD COLUMN told_at timestamptz NOT NULL DEFAULT 'epoch';
 
--- How many bytes each node stored for each project on each day of UTC, as far as they are kept.
+-- The number of bytes that each node stored for each project on each day of UTC, without deleted ones.
 CREATE TABLE stored_bytes (
     project_id uuid NOT NULL CONSTRAINT stored_bytes_project_id_fkey REFERENCES projects (id),
     node_id uuid NOT NULL CONSTRAINT stored_bytes_node_id_fkey REFERENCES nodes (id),
@@ -19,7 +19,7 @@ CREATE TABLE stored_bytes (
 );
 CREATE INDEX stored_bytes_node_id_idx ON stored_bytes (node_id);
 
--- What is there already. A row takes 128 bytes beside its text.
+-- Counts the existing rows. A row takes 128 bytes in addition to its text.
 UPDATE telemetry_counts c SET bytes = e.bytes
     FROM (SELECT session_id, sum(octet_length(body) + 128) AS bytes FROM telemetry_events GROUP BY session_id) e
     WHERE e.session_id = c.session_id;

@@ -41,11 +41,11 @@ const QUICK_TIMEOUT: Duration = Duration::from_secs(5);
 const BROWSER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout of restarting Chromium, with its display.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(90);
-/// The time beyond the agent's own timeout.
+/// Added to the agent's own timeout for the transport of its response.
 const RESPONSE_GRACE: Duration = Duration::from_secs(2);
-/// The most idle connections kept to one agent.
+/// The maximum number of idle connections to one agent.
 const MAX_IDLE_CONNECTIONS: usize = 2;
-/// The longest line of the event stream.
+/// The longest line of the event stream, in bytes.
 const MAX_LINE: usize = 64 << 10;
 /// The body of a request: JSON, or a stream of bytes.
 type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -53,16 +53,16 @@ type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 /// A call to the agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No process listens: the sandbox is gone.
+    /// No process listens, because the sandbox has ended.
     #[error("connecting to the agent: {0}")]
     Connect(#[source] io::Error),
     /// The connection broke.
     #[error("the connection to the agent broke off: {0}")]
     Broken(#[from] hyper::Error),
-    /// There was no answer in time.
+    /// The agent did not answer in time.
     #[error("the agent did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
-    /// The answer is too long.
+    /// The answer exceeds its size limit.
     #[error("the agent's answer is too long")]
     TooLong,
     /// The answer does not parse.
@@ -79,9 +79,9 @@ pub enum ClientError {
     NotASocket,
 }
 
-/// The client of one session's agent. Keeps connections open between calls and replaces broken ones.
+/// The client of one session's agent. Reuses open connections between calls and replaces broken ones.
 ///
-/// Calls do not wait for each other: if all kept connections are in use, a call opens another one.
+/// Calls do not wait for each other: if no connection is idle, a call opens another one.
 #[derive(Debug)]
 pub struct AgentClient {
     path: PathBuf,
@@ -99,7 +99,7 @@ impl AgentClient {
         Ok(Self { path, idle: Mutex::new(vec![connection]) })
     }
 
-    /// Returns the status of the agent and its browser at once.
+    /// Returns the current status of the agent and its browser without waiting.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -107,7 +107,7 @@ impl AgentClient {
         self.request_timeout(Method::GET, "/v1/status", &(), QUICK_TIMEOUT).await
     }
 
-    /// Waits until the browser is ready or has failed, at most a minute, and returns the status.
+    /// Waits at most a minute until the browser is ready or has failed, and returns the status.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -135,11 +135,11 @@ impl AgentClient {
         self.request_timeout::<Nothing>(Method::POST, "/v1/handout", &body, timeout).await.map(drop)
     }
 
-    /// Returns a PNG of `region`, or of everything, with exactly the pixels of `size`, which bounds its length.
+    /// Returns a PNG of `region`, or of everything. `size` is its width and height in pixels; it bounds the response.
     ///
     /// # Errors
-    /// [`ClientError::TooLong`] if it is no picture of that size; [`ClientError::Refused`] with `out_of_range` if the
-    /// region does not lie within the viewport.
+    /// [`ClientError::TooLong`] if the response is longer than a PNG of that size can be; [`ClientError::Refused`] with
+    /// `out_of_range` if the region does not lie within the viewport.
     pub async fn screenshot(&self, region: Option<Region>, size: (u32, u32)) -> Result<Bytes, ClientError> {
         let request = request(Method::POST, "/v1/screenshot", &ScreenshotRequest { region })?;
         let most = png_bytes(size).min(MAX_IMAGE_BYTES);
@@ -162,7 +162,7 @@ impl AgentClient {
         self.request_timeout(Method::POST, RESTART, request, RESTART_TIMEOUT).await
     }
 
-    /// Asks the browser to close and the agent to end. Returns before that is done; the event stream reports it.
+    /// Requests the end of the browser and the agent. Returns before they have ended; the event stream reports the end.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -170,7 +170,7 @@ impl AgentClient {
         self.request_timeout::<Nothing>(Method::POST, "/v1/shutdown", &(), QUICK_TIMEOUT).await.map(drop)
     }
 
-    /// Subscribes to events over a connection of its own. While it is open the agent knows that a server is there.
+    /// Subscribes to events over a connection of its own. While it is open, the agent's idle timeout does not run.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -289,7 +289,7 @@ impl AgentClient {
         self.exchange(request, within, |response| async { json(response).await }).await
     }
 
-    /// Sends `request` on a kept connection, unless that was closed while idle.
+    /// Sends `request` on an idle connection that is still open, or else on a new one.
     async fn exchange<T, F: Future<Output = Result<T, ClientError>>>(
         &self,
         request: Request<RequestBody>,
@@ -302,7 +302,7 @@ impl AgentClient {
                 None => open(&self.path).await?,
             };
             let answer = read(send(&mut connection, request).await?).await?;
-            // Kept only after a complete exchange.
+            // Reused only after a complete exchange.
             let mut idle = self.idle.lock();
             if idle.len() < MAX_IDLE_CONNECTIONS {
                 idle.push(connection);
@@ -355,7 +355,7 @@ impl Stream for Download {
 pub struct Events {
     body: Incoming,
     buffer: BytesMut,
-    /// How much of the buffer contains no line end.
+    /// The length of the beginning of the buffer that is known to contain no line end.
     searched: usize,
     _connection: SendRequest<RequestBody>,
 }
@@ -364,7 +364,7 @@ impl Events {
     /// Returns the next event; `None` at the end of the stream. Heartbeats are events too.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] if three heartbeats are missing: the agent hangs, is frozen or gone.
+    /// [`ClientError::Timeout`] if three heartbeats are missing: the agent hangs, is frozen or has ended.
     pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
         let within = Duration::from_secs(HEARTBEAT_SECONDS * 3);
         timeout(within, self.line()).await.map_err(|_| ClientError::Timeout(within))?
@@ -431,7 +431,7 @@ async fn json<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, Cl
     serde_json::from_slice(&bytes).map_err(|e| ClientError::Malformed(e.to_string()))
 }
 
-/// Returns the longest possible PNG of that size.
+/// Returns the length in bytes of the longest possible PNG of that size.
 fn png_bytes((width, height): (u32, u32)) -> usize {
     let (width, height) = (width as usize, height as usize);
     let raw = (4 * width + 1) * height;

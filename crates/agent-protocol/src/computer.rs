@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const MAX_CLIPBOARD_BYTES: usize = 8 << 20;
 
 /// Body of `POST /v1/computer/perform`: input actions in order. The first failure, or a disconnect of the caller, ends
-/// the request and releases everything held. The refusal's field is `actions[3]`.
+/// the request and releases everything held. The field of a refusal names the action, such as `actions[3]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Perform {
     /// The actions in order.
@@ -75,7 +75,7 @@ pub enum Action {
     Move {
         /// The target.
         to: Point,
-        /// Along a curve; without a duration, that follows from the distance.
+        /// Along a curve. Without `duration_ms`, the duration follows from the distance.
         #[serde(default)]
         smooth: bool,
         /// The duration, on a curve only.
@@ -123,7 +123,7 @@ pub enum Action {
     Press {
         /// The keys of each chord.
         chords: Vec<Vec<u32>>,
-        /// How long the keys are held; zero taps them.
+        /// The duration for which the keys are held; zero taps them.
         #[serde(default)]
         duration_ms: u64,
         /// Keys held meanwhile.
@@ -138,7 +138,7 @@ pub enum Action {
         #[serde(default)]
         delay_ms: u64,
     },
-    /// Presses or releases a key, which stays so after the call.
+    /// Presses or releases a key, which stays in that state after the call.
     Key {
         /// The key.
         key: u32,

@@ -53,7 +53,7 @@ pub struct AgentConfig {
     /// True to start Chromium only at the first [restart](crate::extension::RESTART).
     #[serde(default)]
     pub held: bool,
-    /// True if the profile is saved even when the browser ends by itself: the agent then stays for a while.
+    /// True if the profile is saved even when the browser ends by itself: the agent then continues for a while.
     #[serde(default)]
     pub keeps_profile: bool,
     /// The port of Chromium's debugging protocol on the sandbox's loopback.
@@ -68,7 +68,7 @@ pub struct AgentConfig {
     /// The unix socket of the egress proxy.
     #[serde(default = "default_egress")]
     pub egress_socket: PathBuf,
-    /// The idle timeout in seconds: the agent ends itself if no server has spoken to it for so long. 0 disables it.
+    /// The idle timeout in seconds: the agent ends itself if no server has contacted it for that time. 0 disables it.
     #[serde(default)]
     pub idle_end_seconds: u64,
     /// Ends the browser if everything in the sandbox together exceeds this memory (PSS), in bytes.

@@ -18,10 +18,10 @@ pub const RESTART: &str = "/v1/restart";
 
 /// The longest archive of an extension, in bytes.
 pub const MAX_EXTENSION_BYTES: u64 = 50 << 20;
-/// The most extensions of a session.
+/// The maximum number of extensions of a session.
 pub const MAX_EXTENSIONS: usize = 40;
 
-/// Names an extension: 1 to 255 characters of `A-Za-z0-9._-`, neither `.` nor `..`.
+/// The name of an extension: 1 to 255 characters of `A-Za-z0-9._-`, neither `.` nor `..`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtensionName {
     /// The name.

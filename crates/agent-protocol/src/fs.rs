@@ -34,7 +34,7 @@ pub const WATCH_EVENTS: &str = "/v1/fs/watch_events";
 /// [`WatchId`].
 pub const UNWATCH: &str = "/v1/fs/unwatch";
 
-/// The most watches of a session.
+/// The maximum number of watches of a session.
 pub const MAX_WATCHES: usize = 16;
 /// The longest path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
@@ -114,7 +114,7 @@ pub struct Watch {
     pub recursive: bool,
 }
 
-/// Names a watch.
+/// Identifies a watch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchId {
     /// The id.
@@ -128,7 +128,7 @@ pub struct Change {
     pub kind: ChangeKind,
     /// The absolute path.
     pub path: String,
-    /// Whether it is a directory.
+    /// True if the path is a directory.
     pub is_dir: bool,
 }
 

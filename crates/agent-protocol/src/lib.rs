@@ -1,8 +1,8 @@
 //! The protocol between the server and the agent in a sandbox: the configuration file, the requests of the `agent`
 //! socket and the two bytes of the `dial` socket. [`client`] is the server's side.
 //!
-//! A sandbox runs a copy of the agent and outlives the server, so the protocol is versioned: a server speaks
-//! [`PROTOCOL_VERSION`] and the version before it, unknown fields are ignored, and new fields have a default.
+//! A sandbox runs a copy of the agent and continues after the server ends, so the protocol is versioned: a server
+//! supports [`PROTOCOL_VERSION`] and the version before it, unknown fields are ignored, and new fields have a default.
 
 pub mod client;
 pub mod computer;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::config::AgentConfig;
 
-/// The version of this protocol. A server speaks this one and the previous one.
+/// The version of this protocol. A server supports this one and the previous one.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The path of the agent's configuration in the sandbox.
@@ -147,7 +147,7 @@ pub enum FailureCode {
 pub enum ExitReason {
     /// It ended by itself.
     Crashed,
-    /// Its memory was full.
+    /// It exceeded its memory limit.
     Oom,
     /// It never started.
     Failed,
@@ -157,7 +157,7 @@ pub enum ExitReason {
     Hung,
     /// Its end was requested.
     Shutdown,
-    /// No server spoke to the agent for the idle timeout.
+    /// No server contacted the agent for the idle timeout.
     Idle,
     /// The code of a newer agent.
     #[serde(other)]
@@ -229,7 +229,7 @@ pub struct ErrorBody {
 pub enum ErrorCode {
     /// The page did not answer within the timeout.
     BrowserHung,
-    /// The browser is not ready, or gone.
+    /// The browser is not ready, or has ended.
     NotReady,
     /// A region or size is out of range.
     OutOfRange,
@@ -239,15 +239,15 @@ pub enum ErrorCode {
     TooLarge,
     /// The operation does not exist.
     NotFound,
-    /// The agent does not speak the caller's version.
+    /// The agent does not support the caller's version.
     UnsupportedVersion,
     /// A value is not allowed.
     NotAllowed,
-    /// This sandbox does not support it.
+    /// This sandbox does not support the operation.
     NotSupported,
     /// The named object does not exist: a file, a process, a watch, a recording.
     Missing,
-    /// The sandbox's user may not do that to that path.
+    /// The sandbox's user lacks the permission for the path.
     PathForbidden,
     /// The path or object exists already.
     Exists,
@@ -255,7 +255,7 @@ pub enum ErrorCode {
     NotADirectory,
     /// The path is a directory.
     IsADirectory,
-    /// The state of the named object does not allow it.
+    /// The state of the named object does not allow the operation.
     InvalidState,
     /// A limit of the session is reached.
     LimitReached,
@@ -265,9 +265,9 @@ pub enum ErrorCode {
     BrokenBody,
     /// An upstream request of the session failed.
     Upstream,
-    /// The operation's own timeout is over.
+    /// The operation exceeded its own timeout.
     TimedOut,
-    /// It began and failed, so a part of it may have taken effect.
+    /// The operation began and failed, so a part of it may have taken effect.
     Failed,
     /// Any other cause.
     #[serde(other)]

@@ -15,7 +15,7 @@ pub const PICTURE: &str = "/v1/login_page/picture";
 
 /// The longest wait of a read, in milliseconds.
 pub const MAX_WAIT_MS: u64 = 60_000;
-/// The most acts of one request.
+/// The maximum number of acts of one request.
 pub const MAX_ACTS: usize = 100;
 /// The longest typed text, in bytes.
 pub const MAX_TYPED: usize = 4096;
@@ -43,9 +43,9 @@ pub struct ReadPage {
 pub struct Reading {
     /// The page's URL.
     pub url: String,
-    /// Its title.
+    /// The page's title.
     pub title: String,
-    /// The language that it declares.
+    /// The language that the page declares.
     pub language: String,
     /// The status of the server's response.
     pub status: Option<u16>,
@@ -109,7 +109,7 @@ pub struct Input {
     pub autocomplete: String,
     /// Its `inputmode`.
     pub mode: String,
-    /// The most characters it takes.
+    /// The maximum number of characters of its value.
     pub max_length: Option<u32>,
     /// True if a value is required.
     pub required: bool,

@@ -21,11 +21,11 @@ pub const RESIZE: &str = "/v1/process/resize";
 /// program.
 pub const OUTPUT: &str = "/v1/process/output";
 
-/// The most bytes kept of each output of an [`Exec`].
+/// The maximum number of bytes retained of each output of an [`Exec`].
 pub const MAX_EXEC_OUTPUT: usize = 10 << 20;
-/// The most bytes buffered of the output of a [`Spawn`], both kinds together.
+/// The maximum number of bytes buffered of the output of a [`Spawn`], both streams together.
 pub const MAX_BUFFERED_OUTPUT: usize = 1 << 20;
-/// The most spawned programs that run at the same time.
+/// The maximum number of spawned programs that run at the same time.
 pub const MAX_PROCESSES: usize = 64;
 /// The longest line of [`OUTPUT`], in bytes.
 pub const MAX_OUTPUT_LINE: usize = 128 << 10;
@@ -60,7 +60,7 @@ pub struct Exec {
 pub struct Executed {
     /// Its exit code; 128 plus the signal's number if a signal ended it.
     pub exit_code: i32,
-    /// How long it ran, in milliseconds.
+    /// The duration of its run, in milliseconds.
     pub duration_ms: u64,
     /// The bytes of standard output that follow.
     pub stdout_bytes: u64,
@@ -107,7 +107,7 @@ pub struct Spawned {
     pub started_at_ms: u64,
 }
 
-/// Names a process.
+/// Identifies a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessName {
     /// The id.
@@ -175,7 +175,7 @@ pub struct Resize {
     pub size: TerminalSize,
 }
 
-/// An output of a program.
+/// An output stream of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputStream {

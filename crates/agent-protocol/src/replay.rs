@@ -11,7 +11,7 @@ pub const STOP: &str = "/v1/replay/stop";
 /// `POST`, [`ReadReplay`] → the bytes.
 pub const READ: &str = "/v1/replay/read";
 
-/// The most frames per second.
+/// The maximum number of frames per second.
 pub const MAX_FRAMERATE: u32 = 60;
 /// The longest recording, in seconds.
 pub const MAX_DURATION_SECONDS: u32 = 21_600;
@@ -27,7 +27,7 @@ pub struct StartReplay {
     pub max_duration_seconds: u32,
 }
 
-/// Names a recording.
+/// Identifies a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayName {
     /// The id.

@@ -6,9 +6,9 @@ use serde_json::value::RawValue;
 /// `POST`, [`ExecuteScript`] → [`ScriptEnd`].
 pub const EXECUTE: &str = "/v1/script/execute";
 
-/// The most scripts that wait behind the running one.
+/// The maximum number of scripts that wait behind the running one.
 pub const MAX_WAITING: usize = 16;
-/// The most bytes kept of each output stream of a script.
+/// The maximum number of bytes retained of each output stream of a script.
 pub const MAX_OUTPUT: usize = 1 << 20;
 /// The longest result of a script, in bytes of JSON.
 pub const MAX_RESULT: usize = 10 << 20;

@@ -36,7 +36,7 @@ pub enum LogSource {
 /// One line of [`STREAM`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// When it was read, in milliseconds since 1970.
+    /// The time at which the line was read, in milliseconds since 1970.
     pub read_at_ms: u64,
     /// The line without its end. Invalid UTF-8 is replaced.
     pub message: String,

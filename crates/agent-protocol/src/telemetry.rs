@@ -1,11 +1,11 @@
 //! Telemetry events of a session: `/v1/telemetry/…`.
 //!
-//! **Two sequences.** The agent numbers its events from 1, for as long as it lives. A session has one sequence for all
-//! its events, the agent's and the server's, whose numbers the server assigns when it stores the events. In the same
-//! transaction it stores the agent's number of the last one. After a crash it requests the events after that number
-//! ([`FollowRequest::after`]), so that each is stored exactly once.
+//! **Two sequences.** The agent numbers its events from 1, from its start to its end. A session has one sequence for
+//! all its events, the agent's and the server's, whose numbers the server assigns when it stores the events. In the
+//! same transaction it stores the agent's number of the last one. After a crash it requests the events after that
+//! number ([`FollowRequest::after`]), so that each is stored exactly once.
 //!
-//! **No silent loss.** The agent keeps [unconfirmed](CONFIRM) events, at most [`MAX_UNCONFIRMED_EVENTS`] and
+//! **No silent loss.** The agent retains [unconfirmed](CONFIRM) events, at most [`MAX_UNCONFIRMED_EVENTS`] and
 //! [`MAX_UNCONFIRMED_BYTES`], and drops the oldest beyond that. Dropped events are gaps in its numbers. An event that
 //! could not even be read, because the browser sends too many, has a number too and becomes a gap. There is never a gap
 //! at the end: a dropped event is followed by another event or, if need be, by a [`GAP`] line.
@@ -17,15 +17,15 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The type, in the category [`Category::Other`], of a line whose number stands for a lost event.
+/// The type, in the category [`Category::Other`], of a line whose number denotes a lost event.
 pub const GAP: &str = "gap";
 
 /// `POST`, [`ConfigureRequest`] → `{}`. From now on exactly these categories are captured. Answers when the capture is
 /// active on all open pages, so that later pages are captured from their beginning. Without categories nothing is
 /// captured; earlier events can still be read.
 pub const CONFIGURE: &str = "/v1/telemetry/configure";
-/// `POST`, [`FollowRequest`] → lines, an [`EventLine`] each: the kept ones, then each as it happens, until the caller
-/// disconnects. A second follower ends the first.
+/// `POST`, [`FollowRequest`] → lines, an [`EventLine`] each: first the retained events, then each event as it happens,
+/// until the caller disconnects. A second follower ends the stream of the first.
 pub const FOLLOW: &str = "/v1/telemetry/follow";
 /// `POST`, [`ConfirmRequest`] → `{}`. Drops the confirmed events.
 pub const CONFIRM: &str = "/v1/telemetry/confirm";
@@ -33,9 +33,9 @@ pub const CONFIRM: &str = "/v1/telemetry/confirm";
 /// `POST` → [`FinishResponse`]. Processes what the browser has sent so far, and captures nothing more.
 pub const FINISH: &str = "/v1/telemetry/finish";
 
-/// The most unconfirmed events that are kept.
+/// The maximum number of unconfirmed events that are retained.
 pub const MAX_UNCONFIRMED_EVENTS: usize = 20_000;
-/// The most bytes of unconfirmed events that are kept, as lines.
+/// The maximum number of bytes of unconfirmed events that are retained, as lines.
 pub const MAX_UNCONFIRMED_BYTES: usize = 16 << 20;
 /// The longest event without a screenshot, in bytes of JSON; the largest strings of a longer one are truncated.
 pub const MAX_EVENT_BYTES: usize = 256 << 10;
@@ -48,12 +48,12 @@ pub struct ConfigureRequest {
     /// The captured categories.
     #[serde(default)]
     pub categories: Vec<Category>,
-    /// How much of the URLs in all events is shown.
+    /// The parts of URLs that all events contain.
     #[serde(default)]
     pub addresses: Addresses,
 }
 
-/// How much of a URL is shown. User and password never are.
+/// The parts of a URL that events contain. User and password are never among them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Addresses {

@@ -11,7 +11,7 @@ pub const DIALOGS: &str = "/v1/view/dialogs";
 /// `POST`, [`DialogAnswer`] → nothing.
 pub const ANSWER: &str = "/v1/view/answer";
 
-/// How long a request waits for a frame or a change of dialogs, in seconds.
+/// The longest wait of a request for a frame or a change of dialogs, in seconds.
 pub const WAIT_SECONDS: u64 = 10;
 /// The longest frame, in bytes.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;

@@ -1,5 +1,6 @@
 'use strict';
-// A caller's TypeScript or JavaScript as a function, and errors in the lines and columns that the caller wrote.
+// Compiles a caller's TypeScript or JavaScript to a function, and maps errors to lines and columns of the caller's
+// code.
 
 const vm = require('node:vm');
 const util = require('node:util');
@@ -19,7 +20,7 @@ const OPTIONS = {
   jsc: { parser: { syntax: 'typescript', decorators: true }, target: 'es2024', transform: {} },
 };
 
-/** The script as a function. Throws a SyntaxError whose message says where. */
+/** Returns the script as a function, with its source map. Throws a SyntaxError whose message contains the place. */
 function compile(code) {
   let made;
   try {
@@ -39,14 +40,14 @@ function compile(code) {
   return { run, map };
 }
 
-/** V8 puts the place of a syntax error on the first line of the stack. */
+/** Returns the place of a syntax error as a stack frame. V8 writes it on the first line of the stack. */
 function place(stack) {
   const found = /^script\.ts:(\d+)/.exec(stack ?? '');
   const column = /^( *)\^/m.exec(stack ?? '');
   return found ? `    at ${NAME}:${found[1]}:${(column?.[1].length ?? 0) + 1}` : '';
 }
 
-/** The first complaint of the transformer with its place, and without the frame around the code. */
+/** Returns the first error of the transformer with its place, and without the excerpt of the code. */
 function syntaxError(text, code) {
   const lines = text.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
   const message = lines.find((line) => /^\s*[x×]\s/.test(line))?.replace(/^\s*[x×]\s+/, '') ?? lines[0].trim();
@@ -64,7 +65,7 @@ function syntaxError(text, code) {
   return `SyntaxError: ${message}`;
 }
 
-/** The text with every place in the made code as the place in the caller's. */
+/** Replaces every place in the compiled code by the place in the caller's code. */
 function mapped(text, map) {
   const placed = text.replace(/(?:file:\/\/)?script\.ts:(\d+):(\d+)/g, (whole, line, column) => {
     const entry = map.findEntry(Number(line) - 1, Number(column) - 1);
@@ -74,7 +75,7 @@ function mapped(text, map) {
   return placed;
 }
 
-/** What was thrown, for people: message and stack, without the frames that are ours or Node's. */
+/** Returns a thrown value as text for people: message and stack, without frames of the runner and of Node. */
 function explain(thrown) {
   try {
     if (!util.types.isNativeError(thrown)) return 'thrown: ' + util.inspect(thrown, { depth: 2 }).slice(0, 10_000);

@@ -1,5 +1,5 @@
 'use strict';
-// The connection to the session's browser, and the page that a script is given.
+// The connection to the session's browser, and the page for a script.
 
 const http = require('node:http');
 
@@ -10,12 +10,12 @@ class Link {
   #endpoint = '';
   #browser = null;
 
-  /** `chromium` is Playwright's. */
+  /** `chromium` is the browser type of Playwright. */
   constructor(chromium) {
     this.#chromium = chromium;
   }
 
-  /** The browser with its context, and the page that was focused last; one is opened if there is none. */
+  /** Returns the browser, its context, and the page that was focused last. Opens a page if there is none. */
   async to(endpoint) {
     await this.connect(endpoint);
     const browser = this.#browser;
@@ -25,11 +25,11 @@ class Link {
     return { page: page ?? await context.newPage(), context, browser };
   }
 
-  /** Connects, unless it is connected. */
+  /** Connects to the endpoint, unless it is connected already. */
   async connect(endpoint) {
     if (this.#endpoint === endpoint && this.#browser?.isConnected()) return;
     await this.close();
-    // Without Playwright's defaults: a script that comes and goes changes nothing about downloads, focus or media of the session.
+    // Without Playwright's defaults, so that a script does not change downloads, focus or media of the session.
     this.#browser = await this.#chromium.connectOverCDP(endpoint, { noDefaults: true, isLocal: true, timeout: CONNECT_TIMEOUT_MS });
     this.#endpoint = endpoint;
   }
@@ -41,7 +41,7 @@ class Link {
   }
 }
 
-/** The browser lists its pages with the last active first. */
+/** Returns the page that was active last: the browser lists its pages in that order. */
 async function focused(endpoint, context, pages) {
   try {
     const order = (await list(new URL(endpoint).host)).filter((target) => target.type === 'page').map((target) => target.id);

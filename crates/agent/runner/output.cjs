@@ -1,6 +1,6 @@
 'use strict';
-// What a script prints. It is written before the call returns, so that nothing is missing when the script is ended, and nothing comes
-// after its end.
+// The output of a script. Each write is complete before its call returns, so that no output is missing when the script
+// is ended, and none is written after its end.
 
 const fs = require('node:fs');
 const { Console } = require('node:console');
@@ -12,7 +12,7 @@ const { wait } = Atomics;
 const clock = new Int32Array(new SharedArrayBuffer(4));
 const pause = setTimeout;
 const FLUSH_TIMEOUT_MS = 10_000;
-/** What is kept of each stream. The rest would be read and forgotten. */
+/** The maximum number of bytes written to each stream, because the agent discards the rest. */
 const KEPT = 1 << 20;
 
 function writeAll(fd, bytes) {
@@ -21,7 +21,7 @@ function writeAll(fd, bytes) {
       at += writeSync(fd, bytes, at);
     } catch (error) {
       if (error.code !== 'EAGAIN') return;
-      // Somebody has opened the descriptor anew, and it does not block any more.
+      // The script has opened the descriptor again in non-blocking mode.
       wait(clock, 0, 0, 1);
     }
   }
@@ -42,12 +42,12 @@ function stream(fd) {
   });
 }
 
-/** A console that has counted, timed and grouped nothing yet. */
+/** Returns a new console, without counters, timers and groups of an earlier one. */
 function freshConsole() {
   return new Console({ stdout: stream(1), stderr: stream(2) });
 }
 
-/** What the process itself has been given to write is written, if its streams still do so. */
+/** Waits until the pending writes of the process's own streams are complete, at most FLUSH_TIMEOUT_MS. */
 function flushed() {
   return new Promise((done) => {
     const streams = [process.stdout, process.stderr].filter((out) => out?.writableLength > 0);

@@ -1,9 +1,9 @@
 'use strict';
-// One process that runs one script against the browser of its session. It loads Playwright and connects before the script comes, and the
-// agent ends it behind the script's answer: nothing that a script changes in here is there for another one.
+// A process that runs one script against the browser of its session. It loads Playwright and connects before the
+// script arrives. The agent ends it after the script's answer, so that a script cannot change anything for another one.
 //
-// Frames go both ways over descriptor 0: four bytes of length, then JSON. What the script prints goes to the descriptors 1 and 2 and
-// is written before the frame that says how it ended.
+// Descriptor 0 carries frames in both directions: four bytes of length (little-endian), then JSON. The script's output
+// goes to the descriptors 1 and 2, and is written before the frame with the script's result.
 
 const net = require('node:net');
 const fs = require('node:fs');
@@ -14,16 +14,16 @@ const { inJson } = require('./value.cjs');
 const { Link } = require('./link.cjs');
 const { freshConsole, flushed } = require('./output.cjs');
 
-// As they are before a script has them.
+// Stored before a script can replace them.
 const { stringify, parse } = JSON;
 const { from, alloc } = Buffer;
 const { writeUInt32LE } = Buffer.prototype;
 const { exit } = process;
 
-/** Serves the agent. `chromium` is Playwright's. */
+/** Serves the agent. `chromium` is the browser type of Playwright. */
 function start(chromium) {
-  // What the kernel takes first when the session's memory is full.
-  try { fs.writeFileSync('/proc/self/oom_score_adj', '1000'); } catch { /* a wish, no more */ }
+  // The kernel kills this process first when the session's memory is full.
+  try { fs.writeFileSync('/proc/self/oom_score_adj', '1000'); } catch { /* Optional. */ }
   globalThis.require = createRequire('/home/casement/script.js');
 
   const socket = new net.Socket({ fd: 0, readable: true, writable: true });
@@ -51,7 +51,7 @@ function start(chromium) {
       return refusal(error.message);
     }
     const { page, context, browser } = await link.to(endpoint);
-    // Called without its object, which would stand in the frames of errors.
+    // Called without its object, which would appear in the stack frames of errors.
     const { run: begin } = script;
     globalThis.console = freshConsole();
     try {
@@ -78,7 +78,7 @@ function start(chromium) {
     try {
       answer = await run(frame);
     } catch (error) {
-      // The browser did not take the connection: nothing of the script was run.
+      // The browser refused the connection: no part of the script was run.
       answer = stringify({ is: 'failed', error: explain(error) });
     }
     await flushed();

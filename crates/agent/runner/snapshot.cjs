@@ -1,8 +1,9 @@
 'use strict';
-// node snapshot.cjs FILE: stores a Node process that has loaded Playwright. A process that starts from it is ready in a third of the time.
+// node snapshot.cjs FILE: stores a Node process that has loaded Playwright. A process that starts from this snapshot is
+// ready in a third of the time.
 //
-// Only built-in modules can be loaded while a snapshot is made, so Playwright's files become functions of one file. Built-in modules that a
-// snapshot cannot hold (HTTP and TLS) are loaded when they are first used.
+// Only built-in modules can be loaded while a snapshot is created, so Playwright's files become functions of one file.
+// Built-in modules that a snapshot cannot contain (HTTP and TLS) are loaded at their first use.
 
 const fs = require('node:fs');
 const os = require('node:os');
@@ -10,21 +11,21 @@ const path = require('node:path');
 const { execFileSync } = require('node:child_process');
 const { minifySync } = require('@swc/core');
 
-/** Where sandboxes see this folder. Playwright keeps the paths of its own files. */
+/** The path of this folder in sandboxes. Playwright stores the paths of its own files. */
 const INSIDE = '/run/casement/runner';
 const PLAYWRIGHT = 'node_modules/playwright-core';
 const FILES = ['package.json', 'browsers.json', 'index.js', 'lib/bootstrap.js', 'lib/coreBundle.js', 'lib/utilsBundle.js', 'lib/package.js', 'lib/serverRegistry.js'];
 const LATE = ['http', 'https', 'http2', 'tls'];
-/** Globals whose first use loads such a module. */
+/** The globals whose first use loads one of the late modules. */
 const WEB = ['Headers', 'Request', 'Response', 'CloseEvent', 'WebSocket', 'EventSource', 'FormData', 'MessageEvent', 'crypto'];
 
-/** Stands at the head of the file. It is passed on as text. */
+/** The beginning of the file. It is inserted as text. */
 function prelude(late, web) {
   const files = Object.create(null);
   const loaded = Object.create(null);
   const builtin = require;
   const join = builtin('node:path').resolve;
-  // Node takes it away while it stores the snapshot.
+  // Node removes it while it stores the snapshot.
   const { Console } = console;
   const state = { running: false };
 
@@ -32,7 +33,7 @@ function prelude(late, web) {
     if (!state.running) throw new Error(`${name} was used while the snapshot was made`);
     return process.getBuiltinModule(name);
   };
-  // Playwright derives from this class while it loads.
+  // Playwright derives a class from this one while it loads.
   function Agent(...words) { return Reflect.construct(real('http').Agent, words, new.target); }
   const standIns = Object.fromEntries(Object.entries(late).map(([name, keys]) => {
     const get = (key) => (!state.running && name === 'http' && key === 'Agent' ? Agent : real(name)[key]);
@@ -64,7 +65,7 @@ function prelude(late, web) {
     }
     return loaded[file].exports;
   }
-  /** The snapshot is over: from now on everything is what it is. */
+  /** Called in a process that starts from the snapshot: from now on, the real modules and globals are used. */
   function run() {
     state.running = true;
     console.Console = Console;
@@ -89,9 +90,9 @@ function entry() {
   });`);
   const kept = { compress: false, mangle: false, module: false, keep_classnames: true, keep_fnames: true };
   const { code } = minifySync(parts.join('\n'), { ...kept, format: { asciiOnly: true, comments: false } });
-  // A text with one wide character takes twice the memory, in every process.
+  // A source text with one wide character needs twice the memory, in every process.
   const narrow = code.replace(/[^\x00-\x7f]/g, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
-  // Playwright knows its own frames in a stack by their file.
+  // Playwright recognizes its own stack frames by their file.
   return `${narrow}\n//# sourceURL=${INSIDE}/${PLAYWRIGHT}/lib/coreBundle.js\n`;
 }
 
@@ -100,7 +101,7 @@ function make(file) {
   try {
     const source = path.join(folder, 'playwright.js');
     fs.writeFileSync(source, entry());
-    // Playwright looks at its environment while it loads: it is that of a script.
+    // Playwright reads its environment while it loads, so this is the environment of a script.
     const env = { HOME: '/home/casement', USER: 'casement', PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' };
     const unfinished = path.join(folder, 'blob');
     execFileSync(process.execPath, ['--no-warnings', '--snapshot-blob', unfinished, '--build-snapshot', source], { env, stdio: 'inherit' });

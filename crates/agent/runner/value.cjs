@@ -1,10 +1,13 @@
 'use strict';
-// What a script returns, as JSON, or why it cannot be.
+// Converts the return value of a script to JSON.
 
 const { stringify } = JSON;
 const MOST_BYTES = 10 << 20;
 
-/** The value as JSON; undefined stays undefined. Throws a TypeError that says what JSON cannot hold, and where. */
+/**
+ * Returns the value as JSON; undefined stays undefined. Throws a TypeError that names the part that JSON cannot hold, or
+ * a RangeError if the JSON is too long.
+ */
 function inJson(value) {
   if (value === undefined) return undefined;
   let text;
@@ -16,7 +19,7 @@ function inJson(value) {
     const first = String(error?.message ?? error).split('\n')[0];
     throw new TypeError(`the returned value is not JSON: ${first}`);
   }
-  // An object may say itself that it is nothing.
+  // The object's own `toJSON` may return undefined.
   if (text === undefined) return undefined;
   const bytes = Buffer.byteLength(text);
   if (bytes > MOST_BYTES) throw new RangeError(`the returned value has ${bytes} bytes as JSON; at most ${MOST_BYTES} are allowed`);
@@ -26,11 +29,11 @@ function inJson(value) {
 class Unfit extends Error {}
 class TooLong extends Error {}
 
-/** Refuses what JSON cannot hold, and strings that together are too long before they are copied. */
+/** Returns a replacer that refuses values that JSON cannot hold, and too long strings before they are copied. */
 function checker() {
   let characters = 0;
   return function check(key, value) {
-    // As it was before it was asked for its own form.
+    // The value before its own `toJSON` was called.
     const raw = this[key];
     const handle = typeof raw === 'object' && raw !== null && typeof raw._guid === 'string' && typeof raw._type === 'string';
     const kind = handle ? raw._type : typeof value;

@@ -16,12 +16,12 @@ use crate::fault::EngineSetupError;
 use crate::running::{AGENT_SOCKET, BrowserSlot, Running};
 use crate::start::SandboxRecord;
 
-/// How many agents are queried at a time.
+/// The maximum number of agents that are queried at a time.
 const MAX_QUERIES: usize = 16;
 /// The timeout of one query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a live sandbox's agent is queried again. A machine may be busy when a server restarts with everything on
-/// it, and giving up on a browser ends its session.
+/// The timeout of all queries of a live sandbox's agent. It is long because the machine may be busy when a server
+/// restarts with everything on it, and a browser that is not adopted loses its session.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed query.
 const QUERY_BACKOFF: Duration = Duration::from_millis(200);
@@ -78,7 +78,7 @@ impl Engine {
     }
 }
 
-/// Queries until there is an answer, the sandbox is gone or the timeout is over, which starts with the first query.
+/// Repeats the query until the agent answers, the sandbox has ended or [`ADOPT_TIMEOUT`] since the first query is over.
 async fn query_until_answered(sandbox: &Sandbox, query_slots: &Semaphore) -> Result<(AgentClient, String), String> {
     let mut since = None;
     loop {
@@ -110,7 +110,7 @@ async fn ask(sandbox: &Sandbox) -> Result<(AgentClient, String), AdoptError> {
         return Err(AdoptError::Permanent("its agent is not the one that was started".to_owned()));
     }
     match status.state {
-        // The profile of a closed browser may still be wanted.
+        // The profile of a closed browser may still be requested.
         State::Ready | State::Closed => Ok((agent, status.browser_ws_path)),
         State::Starting if note.held && status.chromium_argv.is_empty() => {
             Err(AdoptError::Permanent("its start was not completed".to_owned()))

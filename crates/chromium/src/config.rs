@@ -1,4 +1,4 @@
-//! The configuration of the engine, and where its programs are.
+//! The configuration of the engine, and the search for its programs.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use casement_agent_protocol::telemetry::Addresses;
 use crate::fault::EngineSetupError;
 use crate::script_runner;
 
-/// Common paths of Chromium's binary. A program on `PATH` is mostly a script, which takes time at every start.
+/// Common paths of Chromium's binary. A program on `PATH` is usually a script, which takes time at every start.
 const CHROMIUM_PATHS: &[&str] = &[
     "/usr/lib/chromium/chromium",
     "/usr/lib/chromium-browser/chromium-browser",
@@ -18,23 +18,23 @@ const CHROMIUM_PATHS: &[&str] = &[
 /// The configuration of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// The data directory; sandboxes are in `sandboxes/<id>/`. For one server at a time.
+    /// The data directory, used by one server at a time. Sandboxes are in `sandboxes/<id>/`.
     pub data_dir: PathBuf,
     /// The program that runs the agent when called with the argument `agent`.
     pub program: PathBuf,
     /// Chromium's real binary, not a script around it.
     pub chromium: PathBuf,
-    /// chromedriver of the same version.
+    /// The path of chromedriver of the same version.
     pub chromedriver: PathBuf,
     /// The X server of browsers with a display.
     pub xvfb: PathBuf,
-    /// bubblewrap.
+    /// The path of bubblewrap.
     pub bwrap: PathBuf,
-    /// `setpriv` of util-linux, needed as root only.
+    /// The path of `setpriv` of util-linux, needed as root only.
     pub setpriv: PathBuf,
     /// The folder of the script runner, if there is one.
     pub script_runner: Option<PathBuf>,
-    /// As root: the first uid of sandboxes' users. Nothing else may use them.
+    /// As root: the first uid of sandboxes' users. Nothing else may use these uids.
     pub uid_base: u32,
     /// As root: the number of sandboxes' users, which limits the number of browsers.
     pub uid_count: u32,
@@ -46,12 +46,12 @@ pub struct EngineConfig {
     pub max_processes: u32,
     /// The limit of open files of one process.
     pub max_open_files: u32,
-    /// How much of the addresses telemetry events contain.
+    /// The parts of URLs that telemetry events contain.
     pub telemetry_addresses: Addresses,
 }
 
 impl EngineConfig {
-    /// Uses default limits, the running program as agent, and the other programs where this system has them.
+    /// Creates a configuration with default limits, the running program as agent, and this system's other programs.
     ///
     /// # Errors
     /// The first missing program, with the package to install.
@@ -77,7 +77,7 @@ impl EngineConfig {
         })
     }
 
-    /// Returns the paths that a sandbox needs beside the system: programs installed elsewhere.
+    /// Returns the directories that a sandbox needs in addition to `/usr`: those of programs installed elsewhere.
     pub(crate) fn read_only(&self) -> Vec<PathBuf> {
         let programs = [&self.chromium, &self.chromedriver, &self.xvfb];
         let elsewhere = programs.into_iter().filter(|path| !path.starts_with("/usr"));
@@ -87,7 +87,7 @@ impl EngineConfig {
         paths
     }
 
-    /// Returns the paths of the script runner: on the host, and in a sandbox.
+    /// Returns the paths of the script runner, on the host and in a sandbox; `None` if it cannot be used.
     pub(crate) fn script_runner(&self) -> Option<(PathBuf, PathBuf)> {
         // Checked at each start: it may be reinstalled, and a sandbox starts without it too.
         let place = self.script_runner.as_deref()?;
@@ -100,14 +100,14 @@ impl EngineConfig {
         }
     }
 
-    /// Returns the folder of the script runner's Node, with `bin/node`, where sandboxes can reach it.
+    /// Returns the folder of the script runner's Node, which contains `bin/node` and is accessible to sandboxes.
     #[must_use]
     pub fn node(&self) -> Option<PathBuf> {
         let (script_runner, _) = self.script_runner()?;
         Some(script_runner.join(script_runner::NODE).parent()?.parent()?.to_owned())
     }
 
-    /// Returns the path where this Chromium looks for policies.
+    /// Returns the path from which this Chromium reads policies.
     pub(crate) fn policy_path(&self) -> PathBuf {
         let chromium = self.chromium.to_string_lossy();
         let directory = if chromium.contains("google") {
@@ -137,7 +137,7 @@ fn find(what: &'static str, names: &[&str], package: &'static str) -> Result<Pat
     let slots: Vec<PathBuf> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
     let candidates = names.iter().flat_map(|name| slots.iter().map(move |place| place.join(name)));
     let found = candidates.filter(|path| path.is_absolute()).find(|path| path.is_file());
-    // Links are resolved, because they may lead out of a sandbox's view.
+    // Links are resolved, because a sandbox may not contain their targets.
     found.and_then(|path| path.canonicalize().ok()).ok_or(EngineSetupError::Missing { what, package })
 }
 

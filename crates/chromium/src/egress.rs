@@ -30,7 +30,7 @@ pub(crate) fn listen(sandbox: &Path) -> io::Result<UnixListener> {
     let directory = directory(sandbox);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(&directory, flags, Mode::empty())?;
-    // This path fits into a socket's address, however long the real one is.
+    // This path fits into a socket's address even if the real one is too long.
     let socket = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", opened.as_raw_fd()));
     match std::fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

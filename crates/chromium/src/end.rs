@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::fault::failed;
 use crate::running::{BrowserSlot, Ending};
 
-/// How many browsers are ended at a time when all of them are.
+/// The maximum number of browsers that are ended at a time.
 const MAX_ENDING: usize = 8;
 /// The pause before a failed end is retried.
 const END_BACKOFF: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ impl Engine {
     }
 
     fn start_ending(&self, id: BrowserId, slot: Option<BrowserSlot>) -> Ending {
-        // Before anything of it ends, so that no event is sent.
+        // The watch stops first, so that no event is sent.
         if let Some(BrowserSlot::Running(running)) = &slot {
             running.stop_watching();
         }
@@ -56,8 +56,8 @@ impl Engine {
         async move { task.await.unwrap_or_else(|error| Err(error.to_string())) }.boxed().shared()
     }
 
-    /// Retries until nothing of the browser is left, because a failed start is not stored and its caller may not ask
-    /// again.
+    /// Ends the browser again after [`END_BACKOFF`] until nothing of it is left: a failed start is not stored, and its
+    /// caller may not request the end again.
     pub(crate) fn retry_end(&self, id: BrowserId) {
         let is_new = self.0.end_failed.lock().insert(id);
         if !is_new {
@@ -83,11 +83,11 @@ impl Engine {
         })
     }
 
-    /// Ends every browser that is neither in `keep` nor starting, and the remains of incomplete starts. Returns the ids
-    /// of the ended ones. Call [`Engine::find_running`] first to adopt those to keep.
+    /// Ends every browser that is neither in `keep` nor starting, and removes the remains of incomplete starts. Returns
+    /// the ids of the ended browsers. Call [`Engine::find_running`] first to adopt those in `keep`.
     ///
     /// # Errors
-    /// If something remains; the others were ended nevertheless. Call it again.
+    /// If something remains; the other browsers were ended nevertheless. Call it again.
     pub async fn sweep(&self, keep: &[BrowserId]) -> Result<Vec<BrowserId>, EngineError> {
         let found = self.0.host.list().await.map_err(|error| unswept(&error))?;
         let keep: HashSet<BrowserId> = keep.iter().copied().collect();
@@ -98,7 +98,7 @@ impl Engine {
             .collect();
         let mut ended = strangers.clone();
         let all = self.end_each(strangers).await;
-        // An incomplete start has no record. No start may begin now, because it would look the same.
+        // An incomplete start has no record. No start may begin now, because the two could not be distinguished.
         let _making = self.0.start_lock.write().await;
         let spared = keep.iter().chain(self.0.slots().keys()).map(ToString::to_string).collect();
         let rest = self.0.host.sweep(&spared).await.map_err(|error| unswept(&error))?;
@@ -129,10 +129,10 @@ impl Engine {
             let slots = self.0.slots();
             slots.iter().filter(|(_, slot)| matches!(slot, BrowserSlot::Starting(_))).map(|(id, _)| *id).collect()
         };
-        // The next server process sweeps what could not be ended.
+        // The next server process sweeps the browsers that could not be ended.
         self.end_each(starting).await.ok();
         let mut slots = self.0.slots();
-        // Before the first one is removed: concurrent work must not take the running browsers for gone.
+        // Set before the first slot is removed, so that concurrent work does not consider the running browsers ended.
         self.0.detached.store(true, Ordering::Relaxed);
         for (id, slot) in slots.drain() {
             if let BrowserSlot::Running(running) = slot {

@@ -35,12 +35,12 @@ pub(crate) struct Inner {
     pub(crate) listeners: EventListeners,
     pub(crate) extensions: OnceLock<Arc<dyn ExtensionSource>>,
     pub(crate) profiles: OnceLock<Arc<dyn ProfileSource>>,
-    /// Held while a sandbox is being created, exclusively by a sweep.
+    /// Locked for reading while a sandbox is being created, and for writing by a sweep.
     pub(crate) start_lock: RwLock<()>,
     slots: Mutex<HashMap<BrowserId, BrowserSlot>>,
     /// Browsers whose end failed and is to be retried.
     pub(crate) end_failed: Mutex<HashSet<BrowserId>>,
-    /// True once the browsers were detached: their state is unknown from then on.
+    /// True after [`Engine::detach`]: the state of the browsers is unknown from then on.
     pub(crate) detached: AtomicBool,
 }
 
@@ -57,10 +57,10 @@ impl Engine {
         &self.0.config
     }
 
-    /// Creates an engine without browsers. [`Engine::find_running`] adopts those of a previous process.
+    /// Creates an engine without browsers. [`Engine::find_running`] adopts the browsers of a previous process.
     ///
     /// # Errors
-    /// The host's missing capability to create sandboxes.
+    /// If the data directory has no absolute path, or the host cannot run sandboxes; the error names the reason.
     pub async fn new(config: EngineConfig, egress: Arc<dyn EgressPort>) -> Result<Self, EngineSetupError> {
         // Absolute, because the sandbox host keeps its own copy of the path.
         let root = std::path::absolute(&config.data_dir).map_err(EngineSetupError::DataDir)?.join("sandboxes");
@@ -103,7 +103,7 @@ impl Engine {
         self
     }
 
-    /// Checks the host's capabilities for sandboxes, for people.
+    /// Checks the host's capabilities for sandboxes. The results are texts for people.
     pub async fn checks(&self) -> Vec<Check> {
         self.0.host.checks().await
     }
@@ -181,7 +181,7 @@ impl Engine {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Watch tasks hold their browsers, so they would continue.
+        // Watch tasks hold references to their browsers, so they would continue.
         for slot in self.slots().values() {
             if let BrowserSlot::Running(running) = slot {
                 running.stop_watching();

@@ -4,8 +4,8 @@ use casement_domain::ids::BrowserId;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The unrequested end of a browser. There is at most one of each browser. Something of the browser may be left: end
-/// it.
+/// The unrequested end of a browser; at most one event for each browser. The receiver has to end the browser, because
+/// processes and files of it may be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineEvent {
     /// The browser.
@@ -19,7 +19,7 @@ pub struct EngineEvent {
 pub enum BrowserExitReason {
     /// Chromium, its display or the agent ended by itself or does not answer.
     Crashed,
-    /// Its memory was full.
+    /// The memory limit of the browser was exceeded.
     Oom,
     /// Chromium was closed from inside: by a client, or by a person.
     Closed,

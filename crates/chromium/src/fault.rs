@@ -6,10 +6,10 @@ use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
 use casement_sandbox::{HostError, ListError, StartError};
 
-/// The longest text of a program that is passed on.
+/// The longest text of a program that is passed on, in characters.
 const MAX_TEXT: usize = 300;
 
-/// The reason of a session that ends because its memory was full.
+/// The message for a session that ends because its memory was full.
 pub(crate) const OUT_OF_MEMORY: &str = "the session's memory was full (oom), so that it ends";
 
 /// The engine cannot be created.
@@ -29,7 +29,7 @@ pub enum EngineSetupError {
     /// The data directory has no absolute path.
     #[error("the data directory: {0}")]
     DataDir(#[source] std::io::Error),
-    /// Sandboxes are impossible here.
+    /// This host cannot run sandboxes.
     #[error(transparent)]
     Host(#[from] HostError),
     /// The sandboxes of a previous server process cannot be listed.
@@ -46,7 +46,7 @@ pub(crate) fn lost(message: &str) -> EngineError {
     EngineError::Lost { fault: EngineFault::BrowserCrashed, message: message.to_owned() }
 }
 
-/// Truncates a text.
+/// Truncates a text to [`MAX_TEXT`] characters.
 pub(crate) fn shorten(text: String) -> String {
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}…", &text[..end]),

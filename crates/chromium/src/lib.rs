@@ -1,8 +1,9 @@
 //! The browser engine: Chromium in a sandbox, with an agent beside it.
 //!
 //! [`Engine`] implements the domain's `BrowserEngine`. Each browser is one sandbox whose first program is the agent;
-//! the engine talks to the agent over unix sockets and never to Chromium itself. Sandboxes outlive the server: a new
-//! process calls [`Engine::find_running`] to adopt them, and then [`Engine::sweep`] to end the others.
+//! the engine communicates with the agent over unix sockets and never with Chromium itself. Sandboxes continue after
+//! the server ends: a new process calls [`Engine::find_running`] to adopt them, and then [`Engine::sweep`] to end the
+//! others.
 
 mod adopt;
 mod config;

@@ -15,7 +15,8 @@ use crate::start::viewport as spoken;
 
 /// The timeout of the liveness probe of a warm browser's page.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The timeout of the agent's response to it. A caller is better served with another browser than by waiting.
+/// The timeout of the agent's response to the probe. It is short because another browser is better for the caller than
+/// a long wait.
 const PROBE_RESPONSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 #[async_trait]

@@ -17,17 +17,17 @@ use crate::start::viewport as spoken;
 
 /// The timeout of unpacking an archive that the agent has received.
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(60);
-/// The share of a browser's memory that the framebuffer of an enlarged display may take: Chromium holds several.
+/// A framebuffer of an enlarged display may take one part in this number of a browser's memory: Chromium holds several.
 const MAX_FRAMEBUFFER_SHARE: u64 = 16;
 const BYTES_PER_PIXEL: u64 = 4;
 
 /// Chromium was not restarted.
 pub(crate) enum RestartError {
-    /// It refused one of the extensions and runs without.
+    /// Chromium refused one of the extensions and runs without it.
     Extension(String),
     /// Nothing was changed.
     Refused(ErrorBody),
-    /// The agent's events tell whether it still runs.
+    /// The restart failed. The agent's events report whether Chromium still runs.
     Failed(EngineError),
 }
 
@@ -85,7 +85,7 @@ impl Engine {
         })
     }
 
-    /// Sends the profile and the extensions of a starting browser to its agent, and then lets it start Chromium.
+    /// Sends the profile and the extensions of a starting browser to its agent, and then starts Chromium.
     pub(crate) async fn load_extensions(&self, launch: &Launch, agent: &AgentClient) -> Result<(), EngineError> {
         if !is_held(&launch.shape) {
             return Ok(());
@@ -97,7 +97,7 @@ impl Engine {
             Err(ClientError::Refused(body)) if body.code == ErrorCode::NotAllowed => {
                 Err(EngineError::Extension(shorten(body.message)))
             }
-            // The agent's state tells best why it did not start.
+            // The agent's status, which the caller reads next, has the reason.
             Err(ClientError::Refused(_)) => Ok(()),
             Err(other) => Err(crate::fault::call(launch.id, Condition::Alive, &other)),
         }
@@ -131,12 +131,12 @@ impl Engine {
     }
 }
 
-/// Returns true if Chromium must not start before something was loaded.
+/// Returns true if Chromium must not start before its profile or extensions were loaded.
 pub(crate) fn is_held(shape: &Shape) -> bool {
     !shape.extensions.is_empty() || shape.profile.is_some()
 }
 
-/// Sends an archive to an agent.
+/// Sends the archive of an extension to an agent.
 async fn add(
     agent: &AgentClient,
     name: &str,

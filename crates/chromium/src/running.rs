@@ -18,7 +18,7 @@ use crate::fault::{Condition, failed};
 pub(crate) const AGENT_SOCKET: usize = 0;
 pub(crate) const DIAL_SOCKET: usize = 1;
 
-/// A browser that answered. Dropping it only stops watching.
+/// A browser that answered. Dropping it stops the watch and leaves the browser running.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) id: BrowserId,
@@ -27,7 +27,7 @@ pub(crate) struct Running {
     cdp_path: Mutex<String>,
     restarting: AtomicBool,
     out_of_memory: AtomicBool,
-    /// Held while the configuration for the next start changes.
+    /// Locked while the configuration for the next start of Chromium changes.
     pub(crate) changing: tokio::sync::Mutex<()>,
     watch: Mutex<Option<AbortHandle>>,
 }
@@ -68,7 +68,7 @@ impl Running {
         Ok(())
     }
 
-    /// Refuses access to the browser for as long as the guard lives.
+    /// Refuses access to the browser until the guard is dropped.
     pub(crate) fn begin_restart(&self) -> RestartGuard<'_> {
         self.restarting.store(true, Ordering::Relaxed);
         RestartGuard(self)
@@ -86,7 +86,7 @@ impl Running {
         }
     }
 
-    /// Remembers that its memory was full; the cgroup that reported it may soon be gone.
+    /// Stores that the memory was full, because the cgroup that reported it may soon be removed.
     pub(crate) fn mark_out_of_memory(&self) {
         self.out_of_memory.store(true, Ordering::Relaxed);
     }
@@ -109,7 +109,7 @@ impl Running {
     }
 }
 
-/// See [`RunningBrowser::begin_restart`].
+/// See [`Running::begin_restart`].
 pub(crate) struct RestartGuard<'a>(&'a Running);
 
 impl Drop for RestartGuard<'_> {
@@ -138,7 +138,7 @@ fn is_browser_path(path: &str) -> bool {
     })
 }
 
-/// The task that ends a browser, shared by all that wait for it. The error is for people.
+/// The task that ends a browser, shared by all callers that wait for it. The error is for people.
 pub(crate) type Ending = Shared<BoxFuture<'static, Result<(), String>>>;
 
 /// The state of a browser.
@@ -152,7 +152,7 @@ pub(crate) enum BrowserSlot {
 /// A start in progress.
 #[derive(Default)]
 pub(crate) struct Starting {
-    /// Cancelled when the browser is not wanted any more.
+    /// Cancelled when the end of the browser is requested.
     pub(crate) cancelled: CancellationToken,
     /// Cancelled when the start has finished, successfully or not.
     pub(crate) has_finished: CancellationToken,

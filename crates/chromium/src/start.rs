@@ -1,4 +1,4 @@
-//! Starts a browser: the sandbox, its egress, and the agent's report that the page answers.
+//! Starts a browser: starts the sandbox, serves its egress, and waits for the agent's report that the page answers.
 
 use std::io;
 use std::path::Path;
@@ -24,16 +24,17 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const TIME_PER_EXTENSION: Duration = Duration::from_secs(5);
 /// The additional time for a profile.
 const TIME_FOR_PROFILE: Duration = Duration::from_secs(30);
-/// The limits for an agent's texts: stages, and characters of its log.
+/// The maximum number of stages of an agent, and of characters of its log.
 const MAX_STAGES: usize = 16;
 const MAX_LOG_CHARS: usize = 2000;
 
 /// The record of a browser for the next server process, in the sandbox's directory.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SandboxRecord {
-    /// The nonce that this browser's agent repeats.
+    /// The nonce of this browser's agent.
     pub(crate) nonce: String,
-    /// Chromium waits for its extensions or profile. If the server ends meanwhile, there is nothing to adopt.
+    /// True if Chromium starts only after its extensions or profile were loaded. A browser whose server ended before
+    /// that is not adopted.
     #[serde(default)]
     pub(crate) held: bool,
 }
@@ -54,7 +55,7 @@ impl SandboxRecord {
     }
 }
 
-/// Ends the browser of a caller that stopped waiting.
+/// Ends the browser if the caller stops waiting for its start.
 struct StartGuard(Option<(Engine, BrowserId)>);
 
 impl Drop for StartGuard {
@@ -72,7 +73,7 @@ impl Drop for StartGuard {
 }
 
 impl Engine {
-    /// Starts a browser in a task of its own, so that a caller that disconnects leaves nothing half done.
+    /// Starts a browser in a separate task, so that a caller that disconnects leaves no partial start.
     pub(crate) async fn start_browser(&self, launch: Launch) -> Result<Started, EngineError> {
         let id = launch.id;
         let starting = Arc::new(Starting::default());
@@ -201,7 +202,7 @@ impl Engine {
             bwrap: config.bwrap.clone(),
             script_runner: config.script_runner().map(|(_, inside)| inside),
             idle_end_seconds: u64::from(launch.abandoned_after_seconds),
-            // Measuring costs a little, so the agent does it only where the kernel does not limit the memory.
+            // The agent measures the memory only if the kernel does not limit it, because that has a small cost.
             memory_limit_bytes: (self.0.host.memory_limit() == MemoryLimit::None)
                 .then_some(config.memory_bytes.saturating_add(config.disk_bytes)),
             ..AgentConfig::new(nonce, shape.headless, viewport)
@@ -234,7 +235,7 @@ impl Engine {
 
 /// Returns the error of an agent that does not answer any more.
 fn agent_failure(id: BrowserId, sandbox: &Sandbox, error: &ClientError) -> EngineError {
-    // Its log says more than its end.
+    // The log is more informative than the end of the process.
     let log: String = sandbox.log().unwrap_or_default().chars().take(MAX_LOG_CHARS).collect();
     tracing::error!(browser = %id, %error, log = ?log, "an agent did not start");
     let why = if sandbox.is_alive() { "did not answer" } else { "ended" };
@@ -246,14 +247,14 @@ pub(crate) fn viewport(viewport: casement_domain::browser::Viewport) -> Viewport
     Viewport { width: viewport.width, height: viewport.height, refresh_rate: viewport.refresh_rate }
 }
 
-/// Returns the duration of each stage. The agent's stages are measured from its start, and end at the mark with their
-/// name.
+/// Returns the duration of each stage in milliseconds. The agent reports the end of each of its stages, counted from
+/// the agent's start.
 fn stages(sandbox: Duration, whole: Duration, status: &Status) -> Vec<(String, u32)> {
     let ms = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
     let mut stages = vec![("sandbox".to_owned(), ms(sandbox))];
     let mut last = 0.0;
     for stage in status.stages.iter().take(MAX_STAGES) {
-        // Rounded and never negative, whatever the agent reports.
+        // The agent is untrusted: its stages may be out of order.
         stages.push((printable(&stage.name), (stage.ms - last).max(0.0).round() as u32));
         last = stage.ms;
     }
@@ -270,7 +271,7 @@ fn start_timeout(shape: &Shape) -> Duration {
         + if shape.profile.is_some() { TIME_FOR_PROFILE } else { Duration::ZERO }
 }
 
-/// Truncates an untrusted text to a short line.
+/// Returns the visible ASCII characters of an untrusted text, at most 100.
 fn printable(text: &str) -> String {
     text.chars().filter(char::is_ascii_graphic).take(100).collect()
 }

@@ -10,7 +10,7 @@ use crate::fault::EngineSetupError;
 /// The oldest supported version; `cargo xtask up` requires the same.
 const MIN_VERSION: u32 = 156;
 
-/// The version output of a program, and the major version of Chromium in it.
+/// The version output of a program, and the major version in it; or an error for people.
 type Versioned = Result<(String, u32), String>;
 
 /// Checks that Chromium and chromedriver are installed, recent enough, and of one version.

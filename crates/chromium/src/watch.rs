@@ -12,7 +12,8 @@ use crate::events::{BrowserExitReason, EngineEvent};
 use crate::fault;
 use crate::running::Running;
 
-/// How often a live agent's event stream may break before it counts as gone, and the pause in between.
+/// The number of times that a live agent's event stream may break before the browser counts as crashed, and the pause
+/// between two tries.
 const MAX_TRIES: usize = 3;
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 /// The timeout for the last event of an agent that has ended.
@@ -22,7 +23,7 @@ const LAST_EVENT_TIMEOUT: Duration = Duration::from_millis(200);
 type End = (BrowserExitReason, String);
 
 impl Engine {
-    /// Watches the browser until it is gone or the watch is cancelled.
+    /// Watches the browser until it ends or the watch is cancelled.
     pub(crate) fn watch(&self, running: &Arc<Running>) {
         let (inner, watched) = (Arc::downgrade(&self.0), Arc::downgrade(running));
         let limit = self.0.config.memory_bytes.saturating_add(self.0.config.disk_bytes);
@@ -36,7 +37,7 @@ impl Engine {
 }
 
 fn report(inner: &Weak<Inner>, running: &Running, reason: BrowserExitReason, detail: &str) {
-    // Only the first part: what follows is Chromium's output, which may contain content of pages.
+    // The rest is Chromium's output, which may contain content of pages.
     let how = detail.split(';').next().unwrap_or_default();
     tracing::warn!(browser = %running.id, ?reason, how = fault::shorten(how.to_owned()), "a browser ended by itself");
     if reason == BrowserExitReason::Oom {
@@ -68,11 +69,12 @@ async fn until_end(running: &Running, memory_limit: u64) -> End {
             listening.await
         }
     };
-    // The kernel's report decides: the agent cannot tell why a process was killed.
+    // The kernel's report decides, because the agent does not know why a process was killed.
     if sandbox.oom_killed() { (BrowserExitReason::Oom, reported.1) } else { reported }
 }
 
-/// Returns when the kernel has killed a process for memory: a page's process may end without ending the browser.
+/// Returns when the kernel has killed a process because the memory was full. Killing a page's process may not end the
+/// browser.
 async fn killed_for_memory(running: &Running) -> End {
     if let Err(error) = running.sandbox.out_of_memory().await {
         tracing::warn!(browser = %running.id, %error, "cannot watch the memory of a sandbox");
@@ -81,8 +83,8 @@ async fn killed_for_memory(running: &Running) -> End {
     (BrowserExitReason::Oom, "a process of it was killed for its memory".to_owned())
 }
 
-/// Returns when a sandbox without a kernel limit exceeds its memory. Its agent measures too, but can be stopped from
-/// inside.
+/// Returns when a sandbox without a kernel limit exceeds its memory. The agent measures the memory too, but it can be
+/// stopped from inside.
 async fn over_memory(running: &Running, limit: u64) -> End {
     if running.sandbox.memory != MemoryLimit::None {
         return std::future::pending().await;
@@ -91,11 +93,11 @@ async fn over_memory(running: &Running, limit: u64) -> End {
     (BrowserExitReason::Oom, "the memory limit of the session was exceeded".to_owned())
 }
 
-/// Refreshes the browser's debugging path: a previous server process may have ordered a restart.
+/// Refreshes the browser's debugging path: a previous server process may have requested a restart.
 async fn refresh_path(running: &Running) {
     let moved = match running.agent.status().await {
         Ok(status) if status.state == State::Ready => running.set_cdp_path(status.browser_ws_path),
-        // Reported again when it is ready.
+        // The agent sends another event when the browser is ready.
         Ok(_) => Ok(()),
         Err(error) => Err(running.failed(&error)),
     };
@@ -104,7 +106,7 @@ async fn refresh_path(running: &Running) {
     }
 }
 
-/// Returns when the agent reports that the browser is gone, or does not answer.
+/// Returns when the agent reports the end of the browser, or does not answer.
 async fn listen(running: &Running) -> End {
     let mut tries = MAX_TRIES;
     loop {

@@ -1,8 +1,8 @@
-//! Tells public internet addresses from private and special ones.
+//! Distinguishes public internet addresses from private and special ones.
 //!
-//! The list holds what is *not* public, taken from the special-purpose registries. For IPv6 the test is inverted: only
-//! the block allocated to networks (2000::/3) can be public, so an unknown form is refused. An IPv4 address wrapped in
-//! an IPv6 address is judged by the IPv4 address.
+//! The IPv4 list contains the ranges that are *not* public, from the special-purpose registries. For IPv6 the test is
+//! inverted: only the block allocated to networks (2000::/3) can be public, so an unknown form is refused. An IPv4
+//! address wrapped in an IPv6 address is checked as the IPv4 address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

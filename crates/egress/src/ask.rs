@@ -14,12 +14,12 @@ use crate::{
 };
 
 impl Egress {
-    /// Returns the status and whole body of `url`, requested with a bearer token. The host is resolved, checked and
-    /// dialled like a session's. Redirects are not followed, because the token is for this host alone.
+    /// Requests `url` with a bearer token, and returns the status and the whole body. The host is resolved, checked and
+    /// dialled like a session's. Redirects are not followed, because the token is for this host only.
     ///
     /// # Errors
     /// See [`FetchError`]; [`FetchError::TooLong`] if the body has more than `max_bytes`, [`FetchError::Silent`] if it
-    /// is not complete `within` that time.
+    /// is not complete after `within`.
     pub async fn ask(
         &self,
         url: &Url,

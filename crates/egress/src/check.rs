@@ -1,4 +1,4 @@
-//! Checks whether a proxy works.
+//! Checks that a proxy works.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -21,26 +21,26 @@ use crate::{
 };
 
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Enough for an IP address and whitespace around it.
+/// The longest response body that is read: enough for an IP address and whitespace around it.
 const MAX_RESPONSE_BYTES: usize = 4096;
-/// A name that does not exist: a proxy that reports so has understood the request and accepted the credentials.
+/// A name that does not exist. A proxy that reports that has understood the request and accepted the credentials.
 const UNKNOWN_NAME: &str = "casement-check.invalid";
 
 /// The result of a proxy check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyCheck {
-    /// The proxy answers and accepts the credentials. If a URL was given, it could be read through the proxy; the
-    /// address is set if the response body is one.
+    /// The proxy answers and accepts the credentials. If a URL was given, it could be read through the proxy. The value
+    /// is the IP address in the response body, if the body is one.
     Available(Option<IpAddr>),
-    /// The proxy does not work, for this reason; or, without a reason, the URL could not be read through it.
+    /// The proxy does not work, for this reason. Without a reason, the URL could not be read through it.
     Unavailable(Option<ProxyFault>),
     /// The rules refuse the URL.
     Blocked,
 }
 
 impl Egress {
-    /// Checks a proxy within 10 s: with a `url`, whether that can be read through the proxy; without, whether the proxy
-    /// answers a request for a name that does not exist.
+    /// Checks a proxy, with a timeout of 10 s. Reads `url` through the proxy; without a `url`, requests a name that
+    /// does not exist.
     pub async fn check_proxy(&self, proxy: &Arc<Proxy>, url: Option<&Url>) -> ProxyCheck {
         let upstream = self.upstream();
         let check = async {
@@ -92,7 +92,7 @@ async fn read(upstream: &Upstream, proxy: &Arc<Proxy>, url: &Url) -> Result<Prox
     get(Box::new(stream), url, &target, None).await
 }
 
-/// Requests the document, from the proxy itself if one is given.
+/// Requests the document with a plain request, addressed to the proxy if one is given.
 async fn get(
     stream: Box<dyn Io>,
     url: &Url,

@@ -37,10 +37,10 @@ use crate::{
 
 /// hyper's lower bound for the buffer of a connection, in bytes.
 const MIN_BUFFER_BYTES: usize = 8192;
-/// Headers of a response; some origins set very many cookies.
+/// The maximum number of headers of a response; some origins set very many cookies.
 const MAX_RESPONSE_HEADERS: usize = 512;
 
-/// Serves one connection until it ends or is idle for too long.
+/// Serves one connection until it ends or exceeds the idle timeout.
 pub(crate) async fn serve(session: Arc<Session>, stream: UnixStream) {
     let activity = Arc::new(Activity::now());
     let io = TokioIo::new(CountedStream::new(stream, Arc::clone(&activity), Arc::clone(&session.counters)));
@@ -57,7 +57,7 @@ pub(crate) async fn serve(session: Arc<Session>, stream: UnixStream) {
             .header_read_timeout(session.limits.head_timeout)
             .max_buf_size(head_bytes)
             .preserve_header_case(true)
-            // The origin's date passes through, and the fixed responses do not vary with time.
+            // The origin's date passes through, and the fixed responses must not vary with time.
             .auto_date_header(false)
             .serve_connection(io, service)
             .with_upgrades()
@@ -82,7 +82,7 @@ struct Connection {
 /// An open connection to an origin that may carry the next request too.
 struct OriginConnection {
     target: Target,
-    /// The proxy that the connection goes through.
+    /// The proxy of the connection, if it has one.
     proxy: Option<Arc<Proxy>>,
     address: SocketAddr,
     sender: SendRequest<RequestBody>,
@@ -92,7 +92,7 @@ struct OriginConnection {
 struct Tunnel {
     inside: OnUpgrade,
     outside: Box<dyn Io>,
-    /// Cancelled when the session gets another route, which ends the tunnel.
+    /// Cancelled when the session's route is replaced, which ends the tunnel.
     replaced: CancellationToken,
 }
 
@@ -101,7 +101,7 @@ impl Connection {
         Self { session, reusable_connection: Mutex::new(None), tunnel: Mutex::new(None) }
     }
 
-    /// Answers one request. Every request is checked, whatever passed on this connection before.
+    /// Answers one request. Checks every request, independent of earlier requests on this connection.
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         self.session.counters.requests.fetch_add(1, Relaxed);
         let outcome =
@@ -134,8 +134,8 @@ impl Connection {
         Ok(responses::connected())
     }
 
-    /// Opens a connection to `target` by the route in force once it is established. Also returns the token that is
-    /// cancelled when that route is replaced.
+    /// Opens a connection to `target` by the current route; begins again if the route is replaced meanwhile. Also
+    /// returns the token that is cancelled when the route is replaced later.
     async fn open_tunnel(&self, target: &Target) -> Result<(Box<dyn Io>, CancellationToken), ConnectError> {
         loop {
             let CurrentRoute { route, replaced } = self.session.route();
@@ -153,7 +153,7 @@ impl Connection {
         let target = plain_http_target(request.uri())?;
         let upstream_path = self.session.upstream.upstream_path(&self.session.route().route, &target).await?;
         let (head, body) = origin_request(request, &target, &upstream_path)?;
-        // A kept connection may close while a request is on its way, so only repeatable requests use it.
+        // A reused connection may close while a request is in transit, so only repeatable requests use one.
         let repeatable = head.method.is_safe() && body.is_end_stream();
         if let Some(reusable_connection) = self.take_reusable_connection(&target, &upstream_path).filter(|_| repeatable)
         {
@@ -167,7 +167,7 @@ impl Connection {
         self.send(reusable_connection, Request::from_parts(head, body)).await
     }
 
-    /// Takes the kept connection if this request may use it; otherwise closes it.
+    /// Returns the reusable connection if this request may use it; otherwise closes it.
     fn take_reusable_connection(&self, target: &Target, upstream_path: &UpstreamPath) -> Option<OriginConnection> {
         let reusable_connection = lock(&self.reusable_connection).take();
         let same_way =
@@ -227,7 +227,7 @@ impl Connection {
         session_response(response)
     }
 
-    /// Copies both ways until both sides end or the session gets another route, if the last request was a CONNECT.
+    /// If the last request was a CONNECT, copies in both directions until both sides end or the route is replaced.
     async fn tunnel(&self) {
         let Some(Tunnel { inside, mut outside, replaced }) = lock(&self.tunnel).take() else { return };
         let Ok(inside) = inside.await else { return };
@@ -276,7 +276,7 @@ fn origin_request(
         Some(path) => Uri::from(path),
         None => Uri::from_static("/"),
     };
-    // An HTTP proxy gets the absolute URL, and its credentials instead of any that the sandbox sent.
+    // An HTTP proxy gets the absolute URL, and its own credentials instead of those that the sandbox sent.
     if let Some(proxy) = upstream_path.proxy().filter(|proxy| proxy.is_http()) {
         let by_proxy = format!("http://{}{}", target.to_host_header(), head.uri);
         head.uri = Uri::try_from(by_proxy).map_err(|_| RequestError::Malformed)?;
@@ -289,8 +289,8 @@ fn origin_request(
 
 fn session_response(response: Response<Incoming>) -> Result<Response<Body>, RequestError> {
     let (mut head, body) = response.into_parts();
-    // Neither status is legitimate from an origin: no upgrade was requested, and the origin is not the session's proxy;
-    // a browser would ask the person in front of it for that proxy's password.
+    // Neither status is legitimate from an origin: no upgrade was requested, and an origin is not the session's proxy.
+    // A browser would ask its user for that proxy's password.
     if [StatusCode::SWITCHING_PROTOCOLS, StatusCode::PROXY_AUTHENTICATION_REQUIRED].contains(&head.status) {
         return Err(ConnectError::Unreachable.into());
     }

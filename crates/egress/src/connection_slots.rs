@@ -1,4 +1,4 @@
-//! Slots that sessions share fairly, so that many requests of some sessions do not block the few of another.
+//! Slots that sessions share fairly, so that many requests of some sessions do not block the few requests of another.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,18 +9,18 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-/// A session that holds slots gets another one only while more than this many times as many are free.
+/// A session that holds slots gets another one only while the number of free slots exceeds this multiple of them.
 const FREE_PER_HELD: usize = 4;
 
-/// A number of slots. A session without one goes before a session with some; among equals, in order of arrival. The
-/// last slots are reserved for sessions that hold none. Clones share the slots.
+/// A number of slots. The waiting session with the fewest slots is served first; among equals, in order of arrival.
+/// The last slots are reserved for sessions without a slot. Clones share the slots.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionSlots(Arc<Mutex<SlotState>>);
 
 #[derive(Debug)]
 struct SlotState {
     free: usize,
-    /// The slots that each session holds; sessions without any have no entry.
+    /// The number of slots that each session holds; sessions without a slot have no entry.
     held_slots: HashMap<usize, usize>,
     waiting: VecDeque<(usize, oneshot::Sender<ConnectionSlot>)>,
 }
@@ -47,12 +47,12 @@ impl ConnectionSlots {
 
     fn serve(&self) {
         while let Some((sender, slot)) = self.next() {
-            // Without the lock: dropping the slot of a waiter that gave up releases it here.
+            // The lock is not held: if the waiter has given up, the slot is dropped here, which takes the lock.
             drop(sender.send(slot));
         }
     }
 
-    /// Returns the next waiter, with its slot.
+    /// Removes and returns the next waiter, with its slot.
     fn next(&self) -> Option<(oneshot::Sender<ConnectionSlot>, ConnectionSlot)> {
         let mut state = self.state();
         state.waiting.retain(|(_, sender)| !sender.is_closed());
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes as many slots as the session gets without waiting.
+    /// Takes all slots that the session gets without waiting.
     async fn all(connection_slots: &ConnectionSlots, session: usize) -> Vec<ConnectionSlot> {
         let mut held_slots = Vec::new();
         while let Some(slot) = immediately(connection_slots.take(session)).await {

@@ -30,7 +30,7 @@ impl Activity {
         Self { since: Instant::now(), last_millis: AtomicU64::new(0) }
     }
 
-    /// Waits until nothing has moved for `limit`.
+    /// Waits until there has been no activity for `limit`.
     pub(crate) async fn idle_for(&self, limit: Duration) {
         loop {
             let last = self.since + Duration::from_millis(self.last_millis.load(Relaxed));
@@ -48,7 +48,7 @@ impl Activity {
     }
 }
 
-/// The session's side of a connection: reads leave the session, writes enter it.
+/// The session's side of a connection. Bytes that are read come from the session, bytes that are written go to it.
 pub(crate) struct CountedStream<S> {
     stream: S,
     activity: Arc<Activity>,

@@ -6,30 +6,30 @@ use tokio_socks::Error as SocksError;
 
 /// The reason why a session's proxy could not be used for a request.
 ///
-/// A proxy that may not be dialled, whose name is unknown or that does not listen is one kind: the caller that names a
-/// proxy must not learn from it about the network of this machine.
+/// A proxy that may not be dialled, whose name is unknown or that does not listen has the same fault: a caller that
+/// configures a proxy must not learn about the network of this machine from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProxyFault {
-    /// No connection to it can be made.
+    /// No connection to the proxy can be made.
     Unreachable,
-    /// It did not answer in time.
+    /// The proxy did not answer in time.
     Timeout,
-    /// It closed the connection without an answer.
+    /// The proxy closed the connection without an answer.
     Closed,
-    /// It reset the connection.
+    /// The proxy reset the connection.
     Reset,
-    /// Its answer does not follow its protocol.
+    /// The proxy's answer does not follow its protocol.
     Protocol,
-    /// The TLS handshake failed: its certificate is not trusted, or it does not speak TLS.
+    /// The TLS handshake failed: the proxy's certificate is not trusted, or it does not support TLS.
     Tls,
-    /// It rejects the credentials, or requires some.
+    /// The proxy rejects the credentials, or requires credentials.
     Authentication,
-    /// Its record no longer exists, or cannot be unsealed.
+    /// The stored proxy no longer exists, or cannot be unsealed.
     Unknown,
 }
 
 impl ProxyFault {
-    /// Returns the code for programs: the `details` of `Proxy-Status`, `failure` in telemetry.
+    /// Returns the code for programs: `details` in `Proxy-Status`, `failure` in telemetry.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl ProxyFault {
         }
     }
 
-    /// Returns the `Proxy-Status` value with the error type of RFC 9209, and the response text.
+    /// Returns the value of `Proxy-Status` (RFC 9209), and the response text.
     pub(crate) fn response_parts(self) -> (&'static str, &'static str) {
         match self {
             Self::Unreachable => (
@@ -95,7 +95,7 @@ impl ProxyFault {
         }
     }
 
-    /// Classifies a SOCKS error that is the proxy's own.
+    /// Classifies a SOCKS error of the proxy itself, not of the destination.
     pub(crate) fn from_socks(error: &SocksError) -> Self {
         match error {
             SocksError::Io(error) => Self::from_io(error),
@@ -108,7 +108,7 @@ impl ProxyFault {
         }
     }
 
-    /// Classifies the failure of a plain request.
+    /// Classifies the failure of a plain request to the proxy.
     pub(crate) fn from_http(error: &hyper::Error) -> Self {
         if error.is_parse() {
             return Self::Protocol;

@@ -27,7 +27,7 @@ use crate::{session::Egress, target::Target, upstream::Upstream};
 const MAX_REDIRECTS: usize = 5;
 /// The timeout of each step: connecting with its handshakes, and the response head.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a body may pause.
+/// The longest pause of a body.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The document could not be fetched.
@@ -42,7 +42,7 @@ pub enum FetchError {
     /// The certificate or the connection is bad.
     #[error("the connection failed: {0}")]
     Connection(String),
-    /// The response was no document.
+    /// The response has another status than 200.
     #[error("the answer was {0}")]
     Status(StatusCode),
     /// There were too many redirects.
@@ -88,8 +88,8 @@ impl futures_core::Stream for Fetched {
 }
 
 impl Egress {
-    /// Fetches the document at `url` for the server itself. Every host on the way is resolved, checked and dialled like
-    /// a session's.
+    /// Fetches the document at `url` for the server itself, and follows redirects. Every host is resolved, checked and
+    /// dialled like a session's.
     ///
     /// # Errors
     /// See [`FetchError`].
@@ -166,7 +166,7 @@ fn request(url: &Url, target: &Target, bearer: Option<&SecretString>) -> Result<
     let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
     let mut request = Request::get(path).header(header::HOST, host).header(header::USER_AGENT, "casement");
     if let Some(bearer) = bearer {
-        // The error does not repeat a token that fits into no header.
+        // The error does not contain the token.
         let value = HeaderValue::try_from(format!("Bearer {}", bearer.expose_secret()));
         let mut value = value.map_err(|_| FetchError::Connection("the token cannot be sent".to_owned()))?;
         value.set_sensitive(true);

@@ -1,17 +1,17 @@
-//! Header filtering: hop-by-hop headers do not pass.
+//! Header filtering: removes hop-by-hop headers.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
 
-/// Returns the request headers for the origin: in their order, without hop-by-hop headers, with `Host` from the target,
-/// and with nothing about the proxy or its client.
+/// Returns the request headers for the origin: in the same order, without hop-by-hop headers, with `Host` from the
+/// target, and without information about the proxy or its client.
 pub(crate) fn for_origin(headers: &HeaderMap, host: HeaderValue) -> HeaderMap {
     let mut outgoing = end_to_end(headers);
     // The proxy itself requests the body (100 Continue).
     outgoing.remove(EXPECT);
-    // In its former position, if it was present.
+    // Keeps the position of a present `Host`.
     outgoing.insert(HOST, host);
     outgoing
 }
@@ -22,7 +22,7 @@ pub(crate) fn for_session(headers: &HeaderMap) -> HeaderMap {
 }
 
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    // With both headers the length is wrong (request smuggling).
+    // If both headers are present, the length is wrong (request smuggling).
     let chunked = headers.contains_key(TRANSFER_ENCODING);
     let mut stored = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {

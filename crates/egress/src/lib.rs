@@ -1,25 +1,26 @@
-//! Egress of a sandbox: a forwarding proxy with rules, and the only way to a network.
+//! Egress of a sandbox: a forwarding proxy with rules, which is the only access to a network.
 //!
-//! A sandbox has no network. The browser inside speaks to a forwarder, which speaks to a unix socket that [`Egress`]
-//! serves: an HTTP proxy for plain HTTP requests and `CONNECT` tunnels.
+//! A sandbox has no network. The browser inside connects to a forwarder, which connects to a unix socket that
+//! [`Egress`] serves: an HTTP proxy for plain HTTP requests and `CONNECT` tunnels.
 //!
-//! Whatever runs inside is hostile and can write any bytes to the socket. Attacks and defences:
+//! The programs inside are untrusted and can write any bytes to the socket. Attacks and defences:
 //!
-//! - *Disguised spelling of a private address*: hosts are parsed by the URL standard's parser, as a browser does; a
-//!   host that does not parse is refused. [`Rules`] judge the address, in all its wrappings, not its spelling.
-//! - *This machine or its neighbours by their public addresses*: the addresses of this machine, its gateways and hosts
-//!   in the same IPv6 network, as its routes tell, are refused like private ones.
-//! - *Posing as a reverse proxy of this machine*: where the operator allows an address of this machine, and for
-//!   Casement itself, connections come from [`SANDBOX_SOURCE_ADDRESSES`], which nothing else uses.
-//! - *DNS rebinding*: a name is resolved once per request, and exactly the checked address is dialled. A request on an
-//!   open connection is checked like the first.
+//! - *Disguised spelling of a private address*: hosts are parsed by the URL standard's parser, as in a browser; a host
+//!   that does not parse is refused. [`Rules`] check the address, in all its wrappings, not its spelling.
+//! - *This machine or its neighbours by their public addresses*: the addresses of this machine, of its gateways and of
+//!   hosts in the same IPv6 network, taken from its routes, are refused like private ones.
+//! - *Posing as a reverse proxy of this machine*: connections to this machine, which the operator allowed or which go
+//!   to Casement itself, have the source [`SANDBOX_SOURCE_ADDRESSES`], which nothing else uses.
+//! - *DNS rebinding*: a name is resolved once per request, and exactly the checked address is dialled. Every request on
+//!   an open connection is checked like the first.
 //! - *A redirect to a private address*: the browser follows it with a new request, which is checked.
 //! - *Probing by responses*: a refused destination is never dialled, and the response is constant. A refusal because of
-//!   an address that only this machine knows (a name's, its own, a neighbour's) looks like an unreachable host: the
-//!   same bytes, and no sooner. An allowed destination that does not answer gives the same bytes whatever the cause.
+//!   an address that only this machine knows (of a name, of itself, of a neighbour) has the same bytes as the response
+//!   for an unreachable host, and is not sent earlier. An allowed destination that does not answer gives the same bytes
+//!   for every cause.
 //! - *Posing as the proxy*: an origin's demand for proxy credentials does not reach the browser.
-//! - *Exhausting resources*: connections, lookups, heads, buffers and times are bounded by [`Limits`]; a session with
-//!   no lookup running goes before those with many; a side that stops reading stops the other.
+//! - *Exhausting resources*: connections, lookups, heads, buffers and times are bounded by [`Limits`]; a session
+//!   without a running lookup has priority over sessions with many; a side that stops reading stops the other side.
 //!
 //! The content of tunnels is not visible here. UDP, and therefore QUIC and WebRTC, cannot leave a sandbox.
 

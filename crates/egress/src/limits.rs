@@ -5,35 +5,35 @@ use std::time::Duration;
 /// Limits of one session's egress.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Simultaneous connections from the sandbox; further ones wait in the socket's backlog.
+    /// The maximum number of simultaneous connections from the sandbox; further ones wait in the socket's backlog.
     pub connections: usize,
-    /// Simultaneous name lookups; an abandoned lookup counts until it really ends.
+    /// The maximum number of simultaneous name lookups; an abandoned lookup counts until it ends.
     pub lookups: usize,
-    /// Addresses of one name that are considered.
+    /// The maximum number of addresses of one name that are used.
     pub addresses: usize,
-    /// Bytes of a request or response head; also the buffer of a connection.
+    /// The longest head of a request or response, in bytes; also the size of a connection's buffer.
     pub head_bytes: usize,
-    /// Time for a head to arrive, and for a kept connection to wait for its next request.
+    /// The timeout for a head to arrive, and for the next request on an open connection.
     pub head_timeout: Duration,
-    /// Time for one lookup.
+    /// The timeout of one lookup.
     pub lookup_timeout: Duration,
-    /// Time for one address to answer while there are others to try.
+    /// The timeout of one address if there are other addresses to try.
     pub attempt_timeout: Duration,
-    /// Time for all addresses of a name.
+    /// The timeout of all addresses of a name together.
     pub connect_timeout: Duration,
-    /// Time for one step of a session's proxy: its TLS handshake, or a tunnel.
+    /// The timeout of one step of a session's proxy: its TLS handshake, or opening a tunnel.
     pub proxy_timeout: Duration,
-    /// Time without any byte after which a connection or tunnel is closed.
+    /// The time without any byte after which a connection or tunnel is closed.
     pub idle_timeout: Duration,
-    /// Buffer bytes for each direction of a tunnel.
+    /// The size of the buffer for each direction of a tunnel, in bytes.
     pub tunnel_buffer: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // Chromium keeps up to 256 idle connections to its proxy, at least one for each host and port, and 256 more
-            // for WebSockets. With a lower limit the idle ones would block new ones.
+            // Chromium holds up to 256 idle connections to its proxy, at least one for each host and port, and 256 more
+            // for WebSockets. With a lower limit the idle connections would block new ones.
             connections: 512,
             lookups: 16,
             addresses: 16,

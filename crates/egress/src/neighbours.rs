@@ -1,8 +1,8 @@
 //! The machines next to this one: gateways, and hosts in the same IPv6 network.
 //!
-//! With IPv6 they usually have global addresses, but their services are often meant for the local network: a router's
-//! pages, a machine that trusts its /64. IPv4 networks do not count: where addresses are public, customers of a cloud
-//! share them.
+//! With IPv6 these machines usually have global addresses, but their services are often meant for the local network: a
+//! router's pages, a machine that trusts its /64. Hosts of a public IPv4 network are not neighbours, because unrelated
+//! customers of a cloud share such a network.
 
 use std::{
     collections::HashSet,
@@ -16,16 +16,17 @@ use std::{
 use ipnet::Ipv6Net;
 use parking_lot::Mutex;
 
-/// How long routes are cached: one page requests hundreds of resources.
+/// The time for which routes are cached, because one page requests hundreds of resources.
 const CACHE_TTL: Duration = Duration::from_secs(5);
-/// The most that is read of each table, about a hundred thousand routes.
+/// The maximum number of bytes read of each table: about a hundred thousand routes.
 const MAX_TABLE_BYTES: u64 = 16 * 1024 * 1024;
-/// Larger on-link networks belong to tunnels, which may lead to the internet.
+/// The shortest prefix of a neighbouring network. Larger on-link networks belong to tunnels, which may lead to the
+/// internet.
 const MIN_PREFIX: u8 = 48;
 
 static CACHE: Mutex<Option<(Instant, Arc<Neighbours>)>> = Mutex::new(None);
 
-/// The neighbours, as the routes tell.
+/// The neighbours, taken from the routes of this machine.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Neighbours {
     gateways: HashSet<IpAddr>,
@@ -42,7 +43,7 @@ pub(crate) fn neighbours() -> Arc<Neighbours> {
     }
     match Neighbours::of_system() {
         Ok(found) => Arc::clone(&last.insert((Instant::now(), Arc::new(found))).1),
-        // Stale routes are better than none, which would allow every neighbour.
+        // Outdated routes are better than no routes, which would allow every neighbour.
         Err(error) => {
             tracing::warn!(%error, "cannot read the routes of this machine");
             last.as_ref().map(|(_, known)| Arc::clone(known)).unwrap_or_default()
@@ -77,7 +78,7 @@ impl Neighbours {
     }
 }
 
-/// Reads a table; empty if the kernel has none, because it was built or started without that protocol.
+/// Reads a table. Returns an empty one if the kernel has none, because it was built or started without that protocol.
 fn table(path: &str) -> io::Result<String> {
     let mut text = Vec::new();
     match File::open(path) {
@@ -88,15 +89,15 @@ fn table(path: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// `INTERFACE DESTINATION GATEWAY …`: returns the gateway, if there is one.
+/// Parses `INTERFACE DESTINATION GATEWAY …` and returns the gateway, if there is one.
 fn gateway_v4(line: &str) -> Option<Ipv4Addr> {
     let number = u32::from_str_radix(line.split_ascii_whitespace().nth(2)?, 16).ok()?;
     // The kernel writes the bytes of an address as a number in native byte order.
     Some(Ipv4Addr::from(number.to_ne_bytes())).filter(|gateway| !gateway.is_unspecified())
 }
 
-/// `DESTINATION LENGTH SOURCE LENGTH NEXT-HOP …`: returns the destination and the next hop, which is unspecified on a
-/// link.
+/// Parses `DESTINATION LENGTH SOURCE LENGTH NEXT-HOP …` and returns the destination and the next hop, which is
+/// unspecified for an on-link network.
 fn route_v6(line: &str) -> Option<(Ipv6Net, Ipv6Addr)> {
     let mut fields = line.split_ascii_whitespace();
     let destination = address_v6(fields.next()?)?;
@@ -110,8 +111,8 @@ fn address_v6(digits: &str) -> Option<Ipv6Addr> {
     (digits.len() == 32).then(|| number.into())
 }
 
-/// Returns true in 2000::/3, the allocated block. The NAT64 prefix is excluded: it may be on a link but leads to all of
-/// IPv4.
+/// Returns true in 2000::/3, the allocated block. Returns false for the NAT64 prefix, which may be on a link but leads
+/// to all of IPv4.
 fn is_global(address: Ipv6Addr) -> bool {
     address.segments()[0] & 0xe000 == 0x2000
 }
@@ -120,7 +121,7 @@ fn is_global(address: Ipv6Addr) -> bool {
 pub(crate) mod tests {
     use super::*;
 
-    /// Two gateways and an on-link network, in the native byte order of the kernel.
+    /// An IPv4 route table with two gateways and an on-link network, in the native byte order of the kernel.
     pub(crate) fn v4() -> String {
         let number = |ip: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(ip));
         let route =
@@ -134,8 +135,8 @@ pub(crate) mod tests {
         .concat()
     }
 
-    /// On links a /64, a /47 and NAT64; by gateways of both kinds a default route and another /64; and the routes of
-    /// every machine.
+    /// An IPv6 route table: on links a /64, a /47 and NAT64; a default route by a global gateway and another /64 by a
+    /// link-local one; and the routes of every machine.
     pub(crate) const V6: &str = "\
 2a010db8000000010000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001     eth0
 2a020db8000000000000000000000000 2f 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001     tun0

@@ -32,7 +32,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 pub enum ProxyProtocol {
     /// HTTP without TLS.
     Http,
-    /// HTTP over TLS; the proxy's certificate must be one that this machine trusts.
+    /// HTTP over TLS; this machine must trust the proxy's certificate.
     Https,
     /// SOCKS, version 5.
     Socks5,
@@ -48,7 +48,7 @@ pub struct Proxy {
     pub(crate) protocol: ProxyProtocol,
     pub(crate) target: Target,
     credentials: Option<(String, SecretString)>,
-    /// As the value of an HTTP header, marked as sensitive.
+    /// The credentials as the value of an HTTP header, marked as sensitive.
     authorization: Option<HeaderValue>,
     bypass: Vec<Bypass>,
 }
@@ -65,9 +65,9 @@ pub enum Route {
     /// Directly to the destination.
     #[default]
     Direct,
-    /// Through a proxy, except for bypassed hosts.
+    /// Through the proxy, except for bypassed hosts.
     Through(Arc<Proxy>),
-    /// Nowhere: the proxy that they should use is unknown.
+    /// No requests are possible, because the session's proxy is unknown.
     Nowhere,
 }
 
@@ -76,7 +76,7 @@ pub enum Route {
 enum Bypass {
     Net(IpNet),
     Name(String),
-    /// With the leading dot.
+    /// A suffix of host names, with the leading dot.
     Suffix(String),
 }
 
@@ -110,7 +110,7 @@ impl Bypass {
     }
 }
 
-/// The reason why a proxy gave no connection.
+/// The reason why a proxy did not provide a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The proxy itself failed.
@@ -120,8 +120,8 @@ pub(crate) enum Refused {
 }
 
 impl Proxy {
-    /// Creates a proxy at that name or address. Each of `bypass` is a host name, `*.` and a host name, an address or a
-    /// network.
+    /// Creates a proxy at a host name or address, with a port. Each of `bypass` is a host name, `*.` and a host name,
+    /// an address or a network.
     ///
     /// # Errors
     /// [`InvalidProxy`] if the host, the port, the credentials or a bypass cannot be parsed.
@@ -141,22 +141,22 @@ impl Proxy {
         Ok(Self { protocol, target, credentials, authorization, bypass })
     }
 
-    /// Returns true if requests for that host go directly.
+    /// Returns true if requests for `host` do not go through the proxy.
     pub(crate) fn bypasses(&self, host: &Host<String>) -> bool {
         self.bypass.iter().any(|bypass| bypass.matches(host))
     }
 
-    /// Returns true if it takes plain requests, and not only tunnels.
+    /// Returns true if the proxy supports plain requests, not only tunnels.
     pub(crate) fn is_http(&self) -> bool {
         self.protocol != ProxyProtocol::Socks5
     }
 
-    /// Returns the `Proxy-Authorization` value for its requests.
+    /// Returns the value of `Proxy-Authorization` for requests to the proxy, if it has credentials.
     pub(crate) fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
     }
 
-    /// Starts the session with the proxy itself: with TLS if its protocol wants that.
+    /// Performs the TLS handshake with the proxy, if its protocol requires TLS.
     pub(crate) async fn greet(&self, stream: TcpStream, trust: &Trust) -> Result<Box<dyn Io>, Refused> {
         if self.protocol != ProxyProtocol::Https {
             return Ok(Box::new(stream));
@@ -194,12 +194,12 @@ impl Proxy {
         let broke = |error: std::io::Error| Refused::Proxy(ProxyFault::from_io(&error));
         stream.write_all(&head).await.map_err(broke)?;
         stream.flush().await.map_err(broke)?;
-        // Bytes right behind the head belong to the tunnel, and stay in the reader.
+        // Bytes after the head belong to the tunnel, and stay in the reader.
         let mut reader = BufReader::new(stream);
         let status = read_status(&mut reader).await.map_err(Refused::Proxy)?;
         match status {
             200..=299 => Ok(Box::new(reader)),
-            // Some proxies answer wrong credentials with 401; only the proxy itself can answer a CONNECT.
+            // Some proxies answer 401 for wrong credentials; the response to a CONNECT is always the proxy's own.
             401 | 407 => Err(Refused::Proxy(ProxyFault::Authentication)),
             _ => Err(Refused::Target),
         }
@@ -236,7 +236,7 @@ impl Proxy {
 /// Reads a response head to its end and returns the status.
 ///
 /// # Errors
-/// The proxy's fault, if there is no such head.
+/// The proxy's fault, if there is no complete HTTP/1 head.
 async fn read_status(reader: &mut BufReader<Box<dyn Io>>) -> Result<u16, ProxyFault> {
     let mut head = reader.take(MAX_HEAD_BYTES);
     let mut line = Vec::new();

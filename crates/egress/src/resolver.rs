@@ -7,11 +7,11 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection_slots::ConnectionSlots;
 
-/// Simultaneous lookups of the whole process. Each holds a thread of the runtime's blocking pool, which is shared, and
-/// may do so long after the caller gave up.
+/// The maximum number of simultaneous lookups of the whole process. Each lookup occupies a thread of the runtime's
+/// shared blocking pool, possibly long after the caller gave up.
 const MAX_LOOKUPS: usize = 128;
 
-/// One of the lookup slots of a session, released when dropped.
+/// A lookup slot of a session, released when dropped.
 #[derive(Debug)]
 pub struct LookupPermit {
     permit: OwnedSemaphorePermit,
@@ -22,7 +22,8 @@ impl LookupPermit {
         Self { permit }
     }
 
-    /// Returns the identity of the session: its slots belong to one semaphore, which lives as long as any of them.
+    /// Returns the identity of the session: the address of the semaphore of its slots, which exists until the last slot
+    /// is released.
     fn session(&self) -> usize {
         Arc::as_ptr(self.permit.semaphore()).addr()
     }
@@ -31,12 +32,12 @@ impl LookupPermit {
 /// Resolves names to addresses.
 #[async_trait]
 pub trait Resolver: Send + Sync {
-    /// Returns all addresses of `host`, best first. `host` is a name, never an address, and is resolved once per
-    /// request: the result is what gets checked and dialled. The caller may give up at any time; work that continues
-    /// keeps `permit`, so that a session cannot exceed its lookups.
+    /// Returns all addresses of `host`, best first. `host` is a name, never an address. It is resolved once per
+    /// request: the returned addresses are checked and dialled. The caller may give up at any time; work that continues
+    /// holds `permit`, so that a session cannot exceed its lookups.
     ///
     /// # Errors
-    /// Any reason why the name cannot be resolved; the session only learns that it is unreachable.
+    /// The reason why the name cannot be resolved; the session only learns that the host is unreachable.
     async fn resolve(&self, host: &str, permit: LookupPermit) -> io::Result<Vec<IpAddr>>;
 }
 
@@ -53,15 +54,14 @@ impl Default for SystemResolver {
 }
 
 impl SystemResolver {
-    /// Runs a lookup when its session gets a slot.
+    /// Runs a lookup once its session has a slot.
     async fn with_slot<T: Send + 'static>(
         &self,
         permit: LookupPermit,
         lookup: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
         let slot = self.connection_slots.take(permit.session()).await?;
-        // A task of its own, because the thread continues when the caller gives up; both slots stay taken until it
-        // ends.
+        // A separate task, because the thread continues when the caller gives up; both slots are held until it ends.
         let lookup = tokio::spawn(async move {
             let found = lookup.await;
             drop((slot, permit));
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::Limits;
 
-    /// Starts all lookups that a session may have, with a server that never answers, and waits for none.
+    /// Starts the maximum number of lookups of a session, none of which ever ends.
     async fn hang(resolver: &SystemResolver, lookups: usize) {
         let slots = Arc::new(Semaphore::new(lookups));
         for _ in 0..lookups {

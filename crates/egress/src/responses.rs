@@ -1,5 +1,5 @@
-//! The fixed responses of the proxy. Each is constant to the byte, so that a sandbox cannot tell an open port from a
-//! closed one, an address from another, or learn anything about this machine.
+//! The fixed responses of the proxy. Each is constant to the byte, so that a sandbox cannot distinguish an open port
+//! from a closed one, or one address from another, and learns nothing about this machine.
 
 use bytes::Bytes;
 use http::{
@@ -11,13 +11,13 @@ use hyper::body::Incoming;
 
 use crate::fault::ProxyFault;
 
-/// Names the proxy that produced a response, and the error (RFC 9209). It is removed from origin responses, so that
-/// over plain HTTP a client can tell the proxy's responses from those of an origin.
+/// The header that names the proxy that produced a response, and the error (RFC 9209). It is removed from responses of
+/// origins, so that over plain HTTP a client can distinguish them from the proxy's own responses.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
-/// The body of a response: the origin's, or a fixed one.
+/// The body of a response: the origin's body, or a fixed one.
 pub(crate) type Body = Either<Incoming, Full<Bytes>>;
-/// The body of a request: the session's, or none.
+/// The body of a request: the session's body, or none.
 pub(crate) type RequestBody = Either<Incoming, Empty<Bytes>>;
 
 /// The rules refuse the destination.
@@ -25,7 +25,7 @@ pub(crate) fn refused() -> Response<Body> {
     fixed(StatusCode::FORBIDDEN, "casement; error=http_request_denied", "This destination is not allowed.\n")
 }
 
-/// The destination does not answer or does not speak HTTP, or the rules refuse an address that was resolved here.
+/// The destination does not answer or does not use HTTP, or the rules refuse an address that was resolved here.
 pub(crate) fn unreachable() -> Response<Body> {
     fixed(
         StatusCode::BAD_GATEWAY,

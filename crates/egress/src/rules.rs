@@ -1,4 +1,4 @@
-//! The egress rules: what a sandbox may reach, and the operator's exceptions.
+//! The egress rules: the destinations that a sandbox may reach, and the operator's exceptions.
 
 use std::{
     fmt,
@@ -15,10 +15,10 @@ use crate::{
     target::{parse_host, parse_port, split_port, without_final_dot},
 };
 
-/// SMTP between servers: the one port whose abuse gets a whole network blocklisted.
+/// The port of SMTP between servers. Its abuse gets a whole network blocklisted.
 const SMTP: u16 = 25;
 
-/// Names of this machine or its cloud, whatever they resolve to.
+/// Names of this machine or its cloud, which are refused independent of their addresses.
 const REFUSED_NAMES: [&str; 5] =
     ["localhost", "localhost.localdomain", "metadata.google.internal", "metadata.goog", "instance-data"];
 
@@ -30,10 +30,10 @@ pub struct Rules {
     closed: bool,
 }
 
-/// One exception of the operator, written `CIDR`, `HOST[:PORT]` or `*.SUFFIX[:PORT]`.
+/// One exception of the operator, in the form `CIDR`, `HOST[:PORT]` or `*.SUFFIX[:PORT]`.
 ///
-/// A network or an address allows every destination with such an address, however it was named; a name allows that
-/// name, whatever its address. With a port it allows that port only.
+/// A network or an address allows every destination with such an address, by any name; a name allows that name, at any
+/// address. An exception with a port allows that port only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allow {
     what: AllowTarget,
@@ -44,7 +44,7 @@ pub struct Allow {
 enum AllowTarget {
     Net(IpNet),
     Name(String),
-    /// With the leading dot.
+    /// A suffix of host names, with the leading dot.
     Suffix(String),
 }
 
@@ -54,10 +54,10 @@ pub enum ParseAllowError {
     /// The text is empty.
     #[error("empty")]
     Empty,
-    /// The text has a slash but is no network.
+    /// The text has a slash but is not a network.
     #[error("{0:?} is no network: write it like 10.1.0.0/16 or fd12::/48")]
     Network(String),
-    /// The host is no address and no name.
+    /// The host is neither an address nor a name.
     #[error("{0:?} is no host: write it like app.internal, *.app.internal, 127.0.0.1:8080 or [::1]:8080")]
     Host(String),
     /// The port is not between 1 and 65535.
@@ -68,7 +68,7 @@ pub enum ParseAllowError {
 /// The decision about one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The public internet.
+    /// Allowed as a part of the public internet.
     Public,
     /// Allowed by an exception.
     Allowed,
@@ -77,7 +77,7 @@ pub enum Verdict {
 }
 
 impl Rules {
-    /// Allows the public internet and these exceptions. `Rules::default()` has none.
+    /// Allows the public internet and these exceptions. `Rules::default()` has no exceptions.
     pub fn new(allow: Vec<Allow>) -> Self {
         Self { allow, closed: false }
     }
@@ -102,7 +102,7 @@ impl Rules {
         text.parse()
     }
 
-    /// Decides about `address`, the destination of a request for `host`. `host` is a name or the address as text.
+    /// Checks `address`, the destination of a request for `host`. `host` is a name or the address as text.
     pub fn check(&self, host: &str, address: SocketAddr) -> Verdict {
         let host = without_final_dot(host);
         let (ip, port) = (address.ip().to_canonical(), address.port());
@@ -120,8 +120,8 @@ impl Rules {
         }
     }
 
-    /// Returns true if a proxy may be asked to resolve `name` and connect to it. Without its address, only exceptions
-    /// by name count.
+    /// Returns true if a proxy may be requested to resolve `name` and connect to it. Only exceptions by name apply,
+    /// because the address is unknown here.
     pub(crate) fn proxy_may_connect(&self, name: &str, port: u16) -> bool {
         let name = without_final_dot(name);
         let excepted = |allow: &&Allow| allow.allows_port(port) && allow.matches_name(name);
@@ -132,7 +132,7 @@ impl Rules {
         (!self.closed && !is_refused_name(name)) || exceptions.next().is_some()
     }
 
-    /// Returns false if no address of `name` could be reachable, so that a lookup is needless.
+    /// Returns false if `name` is refused at every address, so that it need not be looked up.
     pub(crate) fn could_reach(&self, name: &str, port: u16) -> bool {
         let name = without_final_dot(name);
         let excepted = |allow: &Allow| match &allow.what {

@@ -1,4 +1,4 @@
-//! Unit tests of the rules, address by address.
+//! Unit tests of the rules.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ fn check(rules: &Rules, host: &str, ip: &str, port: u16) -> Verdict {
     rules.check(host, SocketAddr::new(ip.parse().unwrap(), port))
 }
 
-/// First and last address of every range that is not public.
+/// The first and last address of every IPv4 range that is not public.
 const NOT_PUBLIC_V4: [(&str, &str); 17] = [
     ("0.0.0.0", "0.255.255.255"),
     ("10.0.0.0", "10.255.255.255"),
@@ -301,7 +301,7 @@ fn closed_rules_allow_only_the_named_destinations() {
     let allow = |text: &str| Rules::parse(text).expect("an exception");
     let rules = Rules::only(vec![allow("registry.example:443"), allow("10.0.0.7")]);
     let check = |host, address: &str| rules.check(host, address.parse().expect("an address"));
-    // Reached by its name, whatever its address.
+    // An exception by name applies to every address.
     assert_eq!(check("registry.example", "93.184.216.34:443"), Verdict::Allowed);
     assert_eq!(check("registry.example", "10.1.1.1:443"), Verdict::Allowed);
     assert_eq!(check("registry.example", "93.184.216.34:80"), Verdict::Refused);

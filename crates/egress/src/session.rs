@@ -1,4 +1,4 @@
-//! The egress of one session: its socket, its connections, its end.
+//! The egress of one session: its socket, its connections and its end.
 
 use std::{fmt, io, mem, sync::Arc, time::Duration};
 
@@ -26,10 +26,10 @@ use crate::{
     upstream::Upstream,
 };
 
-/// The pause after a failed accept, which mostly means that file descriptors have run out.
+/// The pause after a failed accept, which usually means that there are no free file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Called with the session whose proxy could not be used for a request, and the reason. Must not block.
+/// The callback for a proxy that could not be used for a request. Gets the session and the reason. Must not block.
 pub type OnProxyDown = Arc<dyn Fn(&str, ProxyFault) + Send + Sync>;
 
 /// The egress of all sessions of a node. Clones share everything.
@@ -49,8 +49,8 @@ impl fmt::Debug for Egress {
 }
 
 impl Egress {
-    /// Sessions may reach the destinations that `rules` allow, at the addresses that `resolver` returns, each within
-    /// `limits`.
+    /// Creates an egress whose sessions may reach the destinations that `rules` allow, at the addresses that `resolver`
+    /// returns. `limits` apply to each session.
     pub fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits) -> Self {
         Self { rules, resolver, limits, trust: Trust::default(), on_proxy_down: None }
     }
@@ -66,7 +66,7 @@ impl Egress {
         &self.rules
     }
 
-    /// Trusts only these certificates (in DER) for TLS that this side starts, instead of those of this machine.
+    /// Trusts only these certificates (in DER), instead of those of this machine, for the TLS connections of this side.
     #[must_use]
     pub fn with_trusted_certificates(self, certificates: Vec<Vec<u8>>) -> Self {
         Self { trust: Trust::only(certificates), ..self }
@@ -78,19 +78,19 @@ impl Egress {
         Self { on_proxy_down: Some(on_proxy_down), ..self }
     }
 
-    /// Returns an upstream with these rules.
+    /// Returns an upstream with the rules and limits of this egress.
     pub(crate) fn upstream(&self) -> Upstream {
         Upstream::new(self.rules.clone(), Arc::clone(&self.resolver), self.limits.clone(), self.trust.clone())
     }
 
     /// Serves the egress of `session` (a name for the log) on `listener` until the handle is closed or dropped.
     ///
-    /// Must be called within a tokio runtime, to which the connections then belong.
+    /// Must be called within a tokio runtime, which runs the connections.
     pub fn serve(&self, session: String, listener: UnixListener) -> EgressHandle {
         self.serve_with_route(session, listener, Route::Direct)
     }
 
-    /// Like [`serve`](Self::serve), by a given route.
+    /// Like [`serve`](Self::serve), with an initial route.
     pub fn serve_with_route(&self, session: String, listener: UnixListener, route: Route) -> EgressHandle {
         let span = tracing::info_span!(parent: None, "egress", %session);
         let session = Arc::new(Session {
@@ -116,24 +116,24 @@ pub struct EgressHandle {
 }
 
 impl EgressHandle {
-    /// Ends the listener, every connection and every tunnel, and returns when they are gone.
+    /// Ends the listener, every connection and every tunnel, and returns when they have ended.
     pub async fn close(self) {
         self.session.closing.cancel();
         self.session.tasks.close();
         self.session.tasks.wait().await;
     }
 
-    /// Sends the session's requests by that route from now on.
+    /// Sends the session's requests by `route` from now on.
     ///
-    /// Open tunnels are closed, and those being opened start anew, because the boundaries of requests in a tunnel are
-    /// not visible here. Plain requests that began continue to their end.
+    /// Closes open tunnels and restarts those that are being opened, because the boundaries of requests in a tunnel are
+    /// not visible here. Plain requests that have begun continue to their end.
     pub fn set_route(&self, route: Route) {
         let next = CurrentRoute::new(route);
         let last = mem::replace(&mut *self.session.route.write(), next);
         last.replaced.cancel();
     }
 
-    /// Returns the sums so far.
+    /// Returns the current counters.
     pub fn stats(&self) -> Stats {
         self.session.counters.snapshot()
     }
@@ -151,7 +151,7 @@ impl fmt::Debug for EgressHandle {
     }
 }
 
-/// A session's route, until it is replaced.
+/// The current route of a session.
 #[derive(Clone)]
 pub(crate) struct CurrentRoute {
     pub(crate) route: Route,
@@ -165,7 +165,7 @@ impl CurrentRoute {
     }
 }
 
-/// The state that the connections of one session share.
+/// The shared state of the connections of one session.
 pub(crate) struct Session {
     pub(crate) upstream: Upstream,
     route: RwLock<CurrentRoute>,
@@ -184,7 +184,7 @@ impl Session {
         self.route.read().clone()
     }
 
-    /// Reports that its proxy could not be used for a request.
+    /// Reports that the session's proxy could not be used for a request.
     pub(crate) fn report_proxy_down(&self, fault: ProxyFault) {
         if let Some(notify) = &self.on_proxy_down {
             notify(&self.name, fault);
@@ -223,7 +223,7 @@ async fn accept(session: Arc<Session>, listener: UnixListener) {
     }
 }
 
-/// Returns the next connection once a slot is free; until then it waits in the kernel's backlog.
+/// Accepts the next connection once a slot is free. Until then, connections wait in the kernel's backlog.
 async fn next(slots: &Arc<Semaphore>, listener: &UnixListener) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
     let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;

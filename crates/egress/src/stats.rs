@@ -2,18 +2,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Sums since the session's egress was opened.
+/// The counters since the session's egress was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Requests, tunnels included.
+    /// The number of requests, including tunnels.
     pub requests: u64,
-    /// Requests that the rules refused.
+    /// The number of requests that the rules refused.
     pub refused: u64,
-    /// Bytes that left the session, heads included.
+    /// The number of bytes that the session sent, including heads.
     pub bytes_from_session: u64,
-    /// Bytes that entered the session, heads included.
+    /// The number of bytes that the session received, including heads.
     pub bytes_to_session: u64,
-    /// Connections open now.
+    /// The number of open connections.
     pub connections: u64,
 }
 

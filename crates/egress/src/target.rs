@@ -3,26 +3,26 @@
 use thiserror::Error;
 use url::Host;
 
-/// The longest DNS name, counted without the final dot.
+/// The longest DNS name in bytes, without the final dot.
 const MAX_NAME_BYTES: usize = 253;
 
 /// The host and port of a request's target.
 ///
 /// The host is parsed by the URL standard's host parser: `2130706433`, `0x7f.1`, `127.1` and full-width digits become
-/// the address they mean, names become lower-case ASCII.
+/// the address that they denote, names become lower-case ASCII.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) host: Host<String>,
     pub(crate) port: u16,
 }
 
-/// The text names no destination.
+/// The text is not a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("not a host with a port")]
 pub(crate) struct InvalidTarget;
 
 impl Target {
-    /// Parses `[user@]host[:port]` and drops the user.
+    /// Parses `[user@]host[:port]` and ignores the user.
     ///
     /// # Errors
     /// [`InvalidTarget`] if the host does not parse, the port is 0 or invalid, or is missing without a default.
@@ -42,7 +42,7 @@ impl Target {
     }
 }
 
-/// Splits the port off. It is `None` where no colon stands, and not parsed yet.
+/// Splits a text into the host and the text of the port, which is `None` if there is no colon after the host.
 pub(crate) fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     let end_of_host = if text.starts_with('[') { text.find(']')? + 1 } else { text.find(':').unwrap_or(text.len()) };
     let (host, rest) = text.split_at(end_of_host);
@@ -69,7 +69,7 @@ pub(crate) fn parse_host(text: &str) -> Option<Host<String>> {
     Some(host)
 }
 
-/// `name` and `name.` are the same host.
+/// Removes the final dot: `name` and `name.` are the same host.
 pub(crate) fn without_final_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! The trusted certificates for TLS that this side starts.
+//! The trusted certificates for the TLS connections of this side.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use tokio_rustls::{
     rustls::{self, ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer},
 };
 
-/// The trusted certificates: this machine's, loaded on first use, or those of a caller. Clones share them.
+/// The trusted certificates: those of this machine, loaded on first use, or those of a caller. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Trust(Arc<OnceLock<Arc<ClientConfig>>>);
 
@@ -21,7 +21,7 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// Trusts only these, in DER; ignores invalid ones.
+    /// Trusts only these certificates, in DER. Ignores invalid ones.
     pub(crate) fn only(certificates: Vec<Vec<u8>>) -> Self {
         let config = config(certificates.into_iter().map(CertificateDer::from).collect());
         Self(Arc::new(config.map_or_else(|_| OnceLock::new(), |config| OnceLock::from(Arc::new(config)))))

@@ -1,4 +1,4 @@
-//! From a destination to a connection: resolve, check, dial the checked address.
+//! Opens connections to destinations: resolves the name, checks the addresses, and dials a checked address.
 
 use std::{
     io,
@@ -27,21 +27,21 @@ use crate::{
 };
 
 /// The source addresses of connections from sandboxes to this machine itself: to a service that the operator allowed,
-/// or to Casement. Everything else on this machine uses other addresses (IPv6 loopback has only one, so a service that
-/// must tell sandboxes apart may not use it). A server that trusts a proxy on this machine must not trust these
-/// addresses.
+/// or to Casement. Everything else on this machine uses other addresses. The exception is IPv6 loopback, which has only
+/// one address, so a service that must recognize sandboxes must not use it. A server that trusts a proxy on this
+/// machine must not trust these addresses.
 pub const SANDBOX_SOURCE_ADDRESSES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(127, 67, 83, 77)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// A failed lookup is answered at a multiple of this time after its start: the duration would reveal which names the
-/// network of this machine knows.
+/// A failed lookup is answered at a multiple of this time after its start, because its exact duration would reveal
+/// which names the network of this machine knows.
 const FAILURE_TIME_STEP: Duration = Duration::from_millis(250);
 
 /// Opens the connections of a session's requests.
 ///
-/// A session's proxy changes what is dialled, never what is allowed: the proxy itself is resolved, checked and dialled
-/// like any destination, and so are bypassed hosts. The proxy resolves the names that go through it; an address or a
-/// name that could never be reached directly is not reached through it either.
+/// A session's proxy changes the dialled address, never the allowed destinations: the proxy itself is resolved, checked
+/// and dialled like any destination, and so are bypassed hosts. The proxy resolves the names of other hosts. An address
+/// or a name that can never be reached directly is not reached through a proxy either.
 pub(crate) struct Upstream {
     rules: Rules,
     resolver: Arc<dyn Resolver>,
@@ -51,14 +51,14 @@ pub(crate) struct Upstream {
     pub(crate) trust: Trust,
 }
 
-/// The reason why no connection was made. It reveals nothing that the session must not know.
+/// The reason why no connection was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum ConnectError {
-    /// Refused for the request alone: a literal address, a name that is never allowed, a port.
+    /// Refused because of the request itself: a literal address, a name that is never allowed, or a port.
     #[error("refused by the rules")]
     Refused,
-    /// Refused for an address that this machine knows and the session does not. The session sees it as
-    /// [`Unreachable`](Self::Unreachable).
+    /// Refused because of an address that this machine knows and the session does not. The session gets the same
+    /// response as for [`Unreachable`](Self::Unreachable).
     #[error("refused by the rules for what this machine knows")]
     RefusedAddress,
     #[error("no such host, or it does not answer")]
@@ -102,8 +102,8 @@ impl Upstream {
         Self { rules, resolver, lookups: Arc::new(Semaphore::new(limits.lookups)), limits, neighbours, trust }
     }
 
-    /// Returns the addresses of `target` that may be dialled, in the resolver's order; at least one. Resolves once, and
-    /// not at all for a literal address or a name that could not be allowed anyway.
+    /// Returns the addresses of `target` that may be dialled, in the resolver's order; at least one. Resolves a name
+    /// once; does not resolve a literal address, or a name that is refused at every address.
     pub(crate) async fn candidates(&self, target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
         let began = Instant::now();
         let checked = self.resolve_and_check(target).await;
@@ -171,7 +171,7 @@ impl Upstream {
         }
     }
 
-    /// Checks whether a proxy may be asked to connect to `target`.
+    /// Checks that a proxy may be requested to connect to `target`.
     pub(crate) fn check_proxy_may_connect(&self, target: &Target) -> Result<(), ConnectError> {
         let may = match address_of(target) {
             Some(address) => self.is_allowed(&target.host.to_string(), address),
@@ -185,7 +185,7 @@ impl Upstream {
         Err(if is_revealed { ConnectError::Refused } else { ConnectError::RefusedAddress })
     }
 
-    /// Returns true if the rules refuse a literal address by itself, independent of this machine's network.
+    /// Returns true if the rules refuse a literal address, independent of this machine's network.
     fn refuses_by_rule(&self, target: &Target) -> bool {
         address_of(target)
             .is_some_and(|address| self.rules.check(&target.host.to_string(), address) == Verdict::Refused)
@@ -278,7 +278,7 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
         own if is_own_address(own) => connect_to_this_machine(own).await?,
         _ => TcpStream::connect(address).await?,
     };
-    // A connection to a closed port may be answered by itself, if the kernel chose that port as its source.
+    // A connection to a closed port may connect to itself, if the kernel chose that port as its source.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
@@ -299,16 +299,15 @@ async fn connect_to_this_machine(address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// Returns true if this machine has the address. A machine reaches its own services on its public address past any
-/// firewall in front, so that address is as private as loopback. Nothing is sent: the kernel only says whether it would
-/// bind there.
+/// Returns true if this machine has the address. A machine reaches its own services on its public address without any
+/// firewall in front of it, so that address is as private as loopback. Sends nothing: it tests binding to the address.
 fn is_own_address(address: SocketAddr) -> bool {
     let unassigned: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
         SocketAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
     };
-    // Some machines may bind addresses that they do not have, so the test above tells nothing; then the source address
-    // that the kernel would choose decides, which covers all but secondary addresses.
+    // Some machines may bind addresses that they do not have, so that binding proves nothing. Then only the source
+    // address that the kernel would choose decides, which covers all but secondary addresses.
     is_source_address(address) || (can_bind(address.ip()) && !can_bind(unassigned))
 }
 
@@ -388,7 +387,7 @@ mod tests {
     async fn a_dead_address_does_not_block_a_live_one() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let living = listener.local_addr().unwrap();
-        // Bound, so that no other test listens there meanwhile.
+        // Bound, so that no other test listens on the port meanwhile.
         let bound = tokio::net::TcpSocket::new_v4().unwrap();
         bound.bind(([127, 0, 0, 1], 0).into()).unwrap();
         let closed = bound.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Integration tests of the egress: a unix socket in front, real servers behind.
+//! Integration tests of the egress, between a unix socket and real servers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,4 +1,4 @@
-//! Build artifacts: packed in the blob store, where every node finds them, and unpacked on this node, where sandboxes
+//! Build artifacts: packed in the blob store, which every node can read, and unpacked on this node, where sandboxes
 //! mount them read-only.
 
 use std::borrow::Cow;
@@ -23,20 +23,20 @@ use tokio_util::io::ReaderStream;
 
 /// The limits of an artifact.
 pub(crate) struct Limits {
-    /// Files, directories and links.
+    /// The maximum number of files, directories and links.
     pub(crate) entries: u64,
-    /// Bytes when unpacked.
+    /// The maximum size when unpacked, in bytes.
     pub(crate) bytes: u64,
-    /// Bytes when packed.
+    /// The maximum size when packed, in bytes.
     pub(crate) packed: u64,
 }
 
-/// The longest path or link target: the limit of the system.
+/// The longest path or link target in bytes: the limit of the system.
 const MAX_PATH_BYTES: u64 = 4096;
 
 pub(crate) const LIMITS: Limits = Limits { entries: 250_000, bytes: 3 << 30, packed: 2 << 30 };
 
-/// The read size.
+/// The read size, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// An artifact could not be stored or loaded.
@@ -54,16 +54,16 @@ pub(crate) enum ArtifactError {
 pub(crate) struct Artifacts {
     directory: PathBuf,
     blobs: Arc<dyn BlobStore>,
-    /// One lock per artifact, so that it is unpacked once at a time.
+    /// One lock per artifact, so that concurrent callers unpack it only once.
     unpacking: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Artifacts {
-    /// Creates `directory`, which sandboxes' users can pass through but not list.
+    /// Creates `directory`, which sandboxes' users can traverse but not list.
     pub(crate) fn new(directory: PathBuf, blobs: Arc<dyn BlobStore>) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o711))?;
-        // Directories that were half unpacked when a server was killed.
+        // Removes directories that were not completely unpacked when a server was killed.
         for entry in fs::read_dir(&directory)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(PARTIAL_PREFIX) {
                 remove(&entry.path())?;
@@ -85,12 +85,12 @@ impl Artifacts {
         Ok(self.blobs.put(&key(name), Box::pin(content)).await?)
     }
 
-    /// Returns the directory of an unpacked artifact; unpacks it if needed.
+    /// Returns the directory of an artifact. Unpacks it if needed.
     pub(crate) async fn directory_of(&self, name: &str) -> Result<PathBuf, ArtifactError> {
         let directory_of = self.directory.join(name);
         let unpack_lock = {
             let mut unpacking = self.unpacking();
-            // Each holder of a lock, and each waiter, has a reference.
+            // A lock with a single reference has neither a holder nor a waiter.
             unpacking.retain(|_, unpack_lock| Arc::strong_count(unpack_lock) > 1);
             Arc::clone(unpacking.entry(name.to_owned()).or_default())
         };
@@ -112,12 +112,12 @@ impl Artifacts {
         Ok(directory_of)
     }
 
-    /// Returns true if the artifact exists, here or in the store.
+    /// Returns true if the artifact exists, on this node or in the store.
     pub(crate) async fn exists(&self, name: &str) -> Result<bool, ArtifactError> {
         Ok(self.directory.join(name).is_dir() || self.blobs.get(&key(name)).await?.is_some())
     }
 
-    /// Returns the artifacts, here or in the store, and the time of each: the earlier of both.
+    /// Returns the artifacts on this node and in the store, with the time of each: the earlier one of both.
     pub(crate) async fn list_all(&self) -> Result<Vec<(String, OffsetDateTime)>, ArtifactError> {
         let directory = self.directory.clone();
         let mut list_all =
@@ -130,7 +130,7 @@ impl Artifacts {
         Ok(list_all.into_iter().collect())
     }
 
-    /// Deletes an artifact, here and in the store.
+    /// Deletes an artifact on this node and in the store.
     pub(crate) async fn discard(&self, name: &str) -> Result<(), ArtifactError> {
         let directory_of = self.directory.join(name);
         tokio::task::spawn_blocking(move || remove(&directory_of)).await.map_err(io::Error::other)??;
@@ -166,7 +166,7 @@ fn key(name: &str) -> String {
     format!("{KEY_PREFIX}{name}")
 }
 
-/// Returns the unpacked artifacts of a directory, and their times.
+/// Returns the unpacked artifacts of a directory with their modification times.
 fn unpacked(directory: &Path) -> io::Result<HashMap<String, OffsetDateTime>> {
     let mut found = HashMap::new();
     for entry in fs::read_dir(directory)? {
@@ -187,8 +187,8 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Unpacks an untrusted archive of a sandbox into `root`, which is created. Links are created last, so nothing is
-/// written through one. Their targets are only resolved inside sandboxes.
+/// Unpacks an untrusted archive of a sandbox into `root`, which is created. Links are created last, so that nothing is
+/// written through a link. The targets of links are only resolved inside sandboxes.
 fn unpack(packed: impl Read, root: &Path) -> io::Result<()> {
     let mut plain = zstd::Decoder::new(packed)?;
     plain.window_log_max(27)?;
@@ -196,7 +196,7 @@ fn unpack(packed: impl Read, root: &Path) -> io::Result<()> {
     let (mut entries, mut links) = (0, Vec::new());
     let mut long = LongNames::default();
     directory(root)?;
-    // Raw entries: the library would read long-name entries whole, and they may be as long as an archive.
+    // Raw entries: the library would read a long-name entry whole, which may be as long as the archive.
     for entry in archive.entries()?.raw(true) {
         let mut entry = entry?;
         entries += 1;
@@ -231,7 +231,7 @@ fn unpack(packed: impl Read, root: &Path) -> io::Result<()> {
     links.iter().try_for_each(|(target, path)| symlink(target, path))
 }
 
-/// Long names from entries of their own, for the next entry.
+/// Long names that were read from separate entries, for the next entry.
 #[derive(Default)]
 struct LongNames {
     path: Option<PathBuf>,
@@ -239,7 +239,7 @@ struct LongNames {
 }
 
 impl LongNames {
-    /// Reads the entry if it is a long-name entry, and returns whether it was one.
+    /// Reads the entry if it is a long-name entry. Returns false if it is not.
     fn take(&mut self, entry: &mut tar::Entry<'_, impl Read>) -> io::Result<bool> {
         let directory_of = match entry.header().entry_type() {
             EntryType::GNULongName => &mut self.path,
@@ -281,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// Packs an artifact of these entries: name, kind and content or target.
+    /// Packs an artifact of these entries: the name, the type, and the content or target of each.
     fn packed(entries: &[(&str, EntryType, &str)]) -> Vec<u8> {
         let mut tar = tar::Builder::new(zstd::Encoder::new(Vec::new(), 1).unwrap());
         for (name, kind, content) in entries {

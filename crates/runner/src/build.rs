@@ -1,4 +1,4 @@
-//! Builds: turns a source into an artifact and finds out which apps its entrypoint registers.
+//! Builds: converts a source into an artifact and determines the apps that its entrypoint registers.
 
 mod log;
 
@@ -36,17 +36,17 @@ use crate::link::{self};
 use crate::package::{hex, spool_to_file};
 use crate::protocol::{APP, Answer, App, Command, Exit, NODE, Outcome, Request, VENV};
 
-/// Simultaneous builds.
+/// The maximum number of simultaneous builds.
 const MAX_BUILDS: usize = 2;
-/// How long an artifact is kept after a build used it: longer than a build takes to its end.
+/// The time for which an artifact is not deleted after a build used it: longer than the rest of any build takes.
 const MIN_UNUSED_AGE: time::Duration = time::Duration::hours(1);
 /// The timeout of unpacking or packing an archive.
 const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(300);
-/// Processes and threads of one build.
+/// The maximum number of processes and threads of one build.
 const MAX_PROCESSES: u32 = 1024;
-/// Part of every artifact's name. Changes when the way artifacts are made changes.
+/// A part of every artifact's name. Must change when builds make different artifacts from the same source.
 const FORMAT_VERSION: &str = "1";
-/// The command that prints the ABI of an interpreter.
+/// The arguments with which an interpreter prints its ABI.
 const PYTHON_ABI_COMMAND: [&str; 4] = ["-I", "-S", "-c", "import sysconfig; print(sysconfig.get_config_var('SOABI'))"];
 const NODE_ABI_COMMAND: [&str; 2] = ["-p", "[process.platform, process.arch, process.versions.modules].join()"];
 const INTERPRETER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -66,10 +66,10 @@ pub struct AppBuilder {
     locks: Mutex<HashMap<String, ArtifactLock>>,
 }
 
-/// The lock of an artifact. Holds the time when a build of this process last used it.
+/// The lock of an artifact. Contains the time at which a build of this process last used the artifact.
 type ArtifactLock = Arc<tokio::sync::Mutex<Option<OffsetDateTime>>>;
 
-/// Returns true if an artifact must be kept because a build has just used it.
+/// Returns true if an artifact must not be deleted because a build has just used it.
 fn was_just_used(used: Option<OffsetDateTime>, now: OffsetDateTime) -> bool {
     used.is_some_and(|used| now < used + MIN_UNUSED_AGE)
 }
@@ -78,16 +78,16 @@ fn was_just_used(used: Option<OffsetDateTime>, now: OffsetDateTime) -> bool {
 struct FetchedSource {
     archive: File,
     checksum: String,
-    /// The folder of the program in the archive.
+    /// The folder of the program in the archive, if it is not the archive's root.
     top: Option<String>,
     entrypoint: Entrypoint,
 }
 
 impl AppBuilder {
-    /// Creates its directories. Must be called within the runtime that serves the sandboxes' egress.
+    /// Creates a builder with its directories. Must be called within the runtime that serves the sandboxes' egress.
     ///
     /// # Errors
-    /// If sandboxes are impossible, or a directory cannot be created.
+    /// If the host cannot run sandboxes, or a directory cannot be created.
     pub fn new(
         config: AppRunnerConfig,
         blobs: Arc<dyn BlobStore>,
@@ -109,7 +109,7 @@ impl AppBuilder {
         })
     }
 
-    /// Ends the remaining sandboxes of a previous server process. To be called before the first build.
+    /// Ends the remaining sandboxes of a previous server process. Must be called before the first build.
     pub async fn sweep(&self) {
         if let Err(error) = self.sandboxes.host.sweep(&Default::default()).await {
             tracing::warn!(%error, "cannot end the remaining sandboxes of earlier builds");
@@ -139,7 +139,7 @@ impl AppBuilder {
         Ok(Built { source_checksum: checksum, apps, artifact })
     }
 
-    /// Fetches the source as an archive that may be unpacked.
+    /// Fetches the source as an archive that can be unpacked.
     async fn fetch(&self, source: &BuildSource, build_log: &BuildLog) -> Result<FetchedSource, BuildFailure> {
         match source {
             BuildSource::Archive { blob, checksum, entrypoint } => {
@@ -162,7 +162,7 @@ impl AppBuilder {
         }
     }
 
-    /// Fetches in a sandbox that reaches only the repository's origin and runs no code of the caller.
+    /// Fetches a Git source in a sandbox that reaches only the repository's origin and runs no code of the caller.
     async fn fetch_git(
         &self,
         url: &url::Url,
@@ -202,8 +202,8 @@ impl AppBuilder {
         self.artifacts.keep(artifact, packed).await.map_err(internal_error)
     }
 
-    /// Returns the interpreter's ABI, so that an artifact is not used with another interpreter, such as after a system
-    /// upgrade.
+    /// Returns the interpreter's ABI, so that an artifact is not used with another interpreter, for example after a
+    /// system upgrade.
     async fn interpreter(&self, runtime: Runtime) -> Result<String, BuildFailure> {
         self.script(runtime)?;
         let config = &self.sandboxes.config;
@@ -254,7 +254,7 @@ impl AppBuilder {
         env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// Loads the entrypoint like a call does, to find out what it registers.
+    /// Loads the entrypoint in the same way as for a call, and returns the apps that it registers.
     async fn load(
         &self,
         artifact: &str,
@@ -353,7 +353,7 @@ impl Builder for AppBuilder {
     async fn discard(&self, artifact: &str) {
         let lock = self.lock(artifact);
         let used = lock.lock().await;
-        // The deployment may not refer to it yet.
+        // The deployment of that build may not refer to the artifact yet.
         if was_just_used(*used, self.clock.now()) {
             return;
         }
@@ -377,7 +377,7 @@ pub(crate) fn load_command(
     Command { argv: sandboxes.loader(entrypoint), env, cwd: APP.to_owned(), seconds }
 }
 
-/// The reason if an entrypoint exceeded its memory while it was loaded.
+/// The failure reason of an entrypoint that exceeded its memory limit while it was loaded.
 pub(crate) const OUT_OF_MEMORY: &str = "it used more memory than it may have";
 
 /// Returns the reason why an entrypoint was not loaded.
@@ -416,7 +416,7 @@ async fn run(
     }
 }
 
-/// Checks that a fetched archive may be unpacked and holds the entrypoint; returns its checksum.
+/// Checks that a fetched archive can be unpacked and contains the entrypoint. Returns the archive and its checksum.
 fn check_archive(mut archive: File, wanted: &str) -> Result<(File, String), BuildFailure> {
     use std::io::Seek as _;
     let bad = |reason: &dyn Display| failure::build(BuildStep::Fetch, reason);
@@ -444,7 +444,7 @@ impl std::io::Write for Digesting<'_> {
     }
 }
 
-/// Returns the artifact name of a source: the same for the same source, different for every project and every
+/// Returns the artifact name of a source: the same for the same source, different for each project and each
 /// interpreter.
 fn name(project: ProjectId, package: &FetchedSource, interpreter: &str) -> String {
     let mut name = Sha256::new();

@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::Outcome;
 
-/// The longest record: the longest output, as JSON may write it.
+/// The longest record in bytes: the longest output, escaped as JSON.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
 
-/// A call that was given to a process.
+/// The record of a call that was sent to a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CallRecord {
-    /// The name of its sandbox.
+    /// The name of the call's sandbox.
     pub(crate) sandbox: String,
-    /// The longest output it may have.
+    /// The longest output, in bytes of JSON.
     pub(crate) output_bytes: u64,
-    /// The API's URL that its sandbox may reach.
+    /// The API's URL, which the sandbox may reach.
     pub(crate) base: Option<String>,
-    /// How it ended, once known.
+    /// The outcome of the call, once known.
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct CallRecord {
 pub(crate) struct CallRecords(PathBuf);
 
 impl CallRecords {
-    /// Creates the directory, for this user alone.
+    /// Creates the directory, which only this user can read.
     pub(crate) fn new(directory: PathBuf) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         Ok(Self(directory))
     }
 
-    /// Writes a record atomically. Not synced: the processes it names do not survive a power failure either.
+    /// Writes a record atomically. Does not sync it, because its processes end at a power failure too.
     pub(crate) fn write(&self, call: InvocationId, note: &CallRecord) -> io::Result<()> {
         let (target, new) = (self.path(call), self.0.join(format!("{call}.new")));
         let mut file = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;

@@ -8,23 +8,23 @@ use casement_sandbox::HostError;
 /// The configuration of builds and app runners.
 #[derive(Clone, Debug)]
 pub struct AppRunnerConfig {
-    /// The directory of sandboxes, artifacts and call records. For one server at a time; sandboxes' users must be able
-    /// to pass through.
+    /// The directory of sandboxes, artifacts and call records, used by one server at a time. Sandboxes' users must be
+    /// able to traverse it.
     pub data_dir: PathBuf,
     /// The program that runs the app runner when called with `args`, and [`casement_sandbox::prepare_network`] when
     /// called with `network` and its arguments.
     pub program: PathBuf,
     /// The arguments of the app runner.
     pub args: Vec<String>,
-    /// A folder with `bin/node`, which sandboxes' users can reach. If missing, Node programs are not built.
+    /// A folder with `bin/node` that sandboxes' users can read. If `None`, Node programs cannot be built.
     pub node: Option<PathBuf>,
-    /// The `npm-cli.js` of an npm, if there is one.
+    /// The path of `npm-cli.js`, if npm is installed.
     pub npm: Option<PathBuf>,
-    /// Python 3.9 or later, below `/usr`.
+    /// The path of Python 3.9 or later, below `/usr`.
     pub python: PathBuf,
-    /// bubblewrap.
+    /// The path of bubblewrap.
     pub bwrap: PathBuf,
-    /// `setpriv` of util-linux, needed as root only.
+    /// The path of `setpriv` of util-linux, needed as root only.
     pub setpriv: PathBuf,
     /// As root: the first uid of sandboxes' users.
     pub uid_base: u32,
@@ -32,13 +32,13 @@ pub struct AppRunnerConfig {
     pub uid_count: u32,
     /// The registries that builds may reach, each `host:port`.
     pub registries: Vec<String>,
-    /// The package index for pip, if not PyPI.
+    /// The package index for pip, if it is not PyPI.
     pub pip_index: Option<String>,
-    /// The registry for npm, if not npm's own.
+    /// The registry for npm, if it is not npm's own.
     pub npm_registry: Option<String>,
     /// The default limits of a call; ready processes are started with them.
     pub call_limits: CallLimits,
-    /// The memory limit of a build, all its processes together, in bytes.
+    /// The memory limit of all processes of a build together, in bytes.
     pub build_memory_bytes: u64,
     /// The disk limit of a build in bytes: the package, its dependencies and temporary files.
     pub build_disk_bytes: u64,
@@ -46,10 +46,10 @@ pub struct AppRunnerConfig {
     pub build_seconds: u64,
     /// The timeout of loading an entrypoint, in seconds.
     pub load_seconds: u64,
-    /// A deployment of which no process loads in time for this long fails, in seconds.
+    /// The time in seconds after which a deployment fails if all loads of its processes time out.
     pub give_up_seconds: u64,
-    /// The memory in bytes above which the app runner ends its sandbox, in every sandbox. `None`: the sandbox's own
-    /// limit, and only where the kernel enforces none.
+    /// The memory in bytes above which the app runner ends its program, in every sandbox. `None`: the sandbox's own
+    /// limit, and only if the kernel enforces no limit.
     pub watch_memory_bytes: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ pub struct AppRunnerConfig {
 const REGISTRIES: [&str; 3] = ["pypi.org:443", "files.pythonhosted.org:443", "registry.npmjs.org:443"];
 
 impl AppRunnerConfig {
-    /// Uses default limits, the given program as app runner, and the other programs where this system has them.
+    /// Creates a configuration with default limits, `program` as app runner, and this system's other programs.
     #[must_use]
     pub fn discover(data_dir: PathBuf, program: PathBuf, args: Vec<String>) -> Self {
         let found = |name: &str, else_at: &str| find(name).unwrap_or_else(|| PathBuf::from(else_at));
@@ -86,7 +86,7 @@ impl AppRunnerConfig {
     }
 }
 
-/// Finds a program on `PATH` and resolves links, which may lead out of a sandbox's view.
+/// Finds a program on `PATH` and resolves links, because a sandbox may not contain their targets.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places: Vec<PathBuf> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
@@ -94,22 +94,22 @@ fn find(name: &str) -> Option<PathBuf> {
     found.and_then(|path| path.canonicalize().ok())
 }
 
-/// Returns the bundle of certificates that this system trusts.
+/// Returns the path of the certificates that this system trusts.
 pub(crate) fn ca_bundle() -> Option<&'static Path> {
     let places = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
     places.map(Path::new).into_iter().find(|path| path.is_file())
 }
 
-/// Deployments cannot be built or run here.
+/// This host cannot build or run deployments.
 #[derive(Debug, thiserror::Error)]
 pub enum AppRunnerSetupError {
-    /// Sandboxes are impossible.
+    /// The host cannot run sandboxes.
     #[error(transparent)]
     Host(#[from] HostError),
     /// A directory cannot be created.
     #[error("{}: {source}", path.display())]
     Directory {
-        /// Its path.
+        /// The path of the directory.
         path: PathBuf,
         /// The cause.
         source: std::io::Error,

@@ -14,7 +14,7 @@ const SOCKET: &str = "egress.sock";
 /// The destinations that a sandbox may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EgressPolicy {
-    /// Only these destinations, each `host:port`, at any address, because the operator named them.
+    /// Only these destinations, each `host:port`, at any address, because the operator allowed them.
     Only(Vec<String>),
     /// The public internet, the operator's exceptions, and these destinations, each `host:port`, at any address.
     Web(Vec<String>),
@@ -38,7 +38,7 @@ pub(crate) fn directory(sandbox: &Path) -> PathBuf {
 pub(crate) fn listen(sandbox: &Path) -> io::Result<UnixListener> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(directory(sandbox), flags, Mode::empty())?;
-    // This path fits into a socket's address, however long the real one is.
+    // This path fits into a socket's address even if the real one is too long.
     let socket = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", opened.as_raw_fd()));
     match std::fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

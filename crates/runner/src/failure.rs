@@ -22,7 +22,7 @@ pub(crate) fn died(reason: impl Display) -> RunFailure {
     RunFailure { fault: RunFault::Died, reason: printable(reason) }
 }
 
-/// Returns the failure of a call whose process is gone without a known result.
+/// Returns the failure of a call whose process has ended without a known result.
 pub(crate) fn lost(reason: impl Display) -> RunFailure {
     RunFailure { fault: RunFault::Lost, reason: printable(reason) }
 }
@@ -34,7 +34,7 @@ pub(crate) fn outcome(outcome: Outcome, max_bytes: u64) -> Result<Option<String>
             let reason = format!("the action returned more than {max_bytes} bytes of JSON");
             Err(RunFailure { fault: RunFault::Result, reason })
         }
-        // The output is untrusted, so it is checked to be JSON before it is passed on.
+        // The output is untrusted, so the server checks that it is JSON.
         Outcome::Returned { output: Some(output) }
             if serde_json::from_str::<serde::de::IgnoredAny>(&output).is_err() =>
         {
@@ -48,7 +48,7 @@ pub(crate) fn outcome(outcome: Outcome, max_bytes: u64) -> Result<Option<String>
     }
 }
 
-/// Describes how a process ended, as a part of a sentence.
+/// Describes the exit of a process, as the predicate of a sentence.
 pub(crate) fn ended(exit: &Exit) -> String {
     match exit {
         Exit::Code(0) => "ended".to_owned(),

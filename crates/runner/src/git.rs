@@ -1,7 +1,7 @@
 //! Fetches a source from a Git repository, in a sandbox that reaches only the repository's origin.
 //!
-//! The sandbox runs no code of a caller, so it may hold a token; that is in the environment of `git`, not on its
-//! command line.
+//! The sandbox runs no code of a caller, so it may hold a token. The token is passed in the environment of `git`, not
+//! on its command line.
 
 use std::fmt::Write as _;
 
@@ -17,9 +17,9 @@ use crate::protocol::Command;
 /// The path of the fetched source in the sandbox, as a ZIP archive.
 pub(crate) const ARCHIVE: &str = "/tmp/source.zip";
 
-/// Fetches the ref `$2` of the repository `$1` and writes the folder `$3` (or all) of it as an archive to `$4`. Runs no
-/// hooks, fetches no submodules and follows no LFS pointers. A complete ref is fetched alone; a shortened commit needs
-/// all refs.
+/// Fetches the ref `$2` of the repository `$1` and writes its folder `$3` (or everything, if empty) as an archive to
+/// `$4`. Runs no hooks, fetches no submodules and follows no LFS pointers. Fetches only the ref if it is complete; a
+/// shortened commit requires all refs.
 const SCRIPT: &str = r#"
 set -eu
 case "$2" in -*|+*) false ;; *) git check-ref-format --allow-onelevel "$2" ;; esac || { echo "the ref is none that Git knows" >&2; exit 1; }
@@ -43,7 +43,7 @@ else
 fi
 "#;
 
-/// Returns the command that fetches.
+/// Returns the command that fetches a source.
 pub(crate) fn command(
     url: &Url,
     git_ref: &str,
@@ -72,7 +72,7 @@ fn git_environment(url: &Url, token: Option<&SecretString>) -> Vec<(String, Stri
     ];
     if let Some(token) = token {
         let basic = BASE64_STANDARD.encode(format!("x-access-token:{}", token.expose_secret()));
-        // For this origin only, even after a redirect.
+        // Applies to this origin only, even after a redirect.
         let origin = url.origin().ascii_serialization();
         configuration.push((format!("http.{origin}/.extraHeader"), format!("Authorization: Basic {basic}")));
     }
@@ -85,7 +85,7 @@ fn git_environment(url: &Url, token: Option<&SecretString>) -> Vec<(String, Stri
         ("GIT_LITERAL_PATHSPECS", "1"),
         ("GIT_LFS_SKIP_SMUDGE", "1"),
         ("GIT_ADVICE", "0"),
-        // The egress is the only way, for an origin on this machine's loopback too.
+        // An origin on this machine's loopback address is reached through the egress too.
         ("NO_PROXY", ""),
         ("no_proxy", ""),
     ]
@@ -100,7 +100,7 @@ fn git_environment(url: &Url, token: Option<&SecretString>) -> Vec<(String, Stri
     env
 }
 
-/// Removes the token from the text, in all its forms.
+/// Replaces the token in the text, plain and in base64.
 pub(crate) fn without_token(text: &str, token: Option<&SecretString>) -> String {
     let Some(token) = token.map(|token| token.expose_secret()).filter(|token| !token.is_empty()) else {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! Sandboxes for builds and calls.
+//! The sandboxes of builds and calls.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,7 +18,7 @@ use crate::protocol::{Base, CONFIG_PATH, Config, DEPLOYMENT, LOADER_NODE, LOADER
 
 /// The argument that makes the program run [`casement_sandbox::prepare_network`].
 const NETWORK: &str = "network";
-/// The open-file limit of a process.
+/// The maximum number of open files of a process.
 const MAX_OPEN_FILES: u32 = 4096;
 
 /// Creates and ends the sandboxes of builds and calls.
@@ -33,15 +33,15 @@ pub(crate) struct AppSandboxes {
 
 /// The parameters of a sandbox.
 pub(crate) struct SandboxParams<'a> {
-    /// The first letter of its name.
+    /// The first letter of the sandbox's name.
     pub(crate) kind: char,
     pub(crate) memory_bytes: u64,
     pub(crate) disk_bytes: u64,
     pub(crate) processes: u32,
     pub(crate) policy: EgressPolicy,
-    /// The artifact that it mounts read-only.
+    /// The directory of the artifact to mount read-only.
     pub(crate) artifact: Option<&'a Path>,
-    /// The API's URL, if its programs may reach it.
+    /// The API's URL, if the sandbox may reach it.
     pub(crate) base_url: Option<&'a str>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum AppSandboxError {
 }
 
 impl AppSandboxes {
-    /// Must be called within a runtime, which serves the egress.
+    /// Must be called within the runtime that serves the egress.
     pub(crate) fn new(
         config: AppRunnerConfig,
         name: &str,
@@ -74,7 +74,7 @@ impl AppSandboxes {
         Ok(Self { host, config, egress, ids, root, runtime: Handle::current() })
     }
 
-    /// Creates a sandbox, which ends when the returned value is dropped.
+    /// Creates a sandbox that ends when the returned value is dropped.
     pub(crate) async fn open(self: &Arc<Self>, params: SandboxParams<'_>) -> Result<AppSandbox, AppSandboxError> {
         let id = format!("{}{}", params.kind, self.ids.next().to_string().to_lowercase());
         let policy = params.policy.clone();
@@ -92,7 +92,7 @@ impl AppSandboxes {
         Ok(())
     }
 
-    /// Ends a sandbox with all its processes. If that fails, the sweep of the next start ends it.
+    /// Ends a sandbox with all its processes. If that fails, the next server process ends it.
     pub(crate) async fn end(&self, id: &str) {
         self.egress.close(id);
         if let Err(error) = self.host.end(id).await {
@@ -102,7 +102,7 @@ impl AppSandboxes {
 
     fn spec(&self, id: &str, params: SandboxParams<'_>) -> io::Result<Spec> {
         let config = &self.config;
-        // The app runner watches the memory where the kernel does not limit it.
+        // The app runner watches the memory if the kernel does not limit it.
         let watch_memory = self.host.memory_limit() == MemoryLimit::None;
         let memory_bytes = config.watch_memory_bytes.or(watch_memory.then_some(params.memory_bytes));
         let base = params.base_url.and_then(base);
@@ -139,7 +139,7 @@ impl AppSandboxes {
         })
     }
 
-    /// Returns the environment of every program: its proxy and its certificates.
+    /// Returns the basic environment of every program, with the egress proxy and the trusted certificates.
     pub(crate) fn environment(&self, base_url: Option<&str>) -> Vec<(String, String)> {
         let base = base_url.and_then(base);
         let proxy = format!("http://127.0.0.1:{}", proxy_port(base.as_ref()));
@@ -180,8 +180,8 @@ impl AppSandboxes {
     }
 }
 
-/// Returns the API's address in the sandbox, for programs that ignore proxies: a name resolves to loopback, and the
-/// unspecified address of a machine is served on loopback too.
+/// Returns the API's address in the sandbox, for programs that ignore proxies. A host name resolves to loopback there,
+/// and an unspecified address is replaced by loopback.
 fn base(url: &str) -> Option<Base> {
     let parsed = Url::parse(url).ok()?;
     let address = match parsed.host()? {
@@ -194,12 +194,12 @@ fn base(url: &str) -> Option<Base> {
     Some(Base { address, port: parsed.port_or_known_default()?, authority: authority(url)? })
 }
 
-/// Returns true if the app runner can listen on it: a loopback address and an unprivileged port.
+/// Returns true if the app runner can listen on the address: a loopback address with an unprivileged port.
 fn is_bindable(base: &Base) -> bool {
     base.address.is_loopback() && base.port >= 1024
 }
 
-/// Returns a port for the proxy that differs from the API's.
+/// Returns a port for the proxy that differs from the API's port.
 fn proxy_port(base: Option<&Base>) -> u16 {
     [3128, 3129].into_iter().find(|port| base.is_none_or(|base| base.port != *port)).unwrap_or_default()
 }
@@ -214,7 +214,7 @@ fn host(url: &str) -> Option<String> {
     Url::parse(url).ok()?.host_str().map(str::to_owned)
 }
 
-/// Returns the hosts file of the sandbox, with the API's name.
+/// Returns the hosts file of the sandbox with the API's host name; `None` if the URL has an IP address.
 fn hosts(url: &str) -> Option<String> {
     base(url)?;
     let parsed = Url::parse(url).ok()?;
@@ -224,12 +224,12 @@ fn hosts(url: &str) -> Option<String> {
     }
 }
 
-/// One sandbox, which ends when dropped.
+/// A sandbox that ends when dropped.
 pub(crate) struct AppSandbox {
     sandboxes: Arc<AppSandboxes>,
     pub(crate) id: String,
     sandbox: Option<Sandbox>,
-    /// The sandbox lives as long as this connection is open.
+    /// The connection that holds the sandbox; when it closes, a sandbox without a call ends.
     holding: Option<UnixStream>,
 }
 
@@ -244,7 +244,7 @@ impl AppSandbox {
         self.sandbox.as_ref().ok_or_else(|| io::Error::other("the sandbox is not there"))
     }
 
-    /// Ends the sandbox and waits until it is gone.
+    /// Ends the sandbox and waits for its end.
     pub(crate) async fn end(mut self) {
         self.sandbox = None;
         self.sandboxes.end(&self.id).await;

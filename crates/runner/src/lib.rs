@@ -1,15 +1,15 @@
-//! Builds the apps that callers deploy, and runs their actions, each in a sandbox of its own.
+//! Builds the apps that callers deploy, and runs their actions, each in a separate sandbox.
 //!
-//! [`AppBuilder`] fetches a source, unpacks it, installs its dependencies and loads its entrypoint once, each step in a
-//! sandbox whose egress reaches only what the step needs. The result is an *artifact*: packed in the blob store, and
-//! unpacked on this node, where sandboxes mount it read-only.
+//! [`AppBuilder`] fetches a source, unpacks it, installs its dependencies and loads its entrypoint once. Its sandboxes
+//! reach only the destinations that a step needs. The result is an *artifact*: packed in the blob store, and unpacked
+//! on this node, where sandboxes mount it read-only.
 //!
-//! [`AppRunnerPool`] keeps a loaded process of each deployment waiting in a sandbox of its own. A process takes one
-//! call and ends; the next one is loaded behind it. A sandbox outlives the server, and keeps the result of its call
-//! until a server asks for it.
+//! [`AppRunnerPool`] has a loaded process of each deployment ready in a separate sandbox. A process runs one call and
+//! ends, and a replacement is loaded. The sandbox of a call continues after the server ends, and holds the result of
+//! the call until a server requests it.
 //!
-//! [`run_app_runner`] is the app runner, the first program of these sandboxes, and [`prepare_network`] prepares the network of some of
-//! them.
+//! [`run_app_runner`] is the app runner, the first process in these sandboxes, and [`prepare_network`] prepares the
+//! network of some of them.
 
 mod app_runner;
 mod artifact;

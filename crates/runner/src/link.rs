@@ -12,13 +12,13 @@ use tokio::time::timeout;
 
 use crate::protocol::{Answer, CHUNK_BYTES, Command, Exit, OutputLine, Request, next, next_bytes, send, send_bytes};
 
-/// The timeout of requests that take no work.
+/// The timeout of requests that need no work.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Receives the output of a program.
 #[async_trait]
 pub(crate) trait LineSink: Send {
-    /// Takes the next lines; the program blocks meanwhile.
+    /// Receives the next lines. Further output is buffered in the sandbox meanwhile.
     async fn push(&mut self, lines: Vec<OutputLine>);
 }
 
@@ -30,14 +30,14 @@ impl LineSink for DiscardLines {
     async fn push(&mut self, _: Vec<OutputLine>) {}
 }
 
-/// Sends a request.
+/// Sends a request on a new connection.
 pub(crate) async fn ask(sandbox: &Sandbox, request: &Request) -> io::Result<UnixStream> {
     let mut stream = sandbox.connect(0).await?;
     send(&mut stream, request).await?;
     Ok(stream)
 }
 
-/// Holds a sandbox: it lives as long as the returned connection.
+/// Holds a sandbox: without a call, it ends when the returned connection is closed.
 pub(crate) async fn hold(sandbox: &Sandbox) -> io::Result<UnixStream> {
     let mut stream = ask(sandbox, &Request::Hold).await?;
     match with_timeout(REQUEST_TIMEOUT, next(&mut stream)).await? {
@@ -60,7 +60,7 @@ pub(crate) async fn unpack(stream: &mut UnixStream, archive: File, limit: Durati
     done(with_timeout(limit, next(stream)).await?)
 }
 
-/// Reads a stream into a file, up to a limit.
+/// Reads a stream of at most `max_bytes` into a file. Returns the file, or the reason of a refusal.
 pub(crate) async fn take(
     stream: &mut UnixStream,
     file: File,
@@ -91,7 +91,7 @@ pub(crate) async fn take(
     Ok(Ok(file))
 }
 
-/// Runs a program to its end.
+/// Runs a program to its end and passes its output to `sink`.
 pub(crate) async fn command(sandbox: &Sandbox, command: Command, sink: &mut dyn LineSink) -> io::Result<Exit> {
     let limit = Duration::from_secs(command.seconds) + REQUEST_TIMEOUT;
     let mut stream = ask(sandbox, &Request::Command(command)).await?;
@@ -108,7 +108,7 @@ pub(crate) async fn command(sandbox: &Sandbox, command: Command, sink: &mut dyn 
     with_timeout(limit, ended).await
 }
 
-/// Returns the next answer that is no output; passes output on.
+/// Passes output to `sink` until another answer arrives, and returns that.
 pub(crate) async fn next_answer(stream: &mut UnixStream, sink: &mut dyn LineSink) -> io::Result<Answer> {
     loop {
         match next(stream).await?.ok_or_else(broken)? {

@@ -1,4 +1,4 @@
-//! Checks uploaded packages before anything else is done with them.
+//! Checks uploaded packages before they are stored.
 
 use std::fs::File;
 use std::io::{self, Seek as _};
@@ -15,12 +15,12 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::io::ReaderStream;
 
-/// Archives that are checked at a time; each keeps a core busy.
+/// The maximum number of archives that are checked at a time; each check occupies a core.
 const MAX_CHECKS: usize = 2;
 /// The read size in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Checks packages. Each is spooled to an unnamed file, which is deleted with its last reader.
+/// Checks packages. Each package is spooled to an unnamed file, which is deleted with its last reader.
 #[derive(Debug)]
 pub struct Packages {
     directory: PathBuf,
@@ -28,15 +28,15 @@ pub struct Packages {
 }
 
 impl Packages {
-    /// Spools to `directory`, which exists.
+    /// Creates a checker that spools to `directory`, which must exist.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
         Self { directory, permits: Semaphore::new(MAX_CHECKS) }
     }
 }
 
-/// Writes content to a file, up to a limit; returns the file at its beginning, its length and its SHA-256 in
-/// hexadecimal.
+/// Writes content of at most `max_bytes` to a file. Returns the file at its beginning, its length in bytes and its
+/// SHA-256 in hexadecimal.
 pub(crate) async fn spool_to_file(
     file: File,
     mut content: ByteStream,
@@ -58,7 +58,7 @@ pub(crate) async fn spool_to_file(
     Ok((file, size, hex(checksum)))
 }
 
-/// Formats a checksum.
+/// Returns a checksum in hexadecimal.
 pub(crate) fn hex(checksum: Sha256) -> String {
     checksum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,8 +1,8 @@
 //! The protocol between the server and the app runner of a sandbox.
 //!
-//! It runs over one unix socket with any number of connections. A connection carries one request and its answers as
-//! frames: a length of four bytes (little-endian) and that many bytes of JSON. Streams of bytes are frames too, ended
-//! by an empty frame. Both sides distrust the other: the app runner runs code of callers.
+//! The protocol uses one unix socket with any number of connections. A connection carries one request and its answers
+//! as frames: a length of four bytes (little-endian) and that many bytes of JSON. A stream of bytes is a sequence of
+//! frames too, ended by an empty frame. The server distrusts the app runner, which runs code of callers.
 
 use std::io;
 use std::net::IpAddr;
@@ -23,13 +23,13 @@ pub(crate) const NODE: &str = "/run/casement/node";
 /// The path of a deployment in the sandbox, the same for builds and calls, because installed packages contain their own
 /// path.
 pub(crate) const DEPLOYMENT: &str = "/home/casement/deployment";
-/// The program itself, and its Python packages.
+/// The paths of the program and of its Python packages in the sandbox.
 pub(crate) const APP: &str = "/home/casement/deployment/app";
 pub(crate) const VENV: &str = "/home/casement/deployment/venv";
 
-/// The longest frame: a payload or an output of 1 MiB, however JSON writes it, and its envelope.
+/// The longest frame in bytes: a payload or an output of 1 MiB, escaped as JSON, in its message.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 << 20;
-/// The bytes of one frame of a stream.
+/// The longest frame of a stream, in bytes.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
 /// The configuration of a sandbox.
@@ -37,16 +37,16 @@ pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 pub(crate) struct Config {
     /// The port of the egress proxy on loopback.
     pub(crate) proxy_port: u16,
-    /// The API's address in the sandbox, and its target for the proxy.
+    /// The API's address in the sandbox, if the sandbox may reach the API.
     pub(crate) base: Option<Base>,
-    /// The memory limit of all processes and files together, in bytes, where the kernel enforces none.
+    /// The memory limit of all processes and files together, in bytes, if the kernel enforces no limit.
     pub(crate) memory_bytes: Option<u64>,
 }
 
-/// The address of Casement itself, for programs that ignore proxies.
+/// The address of Casement's API, for programs that ignore proxies.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Base {
-    /// An address in the sandbox.
+    /// The address in the sandbox.
     pub(crate) address: IpAddr,
     pub(crate) port: u16,
     /// `host:port`, for `CONNECT`.
@@ -57,21 +57,21 @@ pub(crate) struct Base {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// Keep the sandbox. It ends with this connection, unless a call has begun.
+    /// Hold the sandbox. It ends with this connection, unless a call has begun.
     Hold,
-    /// Unpack the ZIP archive that follows to the program's path.
+    /// Unpack the ZIP archive that follows as a stream, to the program's path.
     Unpack { top: Option<String> },
-    /// Send the program and its dependencies as a compressed archive.
+    /// Send the program and its dependencies as a stream: a compressed archive.
     Pack,
-    /// Send a file.
+    /// Send a file as a stream.
     Read { path: String, most: u64 },
     /// Run a program to its end.
     Command(Command),
-    /// Start the process that will take the call, and answer when it is loaded.
+    /// Start the process for the call, and answer when it is loaded.
     Load(Command),
     /// Give the loaded process its call.
     Call(CallParams),
-    /// Send the lines from this number on, and how the call ended.
+    /// Send the lines from this number on, and then the outcome of the call.
     Follow { from: u64 },
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Command {
     pub(crate) seconds: u64,
 }
 
-/// Shows the program only; the rest may contain secrets.
+/// Shows only the program, because the other fields may contain secrets.
 impl std::fmt::Debug for Command {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Command").field("program", &self.argv.first()).finish_non_exhaustive()
@@ -98,11 +98,11 @@ pub(crate) struct CallParams {
     pub(crate) invocation: String,
     pub(crate) app: String,
     pub(crate) action: String,
-    /// JSON text.
+    /// The payload as JSON text.
     pub(crate) payload: Option<String>,
     /// The longest output, in bytes of JSON text.
     pub(crate) output_bytes: u64,
-    /// After how many seconds the sandbox ends by itself if no server ended it.
+    /// The seconds until the call's deadline. The sandbox ends itself soon after it if the call still runs.
     pub(crate) seconds: u64,
 }
 
@@ -110,15 +110,15 @@ pub(crate) struct CallParams {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// Done; a stream may follow.
+    /// The request was carried out. Comes after the stream, if the answer has one.
     Done,
-    /// The request cannot be carried out; the reason is for people.
+    /// The request was not carried out. The reason is for people.
     Refused { reason: String },
     /// Output of a program.
     Lines { lines: Vec<OutputLine> },
     /// The end of a program.
     Exit(Exit),
-    /// The process is loaded and waits for its call; these apps are registered.
+    /// The process is loaded and waits for its call, with the registered apps.
     Loaded { apps: Vec<App> },
     /// The call has ended.
     Ended(Outcome),
@@ -128,19 +128,19 @@ pub(crate) enum Answer {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct OutputLine {
     pub(crate) number: u64,
-    /// Milliseconds since 1970.
+    /// The time at which the line was read, in milliseconds since 1970.
     pub(crate) at: i64,
     pub(crate) text: String,
 }
 
-/// How a program ended.
+/// The exit of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Exit {
     Code(i32),
     Signal(i32),
-    /// It timed out.
+    /// The program timed out.
     Late,
-    /// With all its descendants it exceeded its memory.
+    /// The sandbox exceeded its memory limit.
     OutOfMemory,
 }
 
@@ -151,17 +151,17 @@ pub(crate) struct App {
     pub(crate) actions: Vec<String>,
 }
 
-/// How a call, or loading, ended.
+/// The outcome of a call, or of a failed load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// The action returned; its output as JSON text, if any.
+    /// The action returned. The output is JSON text; `None` if there is no output.
     Returned { output: Option<String> },
     /// The action raised an error, or does not exist.
     Raised { reason: String },
-    /// The output is not JSON, or too long.
+    /// The output is not JSON, or is too long.
     Unfit { reason: String },
-    /// The process ended before that.
+    /// The process ended before the action returned.
     Died { exit: Exit },
     /// The sandbox ended without a result.
     Lost,

@@ -1,4 +1,4 @@
-//! Runs the actions of deployments: for each deployment a loaded process waits, takes one call and ends.
+//! Runs the actions of deployments. Each deployment has a loaded process that waits, runs one call and ends.
 
 mod call;
 mod deployment_pool;
@@ -26,7 +26,7 @@ use crate::host::{AppSandbox, AppSandboxes, authority};
 
 use deployment_pool::DeploymentPool;
 
-/// Simultaneous loads; each keeps a core busy.
+/// The maximum number of simultaneous loads; each load occupies a core.
 const MAX_LOADING: usize = 4;
 
 /// Runs actions on this node.
@@ -40,16 +40,16 @@ struct Inner {
     loading: Arc<Semaphore>,
     pools: Mutex<HashMap<DeploymentId, Arc<DeploymentPool>>>,
     calls: Mutex<HashMap<InvocationId, RunningCall>>,
-    /// Calls of a previous server process: their sandboxes and records.
+    /// The sandboxes and records of calls of a previous server process.
     adopted: Mutex<HashMap<InvocationId, call::AdoptedCall>>,
     fall: mpsc::UnboundedSender<FailedDeployment>,
     failed_deployment: tokio::sync::Mutex<mpsc::UnboundedReceiver<FailedDeployment>>,
 }
 
-/// The result of a call, once it has ended.
+/// The result of a call; `None` until it has ended.
 type CallResult = Option<Result<Option<String>, RunFailure>>;
 
-/// A call that this process runs or waits for.
+/// A call that this server process runs or waits for.
 struct RunningCall {
     /// Cancelled to end the call.
     cancellation: CancellationToken,
@@ -57,11 +57,11 @@ struct RunningCall {
 }
 
 impl AppRunnerPool {
-    /// Runs the artifacts of `builder`; creates its directories. Must be called within the runtime that serves the
-    /// sandboxes' egress.
+    /// Creates a pool that runs the artifacts of `app_builder`, with its directories. Must be called within the runtime
+    /// that serves the sandboxes' egress.
     ///
     /// # Errors
-    /// If sandboxes are impossible, or a directory cannot be created.
+    /// If the host cannot run sandboxes, or a directory cannot be created.
     pub fn new(
         config: AppRunnerConfig,
         app_builder: &AppBuilder,
@@ -103,7 +103,7 @@ impl Inner {
         self.adopted.lock()
     }
 
-    /// Returns the pool of a deployment; a new one keeps no process ready.
+    /// Returns the pool of a deployment. A new pool has no ready process.
     fn pool(self: &Arc<Self>, runnable: &Runnable) -> Arc<DeploymentPool> {
         let mut pools = self.pools();
         let pool = pools
@@ -112,7 +112,7 @@ impl Inner {
         Arc::clone(pool)
     }
 
-    /// Starts a call as a task, and returns the receiver of its result. `None` if the call is running already.
+    /// Starts a call as a task, and returns the receiver of its result; `None` if the call runs already.
     fn spawn_call<F>(
         self: &Arc<Self>,
         id: InvocationId,
@@ -138,7 +138,7 @@ impl Inner {
         Some(ended)
     }
 
-    /// Adopts the sandboxes and records of a previous server process.
+    /// Adopts the sandboxes and records of a previous server process. Returns the ids of their calls.
     async fn adopt_calls(self: &Arc<Self>) -> Vec<InvocationId> {
         let recorded = self.call_records.read_all().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot read the records of earlier calls");
@@ -225,7 +225,7 @@ impl Runner for AppRunnerPool {
         let known = self.0.calls().remove(&invocation);
         if let Some(call) = known {
             call.cancellation.cancel();
-            // The result arrives after the sandbox is gone.
+            // The result arrives after the sandbox has ended.
             wait_for_end(call.ended).await.ok();
         }
         let adopted = self.0.adopted().remove(&invocation);

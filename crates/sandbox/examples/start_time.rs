@@ -1,5 +1,5 @@
-//! How long starting and ending a sandbox takes here: `cargo run -p casement-sandbox --example start_time`.
-//! Written to standard error, in milliseconds; median and slowest of 20.
+//! Measures the start and the end of sandboxes on this machine: `cargo run -p casement-sandbox --example start_time`.
+//! Prints the median and the slowest of 20 to standard error, in milliseconds.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -31,8 +31,8 @@ fn spec(id: &str, egress_dir: PathBuf, started: OwnedFd) -> Spec {
     }
 }
 
-/// Starts a sandbox; returns the time until the start returned, and the time until the program inside wrote its first
-/// word.
+/// Starts a sandbox. Returns the time until the start returned, and the time until the program inside wrote its first
+/// byte.
 async fn start(host: Host, place: PathBuf, id: String) -> anyhow::Result<(Duration, Duration)> {
     let (word, started) = std::io::pipe()?;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Control groups: limits of memory, processes and processor time for one sandbox, where the host allows them.
+//! Control groups: limits of memory, processes and processor time for one sandbox, if the host allows groups.
 
 use std::collections::HashSet;
 use std::fs;
@@ -22,19 +22,20 @@ const ROOT_GROUP: &str = "casement";
 /// The group of the server itself, below a delegated group of version 2. `casement doctor` proposes this name for
 /// systemd's `DelegateSubgroup=`.
 const SERVER_GROUP: &str = "server";
-/// The group of a sandbox's processes, below the sandbox's group of version 2.
+/// The group of a sandbox's processes, below the sandbox's group, in version 2.
 const PROCESS_GROUP: &str = "inside";
 /// The prefix of the group of a trial; the process id of the trial follows.
 const TRIAL_PREFIX: &str = "trial-";
-/// The processor weight of all sandboxes together; among each other they have equal weights. It equals a nice value
-/// of 5: a third of the share of other programs. In the units of the two versions, whose defaults are 1024 and 100.
+/// The processor weight of all sandboxes together, which have equal weights among each other. It equals a nice value
+/// of 5: a third of the share of other programs. The units are those of the two versions, with the defaults 1024 and
+/// 100.
 const SHARES_V1: &str = "335";
 const WEIGHT_V2: &str = "33";
 /// The timeout for the removal of a trial's group and for moving processes that fork.
 const TIMEOUT: Duration = Duration::from_secs(1);
 const GATHERINGS: usize = 16;
 
-/// The places where this host allows groups.
+/// The directories in which this host allows groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Controllers {
     v2: Option<PathBuf>,
@@ -43,14 +44,14 @@ pub(crate) struct Controllers {
     v1_cpu: Option<PathBuf>,
 }
 
-/// The groups of one sandbox. They may not exist yet, or not any more.
+/// The groups of one sandbox. They may not exist yet, or may be removed already.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cgroups {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     /// Version 2: the group below `memory` that contains the processes. A program inside can mount its own group as
-    /// the root of a hierarchy and, where server and sandbox share a user, lift a limit that is set there. Groups
-    /// above it are not visible to it.
+    /// the root of a hierarchy and, if server and sandbox share a user, remove a limit that is set there. The groups
+    /// above are not visible to it.
     #[serde(default)]
     inside: Option<PathBuf>,
     #[serde(default)]
@@ -58,7 +59,7 @@ pub(crate) struct Cgroups {
 }
 
 impl Controllers {
-    /// Finds a place where groups can be created, and creates the directory that contains them.
+    /// Finds the directories in which groups can be created, and creates [`ROOT_GROUP`] there.
     pub(crate) fn find() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
@@ -81,9 +82,9 @@ impl Controllers {
         }
     }
 
-    /// Returns these places if a process can be moved into a group created there. A writable directory is not enough:
-    /// moving a process needs rights over the common ancestor of its old and its new group, and both must be in this
-    /// namespace.
+    /// Returns these controllers if a process can be moved into a group created there. A writable directory is not
+    /// enough: moving a process needs rights over the common ancestor of its old and its new group, and both must be in
+    /// this namespace.
     fn usable(self) -> Option<Self> {
         self.remove_stale();
         let mut process = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().ok()?;
@@ -110,13 +111,13 @@ impl Controllers {
         }
     }
 
-    /// Returns whether no sandbox can take more processor time than another one that needs it.
+    /// Returns true if the processor time is shared equally between sandboxes that need it.
     pub(crate) fn share_processors(&self) -> bool {
         let weighs = |base: &PathBuf| base.join("cpu.weight").exists();
         self.v1_cpu.is_some() || self.v2.as_ref().is_some_and(weighs)
     }
 
-    /// Returns the groups for the sandbox of this name.
+    /// Returns the groups for the sandbox of this name, without creating them.
     pub(crate) fn plan(&self, name: &str) -> Cgroups {
         let below = |base: &Option<PathBuf>| base.as_ref().map(|base| base.join(name));
         match &self.v2 {
@@ -151,7 +152,7 @@ impl Cgroups {
                     write(&group.join("memory.max"), &memory_bytes.to_string())?;
                     write_if_there(&group.join("memory.swap.max"), "0")?;
                     write_if_there(&group.join("pids.max"), &max_processes.to_string())?;
-                    // Allows only the group of the processes: groups made by a program inside would prevent the
+                    // Allows only the group of the processes. Groups created by a program inside would prevent the
                     // removal.
                     write_if_there(&group.join("cgroup.max.descendants"), "1")?;
                 }
@@ -168,7 +169,7 @@ impl Cgroups {
         [&self.inside, &self.cpu].into_iter().flatten().try_for_each(|group| make(group))
     }
 
-    /// Moves a process into the groups. Its later children start in them.
+    /// Moves a process into the groups. Children that it starts later are in the groups too.
     pub(crate) fn join(&self, pid: i32) -> Result<(), StepError> {
         let limits = self.memory.iter().filter(|_| self.inside.is_none());
         let mut groups = self.inside.iter().chain(limits).chain(&self.pids).chain(&self.cpu);
@@ -188,7 +189,7 @@ impl Cgroups {
         Ok(pids)
     }
 
-    /// Returns whether the kernel has killed a process of the group because its memory was full.
+    /// Returns true if the kernel has killed a process of the group because its memory was full.
     pub(crate) fn has_oom_kill(&self) -> bool {
         let Some(group) = &self.memory else { return false };
         let texts = ["memory.events", "memory.oom_control"].map(|name| fs::read_to_string(group.join(name)));
@@ -201,7 +202,7 @@ impl Cgroups {
         self.memory.as_deref()?.file_name()?.to_str()
     }
 
-    /// Returns a descriptor that becomes readable when the memory is full, and must be read then; `None` without a
+    /// Returns a descriptor that becomes readable when the memory is full, and has to be read then; `None` without a
     /// limit.
     pub(crate) fn memory_full(&self) -> io::Result<Option<OwnedFd>> {
         let Some(group) = &self.memory else { return Ok(None) };
@@ -218,8 +219,8 @@ impl Cgroups {
         Ok(Some(eventfd))
     }
 
-    /// Removes the groups, which must be empty. Missing groups are no error. Returns `false` if the kernel still
-    /// holds one.
+    /// Removes the groups, which must be empty. Missing groups are no error. Returns false if the kernel still uses one
+    /// of them.
     pub(crate) fn remove(&self) -> Result<bool, StepError> {
         for group in self.each() {
             match fs::remove_dir(group) {
@@ -267,18 +268,17 @@ impl Mount {
     }
 }
 
-/// Finds the nearest group at or above this process's own in which groups with a memory limit can be created.
+/// Finds the nearest group, at or above this process's own one, in which groups with a memory limit can be created.
 fn find_v2(mount: &Path, own: &str) -> Option<PathBuf> {
     let own = mount.join(own);
     let above = own.ancestors().take_while(|group| group.starts_with(mount)).find_map(usable_v2);
-    // systemd puts a service into the very group that it delegates to it (before version 254 always), and container
-    // runtimes do so with the first process.
+    // systemd starts a service in the group that it delegates to the service (before version 254 always), and container
+    // runtimes start the first process in such a group.
     above.or_else(|| move_to_child_group(&own).and_then(|()| usable_v2(&own)))
 }
 
 fn usable_v2(group: &Path) -> Option<PathBuf> {
-    // A group that contains processes cannot delegate controllers; the write then fails and the next group above is
-    // usable.
+    // A group that contains processes cannot delegate controllers: the write fails, and the next group above is tried.
     enable_controllers(group)?;
     let ours = group.join(ROOT_GROUP);
     make(&ours).ok()?;
@@ -288,8 +288,8 @@ fn usable_v2(group: &Path) -> Option<PathBuf> {
     found.usable()?.v2
 }
 
-/// Moves all processes of this process's group into a child group, so that the group can delegate controllers. Done
-/// only if the group was delegated to this process or contains no other.
+/// Moves all processes of this process's group into a child group, so that the group can delegate controllers. Does
+/// that only if the group was delegated to this process or contains no other process.
 fn move_to_child_group(own: &Path) -> Option<()> {
     if !is_delegated(own) && processes(own) != [std::process::id()] {
         return None;
@@ -301,19 +301,19 @@ fn move_to_child_group(own: &Path) -> Option<()> {
         if here.is_empty() {
             return Some(());
         }
-        // A process that has ended meanwhile is no obstacle.
+        // The write fails for a process that has ended meanwhile, which is no error.
         here.iter().for_each(|pid| drop(fs::write(aside.join("cgroup.procs"), pid.to_string())));
     }
     None
 }
 
-/// Returns whether systemd has marked the group as delegated.
+/// Returns true if systemd has marked the group as delegated.
 fn is_delegated(group: &Path) -> bool {
     let mut value = [0; 8];
     rustix::fs::getxattr(group, "user.delegate", &mut value).is_ok_and(|length| value[..length] == *b"1")
 }
 
-/// Returns whether the error means that a group does not exist, or was removed while its file was open.
+/// Returns true if the error means that a group does not exist, or was removed while its file was open.
 fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NODEV))
 }
@@ -323,22 +323,21 @@ fn processes(group: &Path) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Enables the memory controller for child groups, and the processor weight where that is possible.
+/// Enables the memory controller for child groups, and the process and processor controllers if possible.
 fn enable_controllers(group: &Path) -> Option<()> {
     let control = group.join("cgroup.subtree_control");
     let has_memory = || fs::read_to_string(&control).is_ok_and(|text| text.split_whitespace().any(|c| c == "memory"));
     if !has_memory() {
         fs::write(&control, "+memory").ok()?;
     }
-    // Process limits are also set inside, and sandboxes have a nice value, so a host without these controllers
-    // suffices.
+    // These controllers are optional: a limit of processes is set inside too.
     for controller in ["+pids", "+cpu"] {
         fs::write(&control, controller).ok();
     }
     has_memory().then_some(())
 }
 
-/// Returns whether groups can be created in the directory, which another user may have created.
+/// Returns true if groups can be created in the directory, which another user may have created.
 fn may_write(dir: &Path) -> bool {
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
 }

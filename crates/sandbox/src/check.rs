@@ -1,4 +1,4 @@
-//! Checks what a host provides and what it lacks, with results for people.
+//! Checks the capabilities of a host for sandboxes, with results for people.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -22,11 +22,11 @@ const NAMESPACES: &str = "allow unprivileged user namespaces: sysctl kernel.unpr
 pub struct Check {
     /// The subject of the check.
     pub name: &'static str,
-    /// Whether the requirement is met.
+    /// True if the requirement is met.
     pub ok: bool,
-    /// What was found.
+    /// The result, as text.
     pub detail: String,
-    /// What to do about a problem, where something can be done.
+    /// The remedy for a problem, if there is one.
     pub remedy: Option<String>,
 }
 
@@ -62,8 +62,8 @@ impl Host {
         checks
     }
 
-    /// Runs a program in a sandbox's namespaces without a sandbox's directory; in a network created by the words of
-    /// `network`, if there are any.
+    /// Runs a program in the namespaces of a sandbox, without a sandbox's directory. If `network` is not empty, it is
+    /// the command that creates the network.
     async fn inside(&self, network: &[&str], program: &[&str]) -> Result<String, String> {
         let user = self.as_root().then_some(self.config().uid_base);
         let mut command = self.starter(user);
@@ -127,7 +127,7 @@ impl Host {
     }
 }
 
-/// Returns whether a line of `/etc/subuid` (`name:first:count`) assigns a part of the range.
+/// Returns true if a line of `/etc/subuid` (`name:first:count`) assigns a part of the range.
 fn overlaps(line: &str, first: u32, last: u32) -> bool {
     let mut fields = line.split(':').skip(1).map(|field| field.trim().parse::<u64>());
     let (Some(Ok(start)), Some(Ok(count))) = (fields.next(), fields.next()) else { return false };
@@ -137,7 +137,7 @@ fn overlaps(line: &str, first: u32, last: u32) -> bool {
 /// Returns the version that a program of this host prints.
 ///
 /// # Errors
-/// The reason why there is no version. The program has ten seconds.
+/// The reason why there is no version. The timeout of the program is ten seconds.
 pub async fn version(program: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command.arg("--version");

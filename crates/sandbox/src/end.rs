@@ -1,4 +1,4 @@
-//! Ends sandboxes: finds and removes all remains of one, whether its start was completed or not.
+//! Ends sandboxes: finds and removes all remains of a sandbox, also of one whose start was not completed.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,10 +18,10 @@ use crate::process::{self, Identity};
 use crate::record::Record;
 use crate::uid;
 
-/// The timeout for killed processes to end. The kernel frees a browser's memory in well under a second.
+/// The timeout for killed processes to end. The kernel frees a browser's memory in much less than a second.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The processes handled at the same time: each takes a descriptor.
+/// The maximum number of processes handled at the same time, because each needs a descriptor.
 const MAX_PARALLEL: usize = 64;
 
 impl Host {
@@ -31,7 +31,8 @@ impl Host {
         let record = Record::read(&dir)?;
         let planned = self.controllers().plan(&format!("{}{id}", self.group_prefix()));
         let mut groups = vec![planned];
-        // The control groups of the host may have changed since the start, so both places are cleaned.
+        // The control groups of the host may have changed since the start, so the planned and the recorded groups are
+        // removed.
         groups.extend(record.iter().map(|record| record.cgroups.clone()));
         groups.dedup();
         let uids = if self.as_root() { uid::claimed_for(&dir)? } else { Vec::new() };
@@ -45,8 +46,9 @@ impl Host {
         }
         remove(&dir)?;
         if record.as_ref().is_none_or(|record| record.processes.is_none()) {
-            // A process has no command line for the instant in which it becomes bubblewrap, and is missed then.
-            // Either it finds no program to bind and gives up, or it had bound it and is found by this second pass.
+            // A process has no command line at the instant in which it executes bubblewrap, so the first pass may miss
+            // it. Either it does not find the program to mount and ends, or it has mounted the program and this pass
+            // finds it.
             kill()?;
         }
         // Claims are released last, because they lead from a user to its sandbox.
@@ -81,7 +83,7 @@ impl Host {
         }
     }
 
-    /// Returns handles on some of the remaining processes; on none only if none remain.
+    /// Returns handles on some of the remaining processes. The list is empty only if no process remains.
     fn remaining(
         &self,
         dir: &Path,
@@ -89,17 +91,17 @@ impl Host {
         groups: &[Cgroups],
         uids: &[u32],
     ) -> io::Result<Vec<OwnedFd>> {
-        // When the first of them is killed, the kernel ends all others inside, so few are left to be searched for.
+        // When the first of these is killed, the kernel ends all others inside, so few remain for the search.
         let known = handles(known(record)?)?;
         if !known.is_empty() {
             return Ok(known);
         }
         let members = members(|| groups.iter().map(Cgroups::pids).try_fold(HashSet::new(), union))?;
-        // Processes that have not joined the sandbox yet, and the proof that there are none.
+        // Finds processes that have not joined the groups yet, and proves that no process remains.
         if members.is_empty() { handles(self.unlisted_processes(dir, uids)?) } else { Ok(members) }
     }
 
-    /// Returns every living process of the machine that belongs to the sandbox, by its user or by how it was started.
+    /// Returns every living process of the machine that belongs to the sandbox, by its user or by its command line.
     fn unlisted_processes(&self, dir: &Path, uids: &[u32]) -> io::Result<Vec<Identity>> {
         let (config, program) = (self.config(), dir.join("program"));
         let starters = [Path::new(SETSID), &config.setpriv, Path::new(UNSHARE), &program, &config.bwrap];
@@ -132,12 +134,12 @@ fn living(process: Identity) -> io::Result<Option<OwnedFd>> {
 /// be reused before it is opened.
 fn members(list: impl Fn() -> io::Result<HashSet<i32>>) -> io::Result<Vec<OwnedFd>> {
     let mut pids: Vec<i32> = list()?.into_iter().collect();
-    // The oldest processes usually come first, and ending them may end others.
+    // The oldest processes usually have the lowest pids, and their end may end others.
     pids.sort_unstable();
     let open = |pid| Ok(Identity::of(pid)?.map(living).transpose()?.flatten().map(|handle| (pid, handle)));
     let opened = pids.into_iter().filter_map(|pid| open(pid).transpose()).take(MAX_PARALLEL);
     let opened = opened.collect::<io::Result<Vec<_>>>()?;
-    // A handle keeps its pid in use: if the pid is still listed, the handle is on the listed process.
+    // While a handle is open, its pid is not reused: if the pid is still listed, the handle is on the listed process.
     let still = list()?;
     let listed = opened.into_iter().filter(|(pid, _)| still.contains(pid)).map(|(_, handle)| handle);
     Ok(listed.filter(|handle| !process::ended(handle)).collect())

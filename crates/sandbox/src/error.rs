@@ -1,4 +1,4 @@
-//! Errors, with what a reader needs to resolve them.
+//! The errors, with the information to resolve them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,17 +27,17 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
-/// Why a host cannot run sandboxes.
+/// The reason why a host cannot run sandboxes.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// A required program is missing.
     #[error("{program} is not at {}; {remedy}", path.display())]
     Missing {
-        /// Its name.
+        /// The name of the program.
         program: &'static str,
         /// The path where it was expected.
         path: PathBuf,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The unprivileged users of the sandboxes cannot reach the root directory.
@@ -45,7 +45,7 @@ pub enum HostError {
     NotTraversable {
         /// The root directory of the host.
         root: PathBuf,
-        /// The parent in the way.
+        /// The parent that other users cannot traverse.
         parent: PathBuf,
     },
     /// The range of host users is unusable.
@@ -56,7 +56,7 @@ pub enum HostError {
     Step(#[from] StepError),
 }
 
-/// Why a sandbox did not start. Nothing of it is left.
+/// The reason why a sandbox did not start. Nothing of the sandbox is left.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The specification is invalid.
@@ -78,7 +78,7 @@ pub enum StartError {
     Refused {
         /// The output of bubblewrap.
         output: String,
-        /// What may help.
+        /// The possible remedy.
         remedy: &'static str,
     },
     /// bubblewrap did not answer in time.
@@ -89,7 +89,7 @@ pub enum StartError {
     Step(#[from] StepError),
 }
 
-/// Why sandboxes could not be listed.
+/// The reason why sandboxes could not be listed or swept.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     /// The system refused a step.
@@ -100,20 +100,20 @@ pub enum ListError {
     End(#[from] EndError),
 }
 
-/// Why remains of a sandbox could not be removed.
+/// The reason why the remains of a sandbox could not be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// The text is no id.
+    /// The text is not a valid id.
     #[error("{0:?} is not the id of a sandbox")]
     InvalidId(String),
     /// Processes did not end although they were killed.
     #[error("{count} processes of sandbox {id} are still there {seconds} seconds after SIGKILL")]
     StillThere {
-        /// The sandbox.
+        /// The id of the sandbox.
         id: String,
         /// The number of processes.
         count: usize,
-        /// The seconds that were waited.
+        /// The seconds since the processes were killed.
         seconds: u64,
     },
     /// The system refused a step.

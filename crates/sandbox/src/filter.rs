@@ -1,6 +1,6 @@
 //! The system call filter of a sandbox. It refuses sockets of families that no network namespace contains, such as
-//! those that lead from a virtual machine to its host, and sockets whose closing may take arbitrarily long. Every
-//! process inside inherits it.
+//! the sockets from a virtual machine to its host, and sockets whose closing may take arbitrarily long. Every process
+//! inside inherits the filter.
 
 use std::sync::OnceLock;
 
@@ -13,14 +13,15 @@ use seccompiler::{
 const FAMILIES: [AddressFamily; 4] =
     [AddressFamily::UNIX, AddressFamily::INET, AddressFamily::INET6, AddressFamily::NETLINK];
 
-/// The bit that marks system calls of x86-64's other ABI, which have the same numbers otherwise.
+/// The bit that marks system calls of x86-64's other ABI, whose numbers are otherwise the same.
 #[cfg(target_arch = "x86_64")]
 const OTHER_ABI: &[i64] = &[0, 0x4000_0000];
 #[cfg(not(target_arch = "x86_64"))]
 const OTHER_ABI: &[i64] = &[0];
 
-/// The other ABI's own number of this call, which older kernels accept without the bit too. Both are refused with and
-/// without it, because the filter sees the number before the kernel checks that the call exists.
+/// The numbers of this call: the common one, and the one of the other ABI, which older kernels accept without the bit
+/// too. Both are refused with and without the bit, because the filter sees the number before the kernel checks that
+/// the call exists.
 #[cfg(target_arch = "x86_64")]
 const SETSOCKOPT: &[i64] = &[libc::SYS_setsockopt, 541];
 #[cfg(not(target_arch = "x86_64"))]
@@ -59,8 +60,8 @@ fn program() -> Result<BpfProgram, Error> {
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, refused, processor)?.try_into()?)
 }
 
-/// Returns the rule against lingering sockets, which block whoever closes their last descriptor: a thread of the
-/// server, if the socket was sent to it.
+/// Returns the rule against lingering sockets. Such a socket blocks the thread that closes its last descriptor: a
+/// thread of the server, if the socket was sent to the server.
 fn lingering() -> Result<SeccompRule, Error> {
     let is = |argument: u8, value: i32| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(value.unsigned_abs()))

@@ -1,4 +1,4 @@
-//! The host: the directory of the sandboxes and how they are created.
+//! The host: the directory of the sandboxes, and their creation, listing and end.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,10 +15,11 @@ use crate::record::{MemoryLimit, Record};
 use crate::sandbox::Sandbox;
 use crate::spec::{Spec, valid_id};
 
-/// Starts each sandbox in a session of its own, so that signals of the starter's terminal do not reach it.
+/// The program that starts each sandbox in a separate session, so that signals of the starter's terminal do not reach
+/// it.
 pub(crate) const SETSID: &str = "/usr/bin/setsid";
 
-/// Sets the limits of a sandbox from inside it.
+/// The program that sets the limits of a sandbox from inside.
 pub(crate) const PRLIMIT: &str = "/usr/bin/prlimit";
 
 /// The configuration of a host.
@@ -26,13 +27,13 @@ pub(crate) const PRLIMIT: &str = "/usr/bin/prlimit";
 pub struct HostConfig {
     /// The directory of the sandboxes, `root/<id>/` each. Used by one server at a time.
     pub root: PathBuf,
-    /// As root: the first of the unprivileged users of this machine that sandboxes run as. Nothing else may use them.
+    /// As root: the first of the unprivileged users of this machine for sandboxes. Nothing else may use these users.
     pub uid_base: u32,
-    /// As root: the number of these users, which is the maximum of simultaneous sandboxes.
+    /// As root: the number of these users, which is the maximum number of simultaneous sandboxes.
     pub uid_count: u32,
-    /// The bubblewrap program.
+    /// The path of bubblewrap.
     pub bwrap: PathBuf,
-    /// The `setpriv` program of util-linux, needed as root only.
+    /// The path of `setpriv` of util-linux, needed as root only.
     pub setpriv: PathBuf,
 }
 
@@ -43,18 +44,19 @@ pub struct Host(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     config: HostConfig,
-    /// Whether this process runs as root, so that each sandbox gets a user of its own.
+    /// True if this process runs as root, so that each sandbox gets a separate user.
     as_root: bool,
     controllers: Controllers,
-    /// The sandboxes that this process is starting, which a sweep leaves alone.
+    /// The sandboxes that this process is starting, which a sweep does not end.
     starting: Mutex<HashSet<String>>,
 }
 
 impl Host {
-    /// Creates the root directory (mode 0711 as root, 0700 as an ordinary user) and checks what every start needs.
+    /// Creates the root directory (mode 0711 as root, 0700 as an ordinary user) and checks the requirements of every
+    /// start.
     ///
     /// # Errors
-    /// If a program is missing, or the sandboxes' users could not reach the root directory.
+    /// If a program is missing, the range of users is invalid, or the sandboxes' users cannot reach the root directory.
     pub fn new(mut config: HostConfig) -> Result<Self, HostError> {
         let as_root = rustix::process::geteuid().is_root();
         present("bubblewrap", &config.bwrap, "install the package bubblewrap")?;
@@ -80,16 +82,16 @@ impl Host {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Starts a sandbox and returns once its program is about to run. The sandbox exists until [`Host::end`], even if
-    /// this process ends. If the caller stops waiting, the sandbox is ended as soon as it exists.
+    /// Starts a sandbox and returns immediately before its program runs. The sandbox exists until [`Host::end`], even
+    /// if this process ends. If the caller stops waiting, the sandbox is ended as soon as it exists.
     ///
     /// # Errors
-    /// The reason why it did not start; nothing of it is left then.
+    /// The reason why the sandbox did not start; nothing of it is left then.
     pub async fn start(&self, spec: Spec) -> Result<Sandbox, StartError> {
         spec.check()?;
         let host = self.clone();
         let (answer, wanted) = tokio::sync::oneshot::channel();
-        // A task of its own, so that a caller that stops waiting does not leave an unfinished start.
+        // A separate task, so that a caller that stops waiting does not leave an unfinished start.
         tokio::spawn(async move {
             let id = spec.id.clone();
             let started = host.start_whole(spec).await;
@@ -103,23 +105,23 @@ impl Host {
         wanted.await.unwrap_or_else(|_| Ok(lost()?))
     }
 
-    /// Returns what will limit the memory of sandboxes started here.
+    /// Returns the kind of memory limit of new sandboxes.
     #[must_use]
     pub fn memory_limit(&self) -> MemoryLimit {
         self.controllers().memory()
     }
 
-    /// Returns every sandbox below the root whose start was completed, alive or not, in no order.
+    /// Returns every sandbox below the root whose start was completed, also ended ones, in no order.
     ///
     /// # Errors
-    /// If the root directory or a sandbox cannot be read, for example for lack of descriptors.
+    /// If the root directory or a sandbox cannot be read, for example because there are no free descriptors.
     pub async fn list(&self) -> Result<Vec<Sandbox>, ListError> {
         let host = self.clone();
         blocking(move || host.list_now()).await
     }
 
-    /// Ends everything of a sandbox and returns when nothing of it is left: no process, mount, socket, control group
-    /// or directory. A missing sandbox is no error.
+    /// Ends a sandbox and returns when nothing of it is left: no process, mount, socket, control group or directory. A
+    /// missing sandbox is no error.
     ///
     /// # Errors
     /// If something of it remains or may remain. The call can be repeated.
@@ -131,8 +133,8 @@ impl Host {
         blocking(move || host.end_now(&id)).await
     }
 
-    /// Ends every sandbox of this root whose id is not in `keep`, and the remains of all starts that never completed,
-    /// also of ids in `keep`. Leaves alone what this process is starting. Returns the ended ids.
+    /// Ends every sandbox of this root whose id is not in `keep`, and removes the remains of all incomplete starts,
+    /// also of ids in `keep`. Does not end sandboxes that this process is starting. Returns the ended ids.
     ///
     /// # Errors
     /// The first failure; the other sandboxes were ended nevertheless.
@@ -156,15 +158,14 @@ impl Host {
         let is_whole = |id: &String| Ok(Record::read(&self.dir(id))?.is_some_and(|record| record.processes.is_some()));
         let (mut ended, mut failed) = (Vec::new(), None);
         for id in ids {
-            // Checked for each entry: a start that began after the directory was read has registered before it
-            // created its entry.
+            // Checked for each entry separately, because a start registers here before it creates its entry.
             if self.starting().contains(&id) {
                 continue;
             }
             let swept = match keep.contains(&id).then(|| is_whole(&id)).transpose() {
                 Ok(Some(true)) => continue,
                 Ok(_) => self.end_now(&id),
-                // It may be one that is to be kept.
+                // The sandbox may be a complete one that is in `keep`.
                 Err(error) => Err(error),
             };
             match swept {
@@ -203,7 +204,7 @@ impl Host {
         self.config().root.join(id)
     }
 
-    /// Returns the prefix of this host's control group names: the same id may exist below another root of this
+    /// Returns the prefix of this host's control group names, because the same id may exist below another root of this
     /// machine.
     pub(crate) fn group_prefix(&self) -> String {
         let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
@@ -212,7 +213,7 @@ impl Host {
     }
 }
 
-/// Runs blocking work off the runtime's threads. It is never cancelled.
+/// Runs blocking work outside of the runtime's threads. The work is never cancelled.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

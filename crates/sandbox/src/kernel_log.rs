@@ -1,26 +1,25 @@
-//! Reads from the kernel's log which processes it killed. Without permission to read the log there is no result and
-//! no error.
+//! Finds killed processes in the kernel's log. Without permission to read the log there is no result and no error.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read};
 
 /// The longest record of the log, in bytes.
 const MAX_RECORD: usize = 8 << 10;
-/// The maximum of records that are read; no log has more.
+/// The maximum number of records that are read; no log has more.
 const MAX_RECORDS: usize = 1 << 20;
 
 /// A process that the kernel killed because the memory of its sandbox was full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OomKill {
-    /// Its pid on the host.
+    /// The pid of the process on the host.
     pub pid: u32,
-    /// The name that the process gave itself.
+    /// The name of the process, which the process can change.
     pub process: String,
-    /// Its resident memory, in KiB.
+    /// The resident memory of the process, in KiB.
     pub resident_kib: u64,
 }
 
-/// Returns the last process that was killed in the group of this name, if the log is readable and records it.
+/// Returns the last killed process of the group of this name, if the log is readable and contains it.
 pub(crate) fn oom_kill(group: &str) -> Option<OomKill> {
     found(group, records()?)
 }
@@ -40,7 +39,7 @@ fn records() -> Option<impl Iterator<Item = String>> {
     Some(std::iter::from_fn(next).take(MAX_RECORDS))
 }
 
-/// Finds the kill. The log first names the victim, and in a later record its memory.
+/// Finds the last kill in the group. The log names the process first, and its memory in a later record.
 fn found(group: &str, records: impl Iterator<Item = String>) -> Option<OomKill> {
     let ours = format!("/{group}");
     let (mut named, mut killed) = (None, None);

@@ -1,17 +1,18 @@
 //! The session keyring of the process.
 //!
-//! The session keyring is inherited like the environment, across namespaces: without a keyring of its own, every
-//! sandbox could read the keys of the user who started the server, and sandboxes could pass keys to each other.
+//! The session keyring is inherited like the environment, across namespaces. Without a separate keyring, every sandbox
+//! could read the keys of the user who started the server, and sandboxes could pass keys to each other.
 
 use std::io;
 
 use keyutils::Keyring;
 
 /// Joins a new session keyring for this thread and for all threads and programs that it starts from now on. Must be
-/// called before other threads exist, because they keep theirs.
+/// called before other threads exist, because they retain their keyrings.
 ///
-/// A kernel without keyrings, a filter that refuses the call, and a used-up quota are only logged: with the first two
-/// there is nothing to read, and the last one must not let one sandbox prevent others of the same user from starting.
+/// A kernel without keyrings, a filter that refuses the call, and an exhausted quota are only logged. With the first
+/// two, no keys can be read. The quota is shared by all sandboxes of a user, so one of them could prevent the start of
+/// others.
 ///
 /// # Errors
 /// Any other refusal of the kernel.
@@ -25,7 +26,7 @@ pub fn leave_session_keyring() -> io::Result<()> {
 fn tolerate(refused: io::Error) -> io::Result<()> {
     let tolerable = [rustix::io::Errno::NOSYS, rustix::io::Errno::PERM, rustix::io::Errno::DQUOT];
     if tolerable.iter().any(|errno| refused.raw_os_error() == Some(errno.raw_os_error())) {
-        tracing::warn!(%refused, "the session keyring of whoever started this is kept");
+        tracing::warn!(%refused, "cannot leave the inherited session keyring");
         return Ok(());
     }
     Err(refused)
@@ -45,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_key_of_the_starter_is_out_of_reach_afterwards() {
-        // Threads have keyrings of their own, and started threads inherit the session keyring.
+        // Each thread has its own keyrings and inherits the session keyring of its starter.
         let starter = std::thread::spawn(|| {
             let mut session = Keyring::join_anonymous_session().unwrap();
             let key = session.add_key::<User, _, _>("casement-test", b"secret".as_slice()).unwrap();

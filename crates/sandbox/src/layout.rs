@@ -13,14 +13,14 @@ pub(crate) const INSIDE_ID: &str = "1000";
 const HOME: &str = "/home/casement";
 /// The path of the program inside.
 pub(crate) const PROGRAM: &str = "/run/casement/program";
-/// The path of the shell that ends all processes when the program ends. It is known by this name inside.
+/// The path inside of the shell that ends all processes when the program ends.
 pub(crate) const SUPERVISOR: &str = "/run/casement/supervisor";
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The size of `/run`, which contains sockets and the like.
+/// The size of `/run` and `/run/casement`, in bytes.
 const RUN_BYTES: u64 = 16 << 20;
 
-/// The part of `/etc` that programs need and that shows nothing of the host's users, services or secrets. A directory
-/// in this list must contain no configuration that the host's administrator meant for other programs.
+/// The part of `/etc` that programs need and that contains nothing of the host's users, services or secrets. A
+/// directory in this list must not contain configuration that the host's administrator wrote for other programs.
 const ETC: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates.conf",
@@ -43,7 +43,7 @@ const ETC: &[&str] = &[
     "/etc/timezone",
 ];
 
-/// Configuration of the host's administrator below directories that are shown whole.
+/// Directories with configuration of the host's administrator, below directories that are mounted whole.
 const MASKED: &[&str] = &["/usr/local/etc", "/usr/etc"];
 
 const PASSWD: &str = "casement:x:1000:1000:casement:/home/casement:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
@@ -51,7 +51,7 @@ const GROUP: &str = "casement:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost sandbox\n::1 localhost\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\n";
 
-/// Returns the files that are created for each sandbox: path inside and content.
+/// Returns the files that are created for each sandbox: the path inside and the content.
 pub(crate) fn own_files(machine_id: &str) -> Vec<(&'static Path, Vec<u8>)> {
     [
         ("/etc/passwd", PASSWD),
@@ -84,14 +84,14 @@ impl Arguments {
         self.0
     }
 
-    /// Returns the arguments as bubblewrap reads them from a descriptor: each followed by a NUL.
+    /// Returns the arguments in the form that bubblewrap reads from a descriptor: a NUL after each.
     pub(crate) fn terminated(self) -> Vec<u8> {
         self.0.into_iter().flat_map(|word| [word.into_vec(), vec![0]]).flatten().collect()
     }
 }
 
 /// Returns the arguments for namespaces and dropped rights. Nested user namespaces stay allowed, because a browser's
-/// own sandbox consists of them. `has_network`: bubblewrap is started in a network of its own.
+/// own sandbox consists of them. `has_network` is true if bubblewrap is started in a prepared network.
 pub(crate) fn isolation(has_network: bool) -> Arguments {
     let mut args = Arguments::default();
     args.add([&"--unshare-user", &"--uid", &INSIDE_ID, &"--gid", &INSIDE_ID]);
@@ -116,8 +116,8 @@ pub(crate) fn isolation(has_network: bool) -> Arguments {
     args
 }
 
-/// Returns all arguments that bubblewrap reads from a descriptor. `data` are the files, each with the descriptor of
-/// its content.
+/// Returns all arguments that bubblewrap reads from a descriptor. `data` contains the files, each with the descriptor
+/// of its content.
 pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i32)>) -> Arguments {
     let mut args = isolation(spec.network.is_some());
     let environment = [("HOME", HOME), ("PATH", PATH), ("LANG", "C.UTF-8"), ("USER", "casement")];
@@ -136,7 +136,7 @@ pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i
     args.tmpfs("0700", spec.tmpfs_bytes, HOME);
     args.add([&"--chdir", &HOME]);
     args.add([&"--symlink", &"/run", &"/var/run", &"--symlink", &"/tmp", &"/var/tmp"]);
-    // Without this cache every program that draws text scans all fonts.
+    // Without this cache, every program that renders text scans all fonts.
     args.add([&"--ro-bind-try", &"/var/cache/fontconfig", &"/var/cache/fontconfig"]);
     for path in ETC {
         args.add([&"--ro-bind-try", path, path]);
@@ -144,7 +144,7 @@ pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i
     for path in &spec.read_only {
         args.add([&"--ro-bind", path, path]);
     }
-    // A mount of its own, so that the inside can neither rename nor replace its entries.
+    // A separate mount, so that programs inside can neither rename nor replace its entries.
     args.tmpfs("0755", RUN_BYTES, "/run/casement");
     args.add([&"--ro-bind", &spec.egress_dir, &"/run/casement/egress"]);
     for (outside, inside) in &spec.read_only_at {
@@ -156,7 +156,7 @@ pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i
     args
 }
 
-/// The arguments that make mounts read-only. They follow all others, also the mount of the program.
+/// The arguments that make mounts read-only. They come after all other mounts, also that of the program.
 pub(crate) const SEALED: [&str; 6] = ["--remount-ro", "/run/casement", "--remount-ro", "/dev", "--remount-ro", "/"];
 
 /// Returns the bytes of a path on a command line.

@@ -1,12 +1,12 @@
-//! Starts, finds again and ends isolated groups of processes.
+//! Starts, lists and ends isolated groups of processes.
 //!
-//! A sandbox is a group of processes in namespaces of its own (user, pid, mount, ipc, uts, cgroup and network),
-//! created by bubblewrap. It sees a read-only system, a private home and nothing else of the host; its network
-//! contains only `lo`. It **outlives the process that started it**: `root/<id>/state.json` records what is needed to
-//! find it again, and is written before the program runs its first instruction.
+//! A sandbox is a group of processes in separate namespaces (user, pid, mount, ipc, uts, cgroup and network), created
+//! by bubblewrap. It contains a read-only system, a private home and nothing else of the host; its network contains
+//! only `lo`. It **continues after the process that started it ends**: a later process finds it by
+//! `root/<id>/state.json`, which is written before the program runs its first instruction.
 //!
-//! If the starter is killed during a start, [`Host::sweep`] finds the remains: the program waits for a gate that only
-//! the starter opens, so a blocked bubblewrap and a directory remain.
+//! If the starter is killed during a start, [`Host::sweep`] finds the remains: a directory, and bubblewrap, which is
+//! blocked until the starter signals that the program may run.
 //!
 //! Isolation cannot be reduced. A missing requirement makes [`Host::start`] fail with the reason and the remedy.
 

@@ -1,5 +1,5 @@
-//! Measures the memory of everything in a sandbox, for hosts where no control group limits it: as its first program
-//! sees it, and as the host does.
+//! Measures the memory of everything in a sandbox, for hosts without a control group that limits it: from the first
+//! program inside, and from the host.
 //!
 //! Included are the processes, the files of every memory file system that one of them can reach, unnamed files that
 //! one of them has open (memfd), and System V shared memory segments, attached or not. A memory file system without a
@@ -20,33 +20,34 @@ use crate::process::{all_pids, pss_bytes};
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
-/// The list of the segments of the reader's own namespace.
+/// The file with the System V segments of the reader's own namespace.
 const SEGMENTS: &str = "/proc/sysvipc/shm";
 const NSENTER: &str = "/usr/bin/nsenter";
-/// Link targets of descriptors that are no files of a file system.
+/// The beginnings of the link targets of descriptors that are not files of a file system.
 const ELSEWHERE: [&str; 3] = ["socket:", "pipe:", "anon_inode:"];
 
-/// Returns, for a caller in a sandbox, whether all of its processes and files together hold more than `limit` bytes.
-/// Shared pages count once.
+/// Returns true if all processes and files of the caller's sandbox together use more than `limit` bytes. Shared pages
+/// count once.
 ///
-/// Mapped files in memory count twice. That is little: an idle browser has nothing in `/tmp` and `/dev/shm` and two
-/// MiB in its home, and a process that maps more reaches its limit earlier. Counting them once would need the larger
-/// of mappings and files, and unnamed memory could hide behind files.
+/// Mapped files in memory count twice. The error is small: an idle browser has nothing in `/tmp` and `/dev/shm` and
+/// two MiB in its home, and a process that maps more reaches its limit earlier. To count them once, the larger of
+/// mappings and files would have to be used, and then files could hide unnamed memory.
 ///
-/// Resident sizes are cheap to read and never smaller than proportional ones. The exact size, for which the kernel
-/// walks through every mapping, is read only when the cheap one exceeds the limit.
+/// Resident sizes are cheap to read and never smaller than proportional sizes. The exact size, for which the kernel
+/// reads every mapping, is read only if the resident size exceeds the limit.
 #[must_use]
 pub fn over_limit(limit: u64) -> bool {
-    // A mount that shows a directory of its file system belongs to the host.
+    // A mount of a directory below the root of its file system belongs to the host.
     is_over(limit, &all_pids().unwrap_or_default(), &devices(|root| root != "/"), false)
 }
 
-/// Returns the same for the given processes of one sandbox, from outside of it. Blocks.
+/// Like [`over_limit`], for the given processes of one sandbox, measured from the host. Blocks.
 pub(crate) fn is_over_outside(limit: u64, processes: &[i32]) -> bool {
     is_over(limit, processes, &devices(|_| true), true)
 }
 
-/// Returns the devices of this process's mounts for whose root in the file system `test` returns true.
+/// Returns the devices of this process's mounts. Includes a mount if `test` returns true for its root in the file
+/// system.
 fn devices(test: impl Fn(&str) -> bool) -> HashSet<u64> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().filter_map(device).filter(|(_, root)| test(root)).map(|(device, _)| device).collect()
@@ -59,7 +60,7 @@ fn device(line: &str) -> Option<(u64, &str)> {
     Some((rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?), words.next()?))
 }
 
-/// Returns the device of the kernel's own file system, which contains unnamed files.
+/// Returns the device of the kernel's internal file system, which contains unnamed files.
 fn nameless_device() -> Option<u64> {
     static DEVICE: OnceLock<Option<u64>> = OnceLock::new();
     *DEVICE.get_or_init(|| {
@@ -74,19 +75,19 @@ fn is_over(limit: u64, processes: &[i32], of_the_host: &HashSet<u64>, is_outside
     resident + files > limit && files + processes.iter().map(|pid| pss_bytes(*pid)).sum::<u64>() > limit
 }
 
-/// The memory of a sandbox besides that of its processes, each object once.
+/// The memory of a sandbox in addition to that of its processes. Each object is included once.
 struct Files<'a> {
     /// Devices of file systems that do not belong to the sandbox.
     of_the_host: &'a HashSet<u64>,
-    /// Bytes of file systems, by device.
+    /// The bytes of file systems, by device.
     systems: BTreeMap<u64, u64>,
-    /// Bytes of unnamed files, by device and inode.
+    /// The bytes of unnamed files, by device and inode.
     nameless: BTreeMap<(u64, u64), u64>,
-    /// Bytes of System V segments, by namespace.
+    /// The bytes of System V segments, by namespace.
     segments: BTreeMap<String, u64>,
-    /// Devices of mounts that are covered by another mount, or that may not be read.
+    /// The devices of mounts that are covered by another mount, or that cannot be read.
     hidden: HashSet<u64>,
-    /// A file system has no bound and reports no size.
+    /// True if a file system has no bound and reports no size.
     is_unbounded: bool,
 }
 
@@ -106,7 +107,7 @@ impl<'a> Files<'a> {
         all
     }
 
-    /// Returns the sum; `None` if it is unbounded. With `sees_all`, hidden file systems count as unbounded.
+    /// Returns the sum in bytes; `None` if it is unbounded. With `sees_all`, hidden file systems count as unbounded.
     fn bytes(&self, sees_all: bool) -> Option<u64> {
         let sums = [self.systems.values().sum::<u64>(), self.nameless.values().sum(), self.segments.values().sum()];
         let is_hidden = sees_all && self.hidden.iter().any(|device| !self.systems.contains_key(device));
@@ -160,7 +161,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Adds the segments of a namespace, which may have no process in it.
+    /// Adds the segments of a namespace, which may contain no process.
     fn add_segments(&mut self, name: &str, path: &str, pid: i32) {
         if !name.is_empty() && !self.segments.contains_key(name) {
             let listed = segments(name, path, pid).unwrap_or_default();
@@ -176,7 +177,7 @@ fn segments(name: &str, path: &str, pid: i32) -> Option<String> {
         return fs::read_to_string(SEGMENTS).ok();
     }
     let namespace = fs::File::open(path).ok()?;
-    // A separate thread, which ends in the other namespace.
+    // A separate thread, which enters the other namespace and ends there.
     let entered = std::thread::Builder::new().spawn(move || {
         move_into_link_name_space(
             std::os::fd::AsFd::as_fd(&namespace),

@@ -1,10 +1,10 @@
-//! A network in which programs inside may listen on any port, and on an address besides loopback.
+//! A network in which programs inside may listen on any port, and on one more address than loopback.
 //!
-//! The user namespace in which bubblewrap creates a network is left before the program inside starts, so nothing
-//! inside can configure the network. Where a sandbox needs more than loopback and high ports, both namespaces are
-//! created beforehand: the program, called with [`Network::args`], prepares the network with [`prepare_network`] and
-//! becomes bubblewrap, which continues in a user namespace below. The inside then has the prepared network and no
-//! additional rights. This needs no right on the host, so it is the same for root and for ordinary users.
+//! bubblewrap leaves the user namespace in which it creates a network before the program inside starts, so nothing
+//! inside can configure the network. If a sandbox needs more than loopback and high ports, both namespaces are created
+//! beforehand: the program, called with [`Network::args`], prepares the network with [`prepare_network`] and executes
+//! bubblewrap, which continues in a nested user namespace. The sandbox then has the prepared network and no additional
+//! rights. This needs no right on the host, so it is the same for root and for ordinary users.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -22,17 +22,18 @@ pub(crate) const UNSHARE: &str = "/usr/bin/unshare";
 
 const PORTS: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// A network that the program prepares before the inside starts.
+/// A network that the sandbox's program prepares before the sandbox starts.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The arguments of the program for this; the address and a command follow, both for [`prepare_network`].
+    /// The arguments with which the program prepares the network. They are followed by the address and a command, both
+    /// for [`prepare_network`].
     pub args: Vec<String>,
     /// The address on which programs inside may listen.
     pub address: IpAddr,
 }
 
 impl Network {
-    /// Returns the words that precede a command that runs in the network.
+    /// Returns the words that precede a command to run it in the network.
     pub(crate) fn words(&self, program: &Path) -> Vec<OsString> {
         let mut words = namespaces().map(OsString::from).to_vec();
         words.push(program.into());
@@ -47,7 +48,7 @@ pub(crate) fn namespaces() -> [&'static str; 5] {
     [UNSHARE, "--user", "--map-root-user", "--net", "--"]
 }
 
-/// Prepares the network of this process, and becomes the command. Returns only if that fails.
+/// Prepares the network of this process, and executes the command in its place. Returns only if that fails.
 pub fn prepare_network(address: IpAddr, command: &[OsString]) -> io::Error {
     if let Err(error) = prepare(address) {
         return io::Error::new(error.kind(), format!("the network cannot be made ready for {address}: {error}"));
@@ -114,7 +115,7 @@ impl Kernel {
         let mut message = ((HEAD + body.len()) as u32).to_ne_bytes().to_vec();
         message.extend(what.to_ne_bytes());
         message.extend((REQUEST | ACKNOWLEDGE | how).to_ne_bytes());
-        // Sequence number and port id: there is one request at a time, and the kernel fills in the rest.
+        // The sequence number and the port id are 0: there is one request at a time, and the kernel sets the port id.
         message.extend([0; 8]);
         message.extend(body);
         send(&self.0, &message, SendFlags::empty())?;

@@ -1,5 +1,5 @@
-//! Processes of the host, identified so that a reused pid is never mistaken for the earlier process. A process that
-//! cannot be examined, for example for lack of descriptors, is an error and never counts as ended.
+//! Processes of the host, identified so that a process with a reused pid is never taken for the earlier one. A process
+//! that cannot be examined, for example because there are no free descriptors, is an error and never counts as ended.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde::{Deserialize, Serialize};
 
-/// The buffer size, longer than most files of `/proc/PID`.
+/// The initial buffer size in bytes, larger than most files of `/proc/PID`.
 const COMMON: usize = 8 << 10;
 const MAX_BYTES: u64 = 2 << 20;
 
-/// The identity of a process: its pid alone is reused after its end.
+/// The identity of a process. The pid alone does not identify it, because it is reused after the end of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) pid: i32,
@@ -26,12 +26,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity of the process that has this pid; `None` if there is none.
+    /// Returns the identity of the process with this pid; `None` if there is no such process.
     pub(crate) fn of(pid: i32) -> io::Result<Option<Self>> {
         Ok(Stat::read(pid)?.map(|stat| Self { pid, start_time: stat.start_time }))
     }
 
-    /// Returns a handle on exactly this process; `None` if it has ended, even if its pid was reused.
+    /// Returns a handle on this process; `None` if the process has ended, even if its pid was reused.
     pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -39,18 +39,18 @@ impl Identity {
             Err(Errno::INVAL) => None,
             opened => there(opened.map_err(io::Error::from))?,
         };
-        // Compared after the handle was opened: the handle's process lives, so its pid was not reused since.
+        // Compared after the handle was opened: while it is open, the pid of its process is not reused.
         let same = Self::of(self.pid)? == Some(*self);
         Ok(handle.filter(|_| same))
     }
 }
 
-/// Returns whether the process has ended (a zombie has).
+/// Returns true if the process has ended. A zombie counts as ended.
 pub(crate) fn ended(handle: &OwnedFd) -> bool {
     wait_end(handle, Duration::ZERO)
 }
 
-/// Blocks until the process ends or `limit` is over; returns whether it ended.
+/// Blocks until the process ends or `limit` is over. Returns true if the process ended.
 pub(crate) fn wait_end(handle: &OwnedFd, limit: Duration) -> bool {
     let mut watched = [PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN)];
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
@@ -65,7 +65,7 @@ pub(crate) fn kill(handle: &OwnedFd) -> io::Result<()> {
 /// Stops a child, and returns when it has stopped or ended.
 pub(crate) fn stop(child: &OwnedFd) -> io::Result<()> {
     signal(child, Signal::STOP)?;
-    // The end of the child is not collected here.
+    // Does not reap the child if it has ended.
     waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
     Ok(())
 }
@@ -97,7 +97,7 @@ pub(crate) struct Stat {
 impl Stat {
     pub(crate) fn read(pid: i32) -> io::Result<Option<Self>> {
         let line = match read(pid, "stat") {
-            // Where processes of other users are hidden, this process belongs to another user.
+            // If processes of other users are hidden, this process belongs to another user.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
             line => line?,
         };
@@ -128,7 +128,7 @@ pub(crate) fn all_pids() -> io::Result<Vec<i32>> {
 }
 
 /// Returns `root` and all living processes below it. Orphans of a pid namespace become children of its first process,
-/// so the tree below that process is always complete.
+/// so the tree below the first process of a namespace is always complete.
 pub(crate) fn tree(root: i32) -> io::Result<Vec<i32>> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     let mut living = HashSet::new();
@@ -152,16 +152,16 @@ pub(crate) fn tree(root: i32) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
-/// Returns the effective user of a process, if it exists. In a sandbox it is the only one, because nothing there can
-/// change its user.
+/// Returns the effective user of a process; `None` if the process does not exist. In a sandbox, a process has only one
+/// user, because it cannot change its user.
 pub(crate) fn user(pid: i32) -> io::Result<Option<u32>> {
     Ok(there(fs::metadata(format!("/proc/{pid}")))?.map(|about| about.uid()))
 }
 
-/// Returns whether the process was started as one of `programs` (argument 0) with `marker` among its other arguments.
+/// Returns true if argument 0 of the process is one of `programs` and `marker` is one of its other arguments.
 pub(crate) fn has_marker(pid: i32, programs: &[&[u8]], marker: &[u8]) -> io::Result<bool> {
     let line = match read(pid, "cmdline") {
-        // Where processes of other users are hidden, processes that this server started are visible.
+        // If processes of other users are hidden, processes that this server started are visible.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
         line => line?.unwrap_or_default(),
     };
@@ -177,10 +177,11 @@ fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
     Ok(read.map(|_| bytes))
 }
 
-/// Returns the living processes that pass `test`. Each identity is that of the tested process.
+/// Returns the identities of the living processes for which `test` returns true.
 pub(crate) fn living(test: impl Fn(i32) -> io::Result<bool>) -> io::Result<Vec<Identity>> {
     let same = |pid: i32| {
-        // Most processes fail the first test. Those that pass are tested again between two identity checks.
+        // Most processes fail the first test. The others are tested again between two identity checks, so that the
+        // identity is that of the tested process.
         if !test(pid)? {
             return Ok(None);
         }
@@ -191,8 +192,8 @@ pub(crate) fn living(test: impl Fn(i32) -> io::Result<bool>) -> io::Result<Vec<I
     all_pids()?.into_iter().filter_map(|pid| same(pid).transpose()).collect()
 }
 
-/// Returns the proportional set size of a process in bytes. Where the kernel refuses that (an undumpable process,
-/// read by an ordinary user), returns its private memory, which is never more than the true size.
+/// Returns the proportional set size of a process in bytes. If the kernel refuses that (an undumpable process, read by
+/// an ordinary user), returns its private memory, which is never more than the true size.
 pub(crate) fn pss_bytes(pid: i32) -> u64 {
     let kib = |text: &str, name: &str| -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;

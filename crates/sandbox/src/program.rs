@@ -1,4 +1,4 @@
-//! The sandbox's own copy of its program: one copy for each version of the file, and hard links to it.
+//! The sandboxes' copies of their programs: one copy for each version of a file, with a hard link for each sandbox.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,7 +11,7 @@ use crate::record::random_hex;
 
 /// The extension of unfinished copies.
 const UNFINISHED: &str = "new";
-/// The age of an unfinished copy that a killed server has left. A copy takes seconds.
+/// The age above which an unfinished copy was left by a killed server. A copy takes seconds.
 const MAX_COPY: Duration = Duration::from_secs(60 * 60);
 
 /// Returns the directory of the copies, below the host's root.
@@ -32,23 +32,23 @@ pub(crate) fn place(root: &Path, program: &Path, target: &Path) -> Result<(), St
     if fs::hard_link(&cached, target).is_ok() {
         return Ok(());
     }
-    // A unique name, then a rename: several concurrent starts may all be the first.
+    // Copied to a unique name and then renamed, because several concurrent starts may find no copy.
     let temporary = cached.with_extension(format!("{}.{UNFINISHED}", random_hex()?));
     let placed = copy(source, &temporary).and_then(|()| {
-        // Linked under its temporary name first: from then on the copy is in use, and the cleanup leaves it alone.
+        // Linked before the rename: a copy with another link is in use, and the cleanup does not remove it.
         let linked = fs::hard_link(&temporary, target).step("link", target);
         let stored = fs::rename(&temporary, &cached).step("write", &cached);
         linked.and(stored)
     });
     if placed.is_err() {
-        // A full disk must not be filled further by each failing start.
+        // Failing starts must not fill a full disk further.
         fs::remove_file(&temporary).ok();
     }
     placed
 }
 
-/// Copies in a separate process: a program that is started meanwhile would inherit this process's writable descriptor
-/// of the copy, and a file that is open for writing cannot be executed.
+/// Copies the file in a separate process. A program that is started meanwhile would inherit a writable descriptor of
+/// the copy from this process, and a file that is open for writing cannot be executed.
 fn copy(source: fs::File, temporary: &Path) -> Result<(), StepError> {
     let copied = Command::new("cp")
         .args(["--reflink=auto", "--", "/dev/stdin"])
@@ -77,9 +77,9 @@ pub(crate) fn remove_stale(root: &Path) {
 
 fn is_left(path: &Path, about: &fs::Metadata) -> bool {
     match path.extension() {
-        // A copy that is being linked keeps that link.
+        // A copy that is in use has another link.
         None => about.nlink() == 1,
-        // Another server may be copying. A sandbox that uses the copy has a link of its own.
+        // Another server may be writing the copy. A sandbox that uses it already has a separate link.
         Some(extension) => extension == UNFINISHED && is_old(about),
     }
 }

@@ -1,4 +1,4 @@
-//! The stored record of a sandbox, by which a later server process finds it.
+//! The stored record of a sandbox, with which a later server process finds the sandbox.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,17 +12,17 @@ use crate::cgroup::Cgroups;
 use crate::error::{Step, StepError};
 use crate::process::Identity;
 
-/// The maximum size of a record; real ones are below 1 KiB.
+/// The maximum size of a record in bytes; real records are smaller than 1 KiB.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// What limits the memory of a sandbox.
+/// The kind of memory limit of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryLimit {
     /// A control group of version 2.
     CgroupV2,
     /// A control group of version 1.
     CgroupV1,
-    /// Nothing: the server must measure it, see [`crate::Sandbox::over_memory`].
+    /// No limit: the server must measure the memory, see [`crate::Sandbox::over_memory`].
     None,
 }
 
@@ -32,18 +32,18 @@ pub(crate) struct Record {
     pub(crate) id: String,
     /// 128 random bits, in hexadecimal.
     pub(crate) nonce: String,
-    /// The boot of the machine in which the processes were created: processes of another boot have ended.
+    /// The id of the boot in which the processes were created. Processes of another boot have ended.
     pub(crate) boot: String,
     pub(crate) host_uid: Option<u32>,
     pub(crate) started_ms: u64,
     pub(crate) sockets: usize,
     pub(crate) memory: MemoryLimit,
     pub(crate) cgroups: Cgroups,
-    /// bubblewrap's process outside, and the first process inside. `None` until the start is complete.
+    /// The two processes of bubblewrap. `None` until the start is complete.
     pub(crate) processes: Option<Processes>,
 }
 
-/// The two processes of bubblewrap, with their pids on the host.
+/// The process of bubblewrap outside and the first process inside, with their pids on the host.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Processes {
     pub(crate) monitor: Identity,
@@ -55,10 +55,10 @@ fn path(dir: &Path) -> PathBuf {
 }
 
 impl Record {
-    /// Reads the record of a sandbox directory; `None` if there is no valid one.
+    /// Reads the record of a sandbox directory; `None` if there is no valid record.
     ///
     /// # Errors
-    /// If it cannot be read now, because it may be valid.
+    /// If the record cannot be read now, because it may be valid.
     pub(crate) fn read(dir: &Path) -> Result<Option<Self>, StepError> {
         let mut text = Vec::new();
         let read = fs::File::open(path(dir)).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut text));
@@ -79,7 +79,7 @@ impl Record {
             .mode(0o600)
             .open(&temporary)
             .step("make", &temporary)?;
-        // Not synced: the recorded processes do not survive a loss of power either.
+        // Not synced, because the recorded processes end at a power failure too.
         file.write_all(&text).step("write", &temporary)?;
         fs::rename(&temporary, &target).step("write", &target)
     }

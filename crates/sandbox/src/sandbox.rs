@@ -1,4 +1,4 @@
-//! A started sandbox, of this or of an earlier server process.
+//! A started sandbox of this or of an earlier server process.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,40 +15,40 @@ use crate::kernel_log::{self, OomKill};
 use crate::process;
 use crate::record::{MemoryLimit, Record};
 
-/// The size limit of the program's output. Further writes of the program fail.
+/// The size limit of the program's output, in bytes. Further writes of the program fail.
 pub(crate) const LOG_BYTES: u64 = 64 * 1024;
 
-/// How often a kill by the kernel is checked for after a report of full memory.
+/// The number of checks for a kill by the kernel after a report of full memory, and the pause between them.
 const OOM_LOOKS: u32 = 20;
 const OOM_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
-/// The interval of these checks where the kernel sends no report.
+/// The interval of these checks if the kernel sends no reports.
 const OOM_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The interval of memory measurements without a control group.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A sandbox. Clones share their state; dropping all of them ends nothing.
+/// A sandbox. Clones share their state. The sandbox continues when all of them are dropped.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    /// Its id.
+    /// The id of the sandbox.
     pub id: String,
-    /// Its directory on the host.
+    /// The sandbox's directory on the host.
     pub dir: PathBuf,
-    /// 128 random bits in hexadecimal, created at its start: they identify the program of exactly this start.
+    /// 128 random bits in hexadecimal, created at the start, which identify the program of this start.
     pub nonce: String,
     /// The host's pid of the first process inside. Informational only, because pids are reused.
     pub init_pid: i32,
-    /// The host user of its processes, when the server runs as root.
+    /// The host user of the processes, if the server runs as root.
     pub host_uid: Option<u32>,
-    /// What limits its memory.
+    /// The kind of the memory limit.
     pub memory: MemoryLimit,
-    /// The time of its start.
+    /// The time of the start.
     pub started: SystemTime,
     sockets: usize,
     monitor_pid: i32,
     cgroups: crate::cgroup::Cgroups,
-    /// Handles on the first process inside and on bubblewrap's outside, which ends with the program. `None` if one of
-    /// them had ended before the sandbox was found.
+    /// Handles on the first process inside and on bubblewrap's process outside, which ends with the program. `None` if
+    /// one of them had ended before the sandbox was found.
     handles: Option<Arc<[OwnedFd; 2]>>,
     log: Option<Arc<std::fs::File>>,
 }
@@ -77,15 +77,15 @@ impl Sandbox {
         }))
     }
 
-    /// Returns whether its program lives. When the program ends, all other processes of the sandbox are killed.
+    /// Returns true if the program runs. When the program ends, all other processes of the sandbox are killed.
     pub fn is_alive(&self) -> bool {
         self.handles.as_ref().is_some_and(|both| !both.iter().any(process::ended))
     }
 
-    /// Returns when its program has ended. [`crate::Host::end`] then removes the remains.
+    /// Returns when the program has ended. [`crate::Host::end`] then removes the remains.
     ///
     /// # Errors
-    /// If the processes cannot be watched (outside a runtime with I/O, or without descriptors left).
+    /// If the processes cannot be watched: outside a runtime with I/O, or without free descriptors.
     pub async fn exited(&self) -> io::Result<()> {
         let Some(both) = &self.handles else { return Ok(()) };
         tokio::select! {
@@ -94,25 +94,25 @@ impl Sandbox {
         }
     }
 
-    /// Returns the host's pids of its living processes, including bubblewrap's own; only the latter where the others
+    /// Returns the host's pids of the living processes, including bubblewrap's own; only the latter if the others
     /// cannot be examined.
     pub async fn pids(&self) -> Vec<i32> {
         let this = self.clone();
         tokio::task::spawn_blocking(move || this.pids_now()).await.unwrap_or_default()
     }
 
-    /// Returns the proportional set size of all its processes in bytes. For an ordinary user it is a lower bound,
-    /// because the kernel hides the shared part of a browser's sandboxed processes.
+    /// Returns the proportional set size of all processes in bytes. For an ordinary user it is a lower bound, because
+    /// the kernel hides the shared part of a browser's sandboxed processes.
     pub async fn memory_pss(&self) -> u64 {
         let this = self.clone();
         let sum = move || this.pids_now().into_iter().map(process::pss_bytes).sum();
         tokio::task::spawn_blocking(sum).await.unwrap_or_default()
     }
 
-    /// Returns once all its processes and files together hold more than `limit` bytes. Measured from outside, so
-    /// nothing inside can prevent it. For hosts where nothing limits the memory.
+    /// Returns when all processes and files together use more than `limit` bytes. Measures from the host, so that
+    /// nothing inside can prevent it. For hosts without a memory limit.
     pub async fn over_memory(&self, limit: u64) {
-        // A state that changes during the measurement may look wrong once.
+        // A single measurement may be wrong if the state changes meanwhile.
         let mut before = false;
         loop {
             tokio::time::sleep(MEMORY_INTERVAL).await;
@@ -136,7 +136,7 @@ impl Sandbox {
     fn pids_now(&self) -> Vec<i32> {
         let Some(both) = &self.handles else { return Vec::new() };
         let mut pids = process::tree(self.init_pid).unwrap_or_default();
-        // If it has ended, its pid may belong to a stranger, whose processes these are.
+        // If the first process has ended, its pid may belong to another process, and so does the tree.
         if process::ended(&both[0]) {
             pids.clear();
         }
@@ -146,18 +146,18 @@ impl Sandbox {
         pids
     }
 
-    /// Returns whether the kernel has killed a process of the sandbox because its memory was full. Known until
+    /// Returns true if the kernel has killed a process of the sandbox because its memory was full. Known until
     /// [`crate::Host::end`], and only if [`Sandbox::memory`] is not [`MemoryLimit::None`].
     pub fn oom_killed(&self) -> bool {
         self.cgroups.has_oom_kill()
     }
 
-    /// Returns once the kernel has killed a process of the sandbox because its memory was full; never if nothing
-    /// limits the memory. Where the kernel sends no reports, checks every two seconds: a user may have 128 inotify
-    /// watches by default, and each sandbox with a control group of version 2 takes one.
+    /// Returns when the kernel has killed a process of the sandbox because its memory was full; never if nothing limits
+    /// the memory. Checks every two seconds if the kernel sends no reports: a user may have 128 inotify instances by
+    /// default, and each sandbox with a control group of version 2 needs one.
     ///
     /// # Errors
-    /// If the group that limits its memory is gone.
+    /// If the group that limits the memory no longer exists.
     pub async fn out_of_memory(&self) -> io::Result<()> {
         loop {
             let Err(error) = self.reported_out_of_memory().await else { return Ok(()) };
@@ -167,7 +167,7 @@ impl Sandbox {
             if error.kind() == io::ErrorKind::NotFound {
                 return Err(error);
             }
-            tracing::trace!(sandbox = self.id, %error, "its memory is looked at from time to time: the kernel does not tell");
+            tracing::trace!(sandbox = self.id, %error, "no reports of full memory; checking periodically");
             tokio::time::sleep(OOM_WAIT).await;
         }
     }
@@ -210,35 +210,35 @@ impl Sandbox {
         None
     }
 
-    /// Returns the number of its listening sockets.
+    /// Returns the number of the sandbox's listening sockets.
     pub fn sockets(&self) -> usize {
         self.sockets
     }
 
-    /// Returns the host's path of its listening socket `n`, counted from 0: the program's descriptor `3 + n`. The
-    /// path may be too long for a socket address; [`Sandbox::connect`] handles that.
+    /// Returns the host's path of the listening socket `n`, counted from 0, which is the program's descriptor `3 + n`.
+    /// The path may be too long for a socket address; [`Sandbox::connect`] supports that.
     pub fn listener_path(&self, n: usize) -> PathBuf {
         sockets_dir(&self.dir).join(n.to_string())
     }
 
-    /// Connects to its listening socket `n`, whatever the length of its path.
+    /// Connects to the listening socket `n`. Its path may have any length.
     ///
     /// # Errors
-    /// The error of the connection: not found if there is no such socket, refused if it is open nowhere.
+    /// The error of the connection: not found if there is no such socket, refused if no process has it open.
     pub async fn connect(&self, n: usize) -> io::Result<UnixStream> {
         let dir = open_dir(&sockets_dir(&self.dir))?;
         UnixStream::connect(short_path(&dir, n)).await
     }
 
-    /// Returns the beginning of the program's standard output and error, at most 64 KiB; later output is lost.
-    /// Available only to the server process that started it.
+    /// Returns the beginning of the program's standard output and error, at most 64 KiB; later output is lost. Returns
+    /// `None` in a server process that did not start the sandbox.
     pub fn log(&self) -> Option<String> {
         self.log.as_deref().map(read_log)
     }
 }
 
 async fn ended(handle: &OwnedFd) -> io::Result<()> {
-    // A descriptor for each waiter, because one can be registered only once.
+    // A separate descriptor for each waiter, because a descriptor can be registered only once.
     watched(handle.try_clone()?)?.readable().await?.retain_ready();
     Ok(())
 }
@@ -260,13 +260,13 @@ pub(crate) fn sockets_dir(dir: &Path) -> PathBuf {
     dir.join("sockets")
 }
 
-/// Opens a directory for naming its entries.
+/// Opens a directory to name its entries with [`short_path`].
 pub(crate) fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Returns a name for socket `n` in an open directory that always fits in a socket address.
+/// Returns a path of socket `n` in an open directory that always fits into a socket address.
 pub(crate) fn short_path(dir: &OwnedFd, n: usize) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{n}", dir.as_raw_fd()))
 }
@@ -293,7 +293,7 @@ mod tests {
         anyhow::Context::context(Sandbox::of(record, memory.to_owned(), None)?, "a complete record")
     }
 
-    /// Simulates that all watches of a user are taken.
+    /// Simulates a kernel that refuses to send reports.
     #[tokio::test]
     async fn full_memory_is_noticed_without_reports_of_the_kernel() -> anyhow::Result<()> {
         let group = tempfile::tempdir()?;

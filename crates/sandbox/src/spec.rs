@@ -7,48 +7,47 @@ use std::path::{Component, Path, PathBuf};
 use crate::error::StartError;
 use crate::network::Network;
 
-/// The maximum of descriptors, files and arguments of one sandbox, far above any need.
+/// The maximum number of descriptors, files and arguments of one sandbox, far above any need.
 const MAX_COUNT: usize = 256;
 
-/// Everything needed to start a sandbox. Nothing of it appears on a command line that other users of the host can
-/// read.
+/// The specification of a sandbox. Nothing of it appears on a command line that other users of the host can read.
 pub struct Spec {
     /// The name of the sandbox and of its directory: 1 to 40 characters of `0-9a-z`.
     pub id: String,
-    /// The program on the host. A private copy of it is mounted read-only at `/run/casement/program`, so that
-    /// replacing the file on the host does not change a running sandbox.
+    /// The path of the program on the host. A private copy is mounted read-only at `/run/casement/program`, so that a
+    /// replacement of the file on the host does not change a running sandbox.
     pub program: PathBuf,
-    /// Its arguments, without the program's name.
+    /// The arguments of the program, without its name.
     pub args: Vec<String>,
-    /// Its environment besides `HOME`, `PATH`, `LANG` and `USER`. Nothing of the starter's environment is passed.
+    /// The environment in addition to `HOME`, `PATH`, `LANG` and `USER`. The starter's environment is not passed.
     pub env: Vec<(String, String)>,
-    /// Read-only files inside. They take precedence over files that every sandbox has at the same path.
+    /// Read-only files inside. They replace files that every sandbox has at the same path.
     pub files: Vec<File>,
-    /// The number of listening unix stream sockets to create. They are the program's descriptors 3, 4, … and are
-    /// reached from the host with [`crate::Sandbox::connect`].
+    /// The number of listening unix stream sockets to create. They are the program's descriptors 3, 4, …
+    /// [`crate::Sandbox::connect`] connects to them from the host.
     pub sockets: usize,
     /// Further open descriptors of the program, numbered after the sockets.
     pub listeners: Vec<OwnedFd>,
     /// A directory of the host, mounted read-only at `/run/casement/egress`, and created if it is missing. If the
-    /// host runs as root, the directory is given to the sandbox's group with mode 0710: the inside can connect to
-    /// sockets in it (which need mode 0666 themselves), other users of the host cannot. Its parents must be
+    /// server runs as root, the directory is given to the sandbox's group with mode 0710: programs inside can connect
+    /// to sockets in it (which need mode 0666 themselves), other users of the host cannot. Its parents must be
     /// traversable.
     pub egress_dir: PathBuf,
-    /// What its network has besides loopback and ports from 1024 on. `None`: nothing.
+    /// The prepared network. `None`: the network has only loopback, and only ports from 1024 on.
     pub network: Option<Network>,
-    /// Further paths of the host's system, mounted read-only at the same place.
+    /// Further paths of the host, mounted read-only at the same path.
     pub read_only: Vec<PathBuf>,
-    /// Further paths of the host, mounted read-only at another place: source and destination.
+    /// Further paths of the host, mounted read-only at another path: the path on the host and the path inside.
     pub read_only_at: Vec<(PathBuf, PathBuf)>,
-    /// The maximum memory in bytes of all processes together, including shared memory, where the host can limit it.
-    /// Files in `/tmp` and the home directory are not included.
+    /// The maximum memory of all processes together in bytes, including shared memory, if the host can limit it. Files
+    /// in `/tmp` and the home directory are not included.
     pub memory_bytes: u64,
-    /// The maximum bytes in each of `/tmp` and the home directory, and in `/dev/shm` unless a quarter of the memory
-    /// is less.
+    /// The size in bytes of each of `/tmp` and the home directory, and of `/dev/shm` unless a quarter of the memory is
+    /// less.
     pub tmpfs_bytes: u64,
-    /// The maximum of processes and threads.
+    /// The maximum number of processes and threads.
     pub max_processes: u32,
-    /// The maximum of open files of one process.
+    /// The maximum number of open files of one process.
     pub max_open_files: u32,
 }
 
@@ -74,19 +73,20 @@ impl fmt::Debug for Spec {
     }
 }
 
-/// Returns whether `id` is a valid id: 1 to 40 characters of `0-9a-z`.
+/// Returns true if `id` is a valid id: 1 to 40 characters of `0-9a-z`.
 pub(crate) fn valid_id(id: &str) -> bool {
     (1..=40).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
 }
 
 impl Spec {
-    /// Returns the maximum memory of the whole sandbox: files are in memory, and the kernel counts both together. A
-    /// full disk therefore takes no memory from the processes.
+    /// Returns the maximum memory of the whole sandbox in bytes, including the files, which are in memory and which the
+    /// kernel counts too. A full disk therefore takes no memory from the processes.
     pub(crate) fn all_memory_bytes(&self) -> u64 {
         self.memory_bytes.saturating_add(self.tmpfs_bytes.saturating_mul(2))
     }
 
-    /// Returns the size of `/dev/shm`: files that processes share are memory of theirs.
+    /// Returns the size of `/dev/shm` in bytes. It is limited by the memory, because its files are the processes'
+    /// shared memory.
     pub(crate) fn shared_memory_bytes(&self) -> u64 {
         self.tmpfs_bytes.min(self.memory_bytes / 4)
     }
@@ -133,7 +133,7 @@ impl Spec {
     }
 }
 
-/// Returns whether the path is absolute, in UTF-8, and without `..` or NUL.
+/// Returns true if the path is absolute, in UTF-8, and without `..` or NUL.
 fn absolute(path: &Path) -> bool {
     path.is_absolute()
         && path.to_str().is_some_and(|text| !text.contains('\0'))

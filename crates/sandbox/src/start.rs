@@ -1,4 +1,4 @@
-//! Starts sandboxes: everything that finds a sandbox again exists before its program runs.
+//! Starts sandboxes. Everything that is needed to find a sandbox later exists before its program runs.
 
 use std::fs;
 use std::io::Write;
@@ -25,14 +25,14 @@ use crate::sandbox::{self, Sandbox};
 use crate::spec::Spec;
 use crate::{filter, program, uid};
 
-/// The timeout of bubblewrap, on a machine that starts many at once.
+/// The timeout of bubblewrap, on a machine that starts many sandboxes at once.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The process between bubblewrap's reaper, which waits for the last process, and the program: when the program ends,
-/// it ends all other processes, also without a server. It runs the program only after the word on its input: if the
-/// starter ends before, the start ends here.
+/// The script of the supervisor, the process between bubblewrap's reaper, which waits for the last process, and the
+/// program. When the program ends, the supervisor ends all other processes, also without a server. It runs the program
+/// only after a line on its input: if the starter ends before, the start ends here.
 const SUPERVISOR: &str = r#"read -r go && "$0" "$@" </dev/null; status=$?; kill -KILL -1 2>/dev/null; exit $status"#;
-/// The word that opens the gate.
+/// The line on which the supervisor runs the program.
 const GO: &[u8] = b"go\n";
 
 const SHELL: &str = "/bin/sh";
@@ -40,7 +40,7 @@ const SHELL: &str = "/bin/sh";
 const REMEDY: &str = "check that this host allows unprivileged user namespaces, nested ones too \
     (kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0)";
 
-/// What exists before bubblewrap runs.
+/// The parts of a sandbox that exist before bubblewrap runs.
 struct Prepared {
     dir: PathBuf,
     record: Record,
@@ -61,7 +61,7 @@ impl Host {
             let (host, id) = (self.clone(), id.clone());
             blocking(move || {
                 if let Err(error) = host.end_now(&id) {
-                    tracing::warn!(id, %error, "a sandbox that did not start has left something");
+                    tracing::warn!(id, %error, "cannot clean up a sandbox that did not start");
                 }
             })
             .await;
@@ -80,7 +80,8 @@ impl Host {
         self.launch(spec, prepared?).await
     }
 
-    /// Creates directory, host user, record, control groups, sockets and program. Blocks.
+    /// Creates the directory, the claim of a host user, the record, the control groups, the sockets and the program's
+    /// copy. Blocks.
     fn prepare(&self, spec: &Spec) -> Result<Prepared, StartError> {
         let dir = self.dir(&spec.id);
         match fs::DirBuilder::new().mode(0o700).create(&dir) {
@@ -108,7 +109,7 @@ impl Host {
         record.write(&dir)?;
         record.cgroups.make(record.memory, spec.all_memory_bytes(), spec.max_processes)?;
         if host_uid.is_some() {
-            // The sandbox's user must reach the program. Others can read nothing else in the directory.
+            // The sandbox's user must reach the program. Other users can read nothing else in the directory.
             set_mode(&dir, 0o711)?;
         }
         let sockets = listen(&dir, spec.sockets)?;
@@ -128,7 +129,7 @@ impl Host {
         let init = reported.map_err(|_| StartError::TimedOut(TIMEOUT.as_secs()))?.step("read the pid of", &dir)?;
         let waiting = monitor.zip(init).map(|(monitor, init)| Waiting::of(monitor, init)).transpose();
         let Some(waiting) = waiting.step("look at the processes of", &dir)?.flatten() else {
-            // bubblewrap has ended or is about to; its output is complete then.
+            // bubblewrap has ended or will end soon; its output is complete then.
             tokio::time::timeout(TIMEOUT, child.wait()).await.ok();
             return Err(refused(&log));
         };
@@ -137,20 +138,20 @@ impl Host {
             record.write(&dir)?;
             waiting.join(&record.cgroups, &log)?;
             open(&gate, &waiting.init, &log)?;
-            // A missing supervisor is detected below.
+            // An ended supervisor is detected below.
             let _gone = rustix::io::write(&go, GO);
             let gone = || StartError::TimedOut(TIMEOUT.as_secs());
             let found = Sandbox::of(record, dir.clone(), Some(log)).step("look at the processes of", dir)?;
             found.ok_or_else(gone)
         });
         let started = started.await;
-        // Until here the pid of bubblewrap was not reused, because its end was not collected.
+        // Not reaped earlier, so that the pid of bubblewrap was not reused.
         reap(child);
         started
     }
 
-    /// Runs bubblewrap. When it returns, this process holds no descriptor of the sandbox but its ends of the pipes
-    /// and the log.
+    /// Runs bubblewrap. Afterwards the only descriptors of the sandbox in this process are its ends of the pipes and
+    /// the log.
     fn spawn(
         &self,
         mut spec: Spec,
@@ -180,7 +181,7 @@ impl Host {
         let mut command = self.starter(host_uid);
         command.args(spec.network.iter().flat_map(|network| network.words(&program))).arg(&self.config().bwrap);
         command.args(["--args", &arguments.to_string()]);
-        // Visible on the command line: a sweep recognizes the remains of an unrecorded start by this argument.
+        // On the visible command line: a sweep recognizes the remains of an unrecorded start by this argument.
         command.arg("--ro-bind").arg(program).arg(PROGRAM);
         let shell = shell();
         if shell == layout::SUPERVISOR {
@@ -199,8 +200,8 @@ impl Host {
         Ok(command.spawn().step("run", SETSID)?)
     }
 
-    /// Returns the command that starts a program in a session of its own and, as root, as the given user without any
-    /// right. Its arguments are that program.
+    /// Returns the command that starts a program in a separate session and, as root, as the given user without any
+    /// right. The program and its arguments have to be added as arguments.
     pub(crate) fn starter(&self, host_uid: Option<u32>) -> Command {
         let config = self.config();
         let mut command = Command::new(SETSID);
@@ -213,7 +214,7 @@ impl Host {
     }
 }
 
-/// A sandbox at its gate: its processes, with handles on them.
+/// The processes of a sandbox whose bubblewrap waits for the gate, with handles on them.
 struct Waiting {
     processes: Processes,
     monitor: OwnedFd,
@@ -221,14 +222,14 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Returns the sandbox of a child of this process that is not reaped, and of the process that the child reports;
-    /// `None` if one of them has ended. A pid that does not belong to a child of bubblewrap was reused.
+    /// Returns the sandbox of a child of this process that is not reaped, and of the process that the child reports.
+    /// Returns `None` if one of them has ended: a pid that does not belong to a child of bubblewrap was reused.
     fn of(monitor: i32, init: i32) -> std::io::Result<Option<Self>> {
         let Some((monitor, monitor_handle)) = held(monitor)? else { return Ok(None) };
         let Some((init, init_handle)) = held(init)? else { return Ok(None) };
         let is_its_child = process::Stat::read(init.pid)?.is_some_and(|stat| stat.parent == monitor.pid);
         let found = Self { processes: Processes { monitor, init }, monitor: monitor_handle, init: init_handle };
-        // Checked last: a living process has kept its pid all the time.
+        // Checked last: if the processes run now, their pids were not reused meanwhile.
         Ok((is_its_child && found.lives()).then_some(found))
     }
 
@@ -236,14 +237,15 @@ impl Waiting {
         ![&self.monitor, &self.init].into_iter().any(process::ended)
     }
 
-    /// Moves both processes into the groups. The groups take pids only, so a reused pid would add a stranger.
-    /// bubblewrap is not reaped and, being stopped, cannot reap the other one, so both pids are theirs.
+    /// Moves both processes into the groups. The groups accept only pids, so a reused pid would add an unrelated
+    /// process. No pid is reused here: this process has not reaped bubblewrap, and a stopped bubblewrap cannot reap the
+    /// other one.
     fn join(&self, groups: &Cgroups, log: &fs::File) -> Result<(), StartError> {
         process::stop(&self.monitor).step("stop", "bubblewrap")?;
         let Processes { monitor, init } = self.processes;
         let joined = self.lives().then(|| [monitor, init].iter().try_for_each(|process| groups.join(process.pid)));
         process::go_on(&self.monitor).step("let go on", "bubblewrap")?;
-        // A process that has ended cannot join; the error is then the output of bubblewrap.
+        // A process that has ended cannot be moved; the error is then the output of bubblewrap.
         if !self.lives() {
             return Err(refused(log));
         }
@@ -257,14 +259,14 @@ fn held(pid: i32) -> std::io::Result<Option<(Identity, OwnedFd)>> {
     Ok(process.open()?.map(|handle| (process, handle)))
 }
 
-/// Returns the shell of the supervisor. It has a name of its own, so that ending all shells of a session by name does
-/// not end the session; a shell that behaves by its name cannot have another one.
+/// Returns the path of the supervisor's shell. It has a distinct name, so that a user who kills all shells of a session
+/// by name does not end the session. A shell whose behaviour depends on its name keeps its usual name.
 fn shell() -> &'static str {
     let name = fs::canonicalize(SHELL).ok().and_then(|path| path.file_name().map(std::ffi::OsStr::to_owned));
     if name.is_none_or(|name| name == "busybox") { SHELL } else { layout::SUPERVISOR }
 }
 
-/// Descriptors of the program and of bubblewrap, in the order of their numbers from 3 on.
+/// The descriptors of the program and of bubblewrap, in the order of their numbers from 3 on.
 struct Passed(Vec<OwnedFd>);
 
 impl Passed {
@@ -279,8 +281,8 @@ impl Passed {
     }
 }
 
-/// Closes inherited descriptors in the child, because the starter of this process may have left some open. `mapped`
-/// numbers from 3 on are assigned already.
+/// Returns mappings that replace inherited descriptors in the child by `/dev/null`, because the starter of this process
+/// may have left some open. `mapped` is the count of the numbers from 3 on that are assigned already.
 fn inherited(mapped: usize) -> std::io::Result<Vec<FdMapping>> {
     let nothing = fs::File::open("/dev/null")?;
     let mut covers = Vec::new();
@@ -305,7 +307,7 @@ fn listen(dir: &Path, count: usize) -> Result<Vec<OwnedFd>, StepError> {
     (0..count).map(bind).collect()
 }
 
-/// Makes the egress directory reachable for the sandbox's user and for no other.
+/// Creates the egress directory, and makes it accessible to the sandbox's user and to no other user.
 fn hand_over(dir: &Path, host_uid: Option<u32>) -> Result<(), StepError> {
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error).step("make", dir),
@@ -316,8 +318,8 @@ fn hand_over(dir: &Path, host_uid: Option<u32>) -> Result<(), StepError> {
     set_mode(dir, 0o710)
 }
 
-/// Creates the file for the program's output: memory of a fixed size, so that it can neither fill a disk nor block,
-/// and breaks no pipe when the server is gone.
+/// Creates the file for the program's output: memory of a fixed size. Writes to it cannot fill a disk or block, and
+/// they do not fail with a broken pipe after the server has ended.
 fn log_file() -> Result<fs::File, StepError> {
     let make = || {
         let file = rustix::fs::memfd_create("log", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -336,14 +338,14 @@ fn memory_file(content: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Creates a pipe and returns its read and its write end. Readers see its end when this process is gone.
+/// Creates a pipe and returns its read and its write end. Readers see the end of the stream when this process ends.
 fn pipe_pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
-/// Creates the pipe on which bubblewrap reports its pid: this process's end and its own. Its own end is open for both
-/// directions, so that writing succeeds when this process is gone: an ordinary pipe would end bubblewrap there, and
-/// what it has started would wait forever. It gives up by itself a step later.
+/// Creates the pipe on which bubblewrap reports its child's pid. Returns this process's end and bubblewrap's end. The
+/// latter is open in both directions, so that writes succeed after this process has ended: a broken pipe would end
+/// bubblewrap at that write, and its child would wait forever. With this pipe, bubblewrap ends by itself a step later.
 fn info_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let (ours, end) = pipe_pair()?;
     Ok((ours, both_ends(&end)?))
@@ -366,17 +368,17 @@ async fn read_info(info: OwnedFd) -> std::io::Result<Option<i32>> {
     Ok(serde_json::from_slice::<Info>(&text).ok().map(|info| info.child_pid))
 }
 
-/// Returns the command that sets the limits which every process inside inherits. It runs inside, where processes are
-/// counted in the sandbox's user namespace, so that sandboxes do not affect each other even if they share a host
-/// user; and it is a program, because root without `CAP_SYS_RESOURCE` cannot set them from outside.
+/// Returns the command that sets the limits, which every process inside inherits. It runs inside, where processes are
+/// counted in the sandbox's user namespace, so that sandboxes with the same host user do not affect each other. The
+/// limits cannot be set from outside by root without `CAP_SYS_RESOURCE`.
 fn limits(max_processes: u32, max_open_files: u32) -> [String; 5] {
     let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    // A limit cannot exceed that of the starter.
+    // A limit cannot exceed the limit of the starter.
     let files = u64::from(max_open_files).min(hard);
     [PRLIMIT.into(), format!("--nproc={max_processes}"), format!("--nofile={files}"), "--core=0".into(), "--".into()]
 }
 
-/// Opens the gate, and returns when bubblewrap has read the word: everything inside is set up then.
+/// Opens the gate, and returns when bubblewrap has read the byte: everything inside is set up then.
 fn open(gate: &OwnedFd, init: &OwnedFd, log: &fs::File) -> Result<(), StartError> {
     match rustix::io::write(gate, b".") {
         Err(rustix::io::Errno::PIPE) => return Err(refused(log)),
@@ -403,7 +405,7 @@ fn refused(log: &fs::File) -> StartError {
     StartError::Refused { output, remedy: REMEDY }
 }
 
-/// Reaps bubblewrap, so that it does not remain as a zombie while this server lives.
+/// Reaps bubblewrap, so that it does not remain as a zombie while this server runs.
 fn reap(mut child: Child) {
     tokio::spawn(async move {
         if let Err(error) = child.wait().await {
@@ -418,7 +420,7 @@ mod tests {
 
     use super::*;
 
-    /// A program that has started another one, as bubblewrap does.
+    /// A program that has started another one, like bubblewrap.
     struct Family(std::process::Child, i32);
 
     impl Family {

@@ -1,8 +1,8 @@
-//! One host user for each sandbox, when the server runs as root.
+//! One host user for each sandbox, if the server runs as root.
 //!
 //! The claims of all servers of a machine are in one directory, because users belong to the machine. A claim is a
-//! file that names the directory of its sandbox. It ends when that directory is gone and no process of that user is
-//! left.
+//! file that contains the path of the sandbox's directory. It is void when the directory is removed and no process of
+//! the user is left.
 
 use std::collections::HashSet;
 use std::fs;
@@ -32,7 +32,7 @@ pub(crate) fn claim(base: u32, count: u32, dir: &Path) -> Result<u32, StartError
     Err(StartError::NoUidLeft(count))
 }
 
-/// Releases the user, if it is claimed for `dir`.
+/// Releases a user if it is claimed for the sandbox of `dir`.
 pub(crate) fn release(uid: u32, dir: &Path) {
     let Ok(_lock) = lock() else { return };
     if matches!(holder(uid), Ok(Some(holder)) if holder == dir) {

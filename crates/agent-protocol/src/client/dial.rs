@@ -20,7 +20,7 @@ use crate::{Channel, DIAL_OK};
 
 /// The timeout of a dialled connection; the first WebDriver connection includes the start of chromedriver.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest message of a refused dial.
+/// The longest message of a refused dial, in bytes.
 const MAX_DIAL_MESSAGE: u64 = 128;
 
 /// Connects through the sandbox to `channel` by the `dial` socket at `path`. The socket is non-blocking and
@@ -29,7 +29,7 @@ const MAX_DIAL_MESSAGE: u64 = 128;
 /// # Errors
 /// [`ClientError::NotConnected`] with the agent's message if nothing listens in the sandbox,
 /// [`ClientError::NotASocket`] if the agent passed something other than a TCP socket, [`ClientError::Connect`] if the
-/// sandbox is gone, [`ClientError::Timeout`].
+/// sandbox has ended, [`ClientError::Timeout`].
 pub async fn dial(path: impl AsRef<Path>, channel: Channel) -> Result<TcpStream, ClientError> {
     timeout(DIAL_TIMEOUT, async {
         let mut stream = connect(path.as_ref()).await.map_err(ClientError::Connect)?;

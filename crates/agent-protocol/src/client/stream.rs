@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 
 /// A connection whose response is read even if a write fails: an agent that refuses an upload does not read the rest of
-/// it, and the failed write must not hide the response. Data written after that is discarded; reading tells whether
-/// there is a response.
+/// it, and the failed write must not hide the response. Data written after that is discarded; a read returns the
+/// response, if there is one.
 #[derive(Debug)]
 pub(super) struct AgentStream(pub(super) UnixStream);
 

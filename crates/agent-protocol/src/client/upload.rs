@@ -10,11 +10,11 @@ use futures_util::Stream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// How long an agent may accept none of an upload. A stopped agent would never accept any.
+/// The longest time in which an agent may accept nothing of an upload. A stopped agent would never accept anything.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The content of an upload, which tracks whether the agent still has to accept a piece. The sender is dropped at its
-/// end.
+/// The content of an upload. Its sender holds true while the agent has yet to accept a piece, and is dropped at the end
+/// of the content.
 pub(super) struct TrackedContent<S> {
     pub(super) content: Pin<Box<S>>,
     pub(super) untaken: Option<watch::Sender<bool>>,
@@ -36,8 +36,8 @@ impl<S: Stream<Item = io::Result<Bytes>>> Stream for TrackedContent<S> {
     }
 }
 
-/// Returns once an upload has waited too long for its agent, with the duration: `stalled` for a piece that is not
-/// accepted, `within` after the last one.
+/// Returns when an upload has waited too long for its agent, with the exceeded duration: `stalled` for a piece that is
+/// not accepted, `within` for the response after the last piece.
 pub(super) async fn upload_timed_out(
     mut untaken: watch::Receiver<bool>,
     within: Duration,

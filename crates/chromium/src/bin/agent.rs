@@ -1,4 +1,4 @@
-//! The agent as a program of its own, for the tests.
+//! The agent as a separate program for the tests.
 
 use std::path::Path;
 use std::process::ExitCode;

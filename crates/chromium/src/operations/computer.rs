@@ -19,9 +19,10 @@ use super::operation_error;
 use crate::engine::Engine;
 use crate::fault::failed;
 
-/// The timeout of requests that the agent answers from memory, once it is their turn.
+/// The timeout of requests that the agent answers from memory, including the wait for earlier requests.
 const QUICK_TIMEOUT: Duration = Duration::from_secs(15);
-/// The clipboard page may have to be created, and each of its steps has a timeout of its own.
+/// The timeout of clipboard requests. The clipboard page may have to be created, and each step of the agent has a
+/// timeout of its own.
 const CLIPBOARD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An empty response.

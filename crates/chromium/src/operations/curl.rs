@@ -12,7 +12,7 @@ use super::lines::{Lines, encoded};
 use super::process::{milliseconds, timed};
 use crate::engine::Engine;
 
-/// The time beyond the request's own timeout for the agent to report it.
+/// Added to the request's own timeout, so that the agent can report that timeout.
 const REPORT_GRACE: Duration = Duration::from_secs(5);
 
 #[async_trait]

@@ -20,7 +20,7 @@ const UNPACK_TIMEOUT: Duration = Duration::from_secs(60);
 impl ExtensionMachine for Engine {
     async fn add(&self, browser: BrowserId, name: &str, content: ByteStream) -> Result<(), OperationError> {
         let running = self.running(browser)?;
-        // A restart loads the pending extensions: nothing may be replaced meanwhile.
+        // A restart loads the pending extensions, which must not be replaced meanwhile.
         let _guard = running.changing.lock().await;
         let (noted, content) = Content::of(content);
         let name = ExtensionName { name: name.to_owned() };

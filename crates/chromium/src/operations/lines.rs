@@ -14,7 +14,7 @@ use super::stream as bytes;
 use crate::fault::failed;
 use crate::running::Running;
 
-/// How much of the beginning of a too long line is kept, in bytes.
+/// The length of the retained beginning of a too long line, in bytes.
 const MAX_BUFFERED_START: usize = 64;
 
 fn invalid(why: &dyn std::fmt::Display) -> EngineError {
@@ -41,10 +41,10 @@ impl Lines {
         }
     }
 
-    /// Returns the next raw line; `None` at the end. Of a too long line it returns the beginning, if those are skipped.
+    /// Returns the next raw line; `None` at the end. With `skips_long`, it returns the beginning of a too long line.
     async fn raw(&mut self, skips_long: bool) -> Result<Option<Bytes>, OperationError> {
         let mut beginning: Option<Bytes> = None;
-        // The searched part is not searched again.
+        // The length of the part without a line end, which is not searched again.
         let mut searched = 0;
         loop {
             if let Some(end) = self.buffer[searched..].iter().position(|byte| *byte == b'\n') {
@@ -70,7 +70,8 @@ impl Lines {
         }
     }
 
-    /// Converts each line with `convert`, too long ones from their beginning; it may skip lines.
+    /// Converts each line with `convert`, which gets only the beginning of a too long line. Skips lines for which it
+    /// returns `None`.
     pub(super) fn each<T: Send + 'static>(
         self,
         convert: impl Fn(&[u8]) -> Option<T> + Send + Sync + 'static,
@@ -86,13 +87,13 @@ impl Lines {
         Ok(self.next().await?.ok_or_else(missing)?)
     }
 
-    /// Returns the bytes after the lines that were taken.
+    /// Returns the bytes after the lines that were read.
     pub(super) fn rest(self) -> ByteStream {
         let begun = (!self.buffer.is_empty()).then(|| Ok(self.buffer.freeze()));
         stream::iter(begun).chain(self.content).boxed()
     }
 
-    /// Converts all lines to domain values. Ends after the first that is invalid.
+    /// Converts all lines to domain values. Ends after the first invalid line.
     pub(super) fn converted<L, T>(
         self,
         convert: impl Fn(L) -> Result<T, OperationError> + Send + Sync + 'static,

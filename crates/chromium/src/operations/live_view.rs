@@ -15,9 +15,9 @@ use super::operation_error;
 use crate::engine::Engine;
 use crate::fault::failed;
 
-/// The time for a frame beyond the wait for a change.
+/// Added to the agent's wait for a change, to create and transfer a frame.
 const FRAME_GRACE: Duration = Duration::from_secs(10);
-/// The most dialogs of one response.
+/// The maximum number of dialogs of one response.
 const MAX_DIALOGS: usize = 50;
 
 #[async_trait]

@@ -1,7 +1,7 @@
 //! Login pages, read and filled in by the agent.
 //!
-//! Each request uses a connection of its own: a read waits as long as requested, and a secret is held only by the agent
-//! that types it.
+//! Each request uses a connection of its own: a read waits as long as requested, and only the agent that types a secret
+//! holds it.
 
 use std::time::Duration;
 
@@ -23,16 +23,16 @@ use serde::de::DeserializeOwned;
 use crate::engine::Engine;
 use crate::fault::failed;
 
-/// The time beyond the operation's own wait, for a machine under load.
+/// Added to the operation's own wait, for a machine under load.
 const LOAD_GRACE: Duration = Duration::from_secs(30);
 /// The timeout of opening a document, and of the longest acts.
 const WORK_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest response, and the longest screenshot.
+/// The longest response and the longest screenshot, in bytes.
 const MAX_RESPONSE: usize = 4 << 20;
 const MAX_PICTURE: usize = 64 << 20;
-/// The longest handle of an element.
+/// The longest handle of an element, in characters.
 const MAX_HANDLE: usize = 200;
-/// The most captchas of one response.
+/// The maximum number of captchas of one response.
 const MAX_CAPTCHAS: usize = 10;
 
 #[async_trait]
@@ -139,7 +139,7 @@ fn act(act: Act) -> wire::Act {
     }
 }
 
-/// Converts a page to the domain's values. The sandbox is no more trusted than the page.
+/// Converts a page to the domain's values. Bounds everything, because the sandbox is as untrusted as the page.
 fn reading(received: wire::Reading) -> Reading {
     let frames: Vec<Frame> = received
         .frames

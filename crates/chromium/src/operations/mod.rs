@@ -88,18 +88,18 @@ fn field(body: &ErrorBody, code: FieldCode, message: String) -> OperationError {
     }
 }
 
-/// Returns an operation's bytes as a stream. Holds the browser, so that a failure can report its condition.
+/// Returns an operation's bytes as a stream. Holds `running`, so that an error can report the condition of the sandbox.
 pub(crate) fn stream(running: Arc<Running>, download: Download) -> ByteStream {
     download.map_err(move |error| operation_error(&running, &error)).boxed()
 }
 
-/// A caller's bytes for the agent. Remembers their error, because the agent only sees the stream break.
+/// The error of a caller's bytes for the agent. Stored here, because the agent only sees that the stream breaks.
 pub(crate) struct Content {
     fault: Arc<Mutex<Option<OperationError>>>,
 }
 
 impl Content {
-    /// Returns the bytes as the agent's client takes them, with the place of their error.
+    /// Converts the bytes for the agent's client. Returns the store of their error and the converted bytes.
     pub(crate) fn of(content: ByteStream) -> (Self, impl Stream<Item = io::Result<Bytes>> + Send + 'static) {
         let fault = Arc::new(Mutex::new(None));
         let noted = Arc::clone(&fault);
@@ -111,12 +111,12 @@ impl Content {
         (Self { fault }, content)
     }
 
-    /// Returns the error of the bytes.
+    /// Returns the error of the caller's bytes, if they had one.
     pub(crate) fn fault(self) -> Option<OperationError> {
         self.fault.lock().take()
     }
 
-    /// Returns the reason of the failure: the caller's bytes, or the agent's error.
+    /// Returns the cause of a failed upload: the error of the caller's bytes if they had one, else the agent's error.
     pub(crate) fn failed(self, running: &Running, error: &ClientError) -> OperationError {
         self.fault().unwrap_or_else(|| operation_error(running, error))
     }

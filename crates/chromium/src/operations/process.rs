@@ -25,9 +25,9 @@ use crate::running::Running;
 const QUICK_TIMEOUT: Duration = Duration::from_secs(20);
 /// The timeout of writing to a program's standard input.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time beyond a program's own timeout for its response: the agent searches for all its descendants.
+/// Added to a program's own timeout for its response: the agent searches for all its descendants.
 const REPORT_GRACE: Duration = Duration::from_secs(20);
-/// The longest first line of a program's response.
+/// The longest first line of a program's response, in bytes.
 const MAX_HEAD: usize = 4 << 10;
 /// The exit code of a program that the kernel killed.
 const KILLED_EXIT_CODE: i32 = 128 + 9;
@@ -141,7 +141,7 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Converts the failure of an operation that has a timeout of its own.
+/// Converts the failure of an operation whose own timeout is `within`.
 pub(super) fn timed(running: &Running, error: &ClientError, within: Duration) -> OperationError {
     match error {
         ClientError::Refused(body) if body.code == ErrorCode::TimedOut => {

@@ -20,9 +20,9 @@ use crate::engine::Engine;
 use crate::fault::{Condition, failed, shorten};
 use crate::restart::RestartError;
 
-/// The timeout of closing a browser, with everything it still has to write.
+/// The timeout of closing a browser, including its last writes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an archive may pause, and how long it may take in total, in either direction.
+/// The longest pause of an archive while it is read, and its longest transfer in either direction.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 /// The timeout of unpacking an archive that the agent has received.
@@ -55,7 +55,7 @@ impl ProfileMachine for Engine {
 }
 
 impl Engine {
-    /// Sends the profile of a starting browser to its agent. Returns whether there is one.
+    /// Sends the profile of a starting browser to its agent. Returns false if there is no stored profile.
     pub(crate) async fn load_profile(&self, launch: &Launch, agent: &AgentClient) -> Result<bool, EngineError> {
         let Some(profile) = &launch.shape.profile else { return Ok(false) };
         let gone = || failed(EngineFault::AgentError, "this engine has no place to get profiles from");
@@ -78,7 +78,7 @@ impl Engine {
 
 /// A profile could not be sent to an agent.
 enum LoadProfileError {
-    /// The profile is truncated, altered, too large, or no profile.
+    /// The archive is truncated, altered, too large, or not a profile.
     Unusable(String),
     Failed(ClientError),
 }
@@ -101,7 +101,7 @@ async fn load_extensions(agent: &AgentClient, archive: ByteStream) -> Result<(),
     })
 }
 
-/// Bounds an archive's length and duration: a sandbox could send without end.
+/// Bounds an archive's length and duration, because a sandbox could send without end.
 fn bounded(archive: ByteStream) -> ByteStream {
     let first = Some((archive, MAX_PROFILE_BYTES, Instant::now() + TRANSFER_TIMEOUT));
     let bounded = stream::unfold(first, |state| async move {
@@ -123,7 +123,7 @@ fn bounded(archive: ByteStream) -> ByteStream {
     bounded.boxed()
 }
 
-/// Returns how many bytes may follow after this piece.
+/// Returns the number of bytes that may follow after this piece.
 fn counted(piece: &Bytes, left: u64) -> Result<u64, OperationError> {
     let too_large = || OperationError::TooLarge(format!("a profile has at most {MAX_PROFILE_BYTES} bytes"));
     left.checked_sub(piece.len() as u64).ok_or_else(too_large)

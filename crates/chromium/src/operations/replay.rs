@@ -22,10 +22,10 @@ use crate::fault::{failed, shorten};
 const QUICK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of starting a recording, and of finishing a video.
 const WORK_TIMEOUT: Duration = Duration::from_secs(50);
-/// How long a video may pause, and how long it may take in total.
+/// The longest pause of a video while it is read, and its longest transfer.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
-/// The most recordings that an agent keeps.
+/// The maximum number of recordings that an agent retains.
 const MAX_RECORDINGS: usize = 100;
 
 #[async_trait]
@@ -71,8 +71,8 @@ impl ReplayMachine for Engine {
     }
 }
 
-/// Limits a stream to exactly `length` bytes, or ends it with an error: a truncated video must not pass for a whole
-/// one, and a sandbox could send without end.
+/// Ends a stream with an error if it does not have exactly `length` bytes: a truncated video must not look complete,
+/// and a sandbox could send without end.
 fn exactly(length: u64, bytes: ByteStream, read_timeout: Duration) -> ByteStream {
     let first = Some((bytes, length, TRANSFER_TIMEOUT));
     let checked = stream::unfold(first, move |state| async move {
@@ -114,7 +114,7 @@ fn invalid() -> OperationError {
     failed(EngineFault::AgentError, "the agent told of a recording that cannot be").into()
 }
 
-/// Converts the recordings of a session. Their number is limited, and the videos of finished ones fit on its disk.
+/// Converts the recordings of a session. Refuses too many of them, and ended ones that exceed the session's disk.
 fn all(listed: wire::Replays, disk_bytes: u64) -> Result<Vec<Replay>, OperationError> {
     if listed.replays.len() > MAX_RECORDINGS {
         return Err(invalid());
@@ -124,7 +124,7 @@ fn all(listed: wire::Replays, disk_bytes: u64) -> Result<Vec<Replay>, OperationE
     Ok(all)
 }
 
-/// Converts the requested recording.
+/// Converts a recording. Refuses one with another id than the requested one, and one that exceeds the session's disk.
 fn received(received: wire::Replay, request: ReplayId, disk_bytes: u64) -> Result<Replay, OperationError> {
     let replay = replay(received)?;
     if replay.id != request {
@@ -134,7 +134,7 @@ fn received(received: wire::Replay, request: ReplayId, disk_bytes: u64) -> Resul
     Ok(replay)
 }
 
-/// The size of a running recording is not checked, because it cannot be read yet.
+/// Checks that the ended recordings fit on the session's disk. Ignores a running recording, which cannot be read yet.
 fn on_disk(replays: &[Replay], disk_bytes: u64) -> Result<(), OperationError> {
     let ended = replays.iter().filter(|one| one.state != ReplayState::Running);
     let all = ended.fold(0, |all: u64, one| all.saturating_add(one.size_bytes));

@@ -14,9 +14,9 @@ use super::operation_error;
 use crate::engine::Engine;
 use crate::fault::failed;
 
-/// The time of a call beside its script: starting the script runner on a machine under load.
+/// Added to the timeouts of a script: the time to start the script runner on a machine under load.
 const LOAD_GRACE: Duration = Duration::from_secs(45);
-/// The longest response. A byte of output may take six as JSON.
+/// The longest response in bytes. A byte of the two outputs may take six as JSON.
 const MAX_RESPONSE: usize = MAX_RESULT + 12 * MAX_OUTPUT + (1 << 20);
 
 #[async_trait]
@@ -25,10 +25,10 @@ impl ScriptMachine for Engine {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let request =
             wire::ExecuteScript { code: script.code, timeout_ms: ms(script.timeout), within_ms: script.within.map(ms) };
-        // Once in the queue, and once running.
+        // The timeout applies twice: to the wait in the queue, and to the run.
         let within = script.timeout * 2 + LOAD_GRACE;
         let running = self.running(browser)?;
-        // A connection of its own: a caller that disconnects closes it, which ends the script.
+        // A separate connection: it is closed when the caller disconnects, which ends the script.
         let ended = async {
             let answer = running.agent.download(EXECUTE, &request, within).await?;
             let bytes = answer.try_fold(Vec::new(), |mut all, part| async move {

@@ -26,7 +26,7 @@ use crate::fault::failed;
 const QUICK_TIMEOUT: Duration = Duration::from_secs(20);
 /// The last timestamp with a year of four digits, in microseconds.
 const MAX_TIMESTAMP: u64 = 253_402_300_799_000_000;
-/// The longest name of an event.
+/// The longest name of an event, in bytes.
 const MAX_NAME: usize = 64;
 
 #[async_trait]
@@ -66,7 +66,7 @@ impl TelemetryTap for Engine {
     }
 }
 
-/// Returns the agent's name of a category; `None` for those that the agent does not capture.
+/// Returns the agent's name of a category; `None` if the agent does not capture the category.
 fn agent_category(category: Category) -> Option<AgentCategory> {
     match category {
         Category::Console => Some(AgentCategory::Console),
@@ -109,8 +109,8 @@ struct Line {
     truncated: bool,
 }
 
-/// Parses a line. An unreadable or truncated line is a lost event; without a number of its own it becomes the gap
-/// before the next event.
+/// Parses a line. An unreadable or truncated line becomes a lost event; without a number it returns `None`, and its
+/// event becomes the gap before the next event.
 fn received(line: &[u8]) -> Option<Item> {
     let read = serde_json::from_slice::<Line>(line).ok().and_then(|line| item(line).ok());
     read.or_else(|| Some(Item { agent_seq: Some(leading_number(line)?), what: What::Lost(1) }))

@@ -6,7 +6,7 @@ use casement_domain::ids::BrowserId;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// A connection that is attached to the browser's first page.
+/// A connection attached to the browser's first page.
 pub(crate) struct Cdp {
     connection: casement_test_support::cdp::Cdp,
     session: String,

@@ -1,4 +1,4 @@
-//! Browsers that end by themselves.
+//! Tests of browsers that end by themselves.
 
 use std::time::{Duration, Instant};
 
@@ -42,8 +42,7 @@ async fn a_page_that_takes_all_memory_ends_its_own_browser_alone() -> anyhow::Re
     Ok(())
 }
 
-/// Where the kernel limits the memory it reports when that is full; measuring all the time would cost every idle
-/// session.
+/// The kernel reports when a memory that it limits is full; continuous measurement would cost every idle session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_agent_of_an_idle_browser_sleeps_unless_it_alone_watches_the_memory() -> anyhow::Result<()> {
     let fixture = Fixture::new().await?;
@@ -67,7 +66,7 @@ async fn the_agent_of_an_idle_browser_sleeps_unless_it_alone_watches_the_memory(
     })
     .await
     .context("it does not come to rest")??;
-    // On a busy machine the start may finish as late as this. An agent that measures would wake every four seconds.
+    // On a busy machine the cleanup of the start may end only now. An agent that measures exceeds the limit every time.
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let before = wakes(agent)?;
@@ -82,7 +81,7 @@ async fn the_agent_of_an_idle_browser_sleeps_unless_it_alone_watches_the_memory(
     }
 }
 
-/// Returns how often a process was scheduled after waiting, all its threads together.
+/// Returns the number of voluntary context switches of all threads of a process.
 fn wakes(pid: i32) -> anyhow::Result<u64> {
     let mut sum = 0;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {

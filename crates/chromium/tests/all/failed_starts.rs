@@ -1,4 +1,4 @@
-//! Failed starts leave nothing.
+//! Tests that failed starts leave nothing.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Browsers with a display, two at a time.
+//! Tests of two browsers with displays at the same time.
 
 use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Shape, StartUrl, Viewport};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! A headless browser, as its caller sees it.
+//! Tests of a headless browser from its caller's side.
 
 use std::time::{Duration, Instant};
 

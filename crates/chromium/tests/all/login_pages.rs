@@ -22,11 +22,11 @@ use casement_test_support::login_pages::{Login, Origins, given, logins};
 
 /// The timeout for a page to change.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many reads in a row may lead to no step.
+/// The number of consecutive reads without a step after which a page counts as not understood.
 const MAX_FRUITLESS: u32 = 4;
-/// The variable with a part of the name of the only login to run; prints everything that is read.
+/// The environment variable with a part of the name of the logins to run. If it is set, every reading is printed.
 const ONLY_VARIABLE: &str = "CASEMENT_TEST_LOGIN";
-/// More steps than any login takes.
+/// The maximum number of steps; no login takes that many.
 const MAX_STEPS: usize = 14;
 
 pub(crate) fn origins() -> Origins {
@@ -66,7 +66,7 @@ impl Person<'_> {
     async fn log_in(&mut self) -> anyhow::Result<()> {
         self.fixture.engine.open(self.browser, &format!("{}/{}/login", origins().shop, self.login.name)).await?;
         for _ in 0..200 {
-            // The expected end, which was seen once.
+            // The login is expected to end here, and one read confirmed it: the next reads need not wait long.
             let whole = self.trace.iter().map(String::as_str).chain(["not-understood"]).collect::<Vec<_>>().join(" > ");
             let hopeless = self.login.expect == whole && self.fruitless > 0;
             let within = if hopeless { Duration::from_millis(300) } else { PAGE_TIMEOUT };
@@ -74,7 +74,7 @@ impl Person<'_> {
             match self.look(wait).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                // The page changed since it was read, or does not answer.
+                // The page changed after it was read, or does not answer.
                 Err(error) if error.downcast_ref::<LoginPageError>().is_some_and(again) => {
                     self.fruitless += 1;
                     ensure!(self.fruitless < MAX_FRUITLESS, "{error}");
@@ -102,7 +102,7 @@ impl Person<'_> {
             if !same {
                 self.trace.push(given.clone());
             }
-            // The same step again without an error message: no loop.
+            // The same step again without an error message would be an endless loop.
             let count = self.trace.iter().filter(|one| *one == given).count();
             let reported_off = matches!(&understood, Understanding::Fields(PageQuestion { refusal: Some(_), .. }));
             let waits = matches!(understood, Understanding::External(_) | Understanding::Captcha { .. });
@@ -186,7 +186,7 @@ impl Person<'_> {
         Ok(self.fixture.engine.act(self.browser, acts).await?)
     }
 
-    /// Does what a person does elsewhere, or in the live view.
+    /// Simulates the part of the login that a person does outside of the page, or in the live view.
     async fn elsewhere(&self) -> anyhow::Result<()> {
         let mut cdp = Cdp::attach(&self.fixture.engine, self.browser).await?;
         cdp.evaluate("void acted()").await.map(drop)
@@ -258,7 +258,7 @@ fn word(field: &Field) -> &str {
 
 fn choice(choice: &Choice) -> Option<String> {
     Some(match choice.kind {
-        // Many pages offer another method; that is not counted.
+        // Not counted, because many pages offer another method.
         ChoiceKind::MfaMethod if choice.mfa == Some(MfaKind::Switch) => return None,
         ChoiceKind::MfaMethod => format!("mfa:{}", choice.mfa.map_or("other", way)),
         ChoiceKind::SsoProvider => format!("sso:{}", choice.provider.as_deref().unwrap_or_default()),
@@ -322,7 +322,7 @@ async fn log_in(fixture: &Fixture, browser: BrowserId, login: &Login) -> Ended {
     Ended { name, expect, trace: person.trace.join(" > "), took: began.elapsed() }
 }
 
-/// Checks that all end as expected; prints how many do, and how long they take.
+/// Checks that all logins end as expected; prints the number that do, and the median duration.
 fn count(what: &str, mut ended: Vec<Ended>, at_least: usize) -> anyhow::Result<()> {
     let right = ended.iter().filter(|one| one.trace == one.expect).count();
     ended.sort_by_key(|one| one.took);

@@ -1,4 +1,4 @@
-//! Profiles: loaded into starting and running browsers, and saved, also after a server restart.
+//! Tests of profiles: loaded into starting and running browsers, and saved, also after a server restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const WRITTEN: &str = "ends=1,stays=1here";
 enum Source {
     Nothing,
     Whole(Vec<u8>),
-    /// Valid up to here, then altered.
+    /// The valid bytes, followed by the error of an altered archive.
     Altered(Vec<u8>),
     Gone,
 }

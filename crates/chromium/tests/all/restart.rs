@@ -1,4 +1,4 @@
-//! Browsers that outlive the server.
+//! Tests of browsers that continue after the server ends.
 
 use std::sync::Arc;
 use std::time::Duration;

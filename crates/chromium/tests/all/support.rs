@@ -18,7 +18,7 @@ use ulid::Ulid;
 
 use super::fake_egress::FakeEgress;
 
-/// A data directory with an engine. `Drop` ends what a failed test leaves.
+/// A data directory with an engine. `Drop` ends the browsers that a failed test leaves.
 pub(crate) struct Fixture {
     pub(crate) dir: TempDir,
     pub(crate) engine: Engine,
@@ -31,7 +31,7 @@ impl Fixture {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut EngineConfig)) -> anyhow::Result<Self> {
-        // Sandboxes run as other users, which must be able to pass through.
+        // Sandboxes run as other users, which must be able to traverse the directory.
         let open = std::fs::Permissions::from_mode(0o711);
         let dir = tempfile::Builder::new().prefix("engine-test-").permissions(open).tempdir_in("/tmp")?;
         let mut config = config(dir.path().to_owned())?;
@@ -109,7 +109,7 @@ pub(crate) async fn processes(engine: &Engine, id: BrowserId, test: impl Fn(&str
     Ok(pids)
 }
 
-/// Waits until a browser has no such process.
+/// Waits until a browser has no process whose command line passes the test.
 pub(crate) async fn gone(engine: &Engine, id: BrowserId, test: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

@@ -1,4 +1,4 @@
-//! A real browser behind the egress proxy.
+//! Tests of a real browser behind the egress proxy.
 
 use std::{process::Stdio, sync::Arc};
 
@@ -78,7 +78,7 @@ async fn serve(mut stream: BufReader<TcpStream>, seen: Arc<Mutex<Vec<String>>>, 
             }
         };
         seen.lock().push(fact);
-        // The browser may hang up at any time.
+        // The browser may disconnect at any time.
         stream.get_mut().write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Spellings of addresses that must be refused.
+//! Tests with spellings of addresses that must be refused.
 
 use std::{
     collections::BTreeSet,

@@ -106,7 +106,7 @@ impl TestProxy {
     }
 }
 
-/// A server that sends something that is no proxy protocol.
+/// A server that sends bytes of no proxy protocol.
 pub(crate) async fn garbage_server() -> Origin {
     Origin::start(|mut client| async move {
         client.write_all(b"\x00\x01 nonsense\r\n\r\n").await.unwrap();
@@ -153,8 +153,8 @@ pub(crate) async fn both(to: SocketAddr) -> [(ProxyProtocol, TestProxy); 2] {
     [(ProxyProtocol::Http, TestProxy::http(to).await), (ProxyProtocol::Socks5, TestProxy::socks(to).await)]
 }
 
-/// A proxy from Debian, on a loopback address of its own, with its own hosts file: `there.example` is this machine.
-/// Ends with the test, even if that is killed.
+/// A proxy of a Debian package, on a separate loopback address, with its own hosts file: `there.example` is this
+/// machine. Ends with the test, even if the test is killed.
 pub(crate) struct RealProxy {
     pub(crate) address: SocketAddr,
     child: Child,
@@ -163,13 +163,13 @@ pub(crate) struct RealProxy {
 
 /// The hash of `p:@/%`, in the format of `/etc/shadow`.
 const HASH: &str = "$6$casement$3na4OcLOC8SC992YHg.GoII4z6zWHmjtlrk/gWowhyY.kf8Z2cLeJzUHwR0wN5/hsoxu7U.gayO4UAFv06O38/";
-/// The shell is the first process of its pid namespace: when it ends, everything in it ends.
+/// The shell is the first process of its pid namespace: when it ends, everything in the namespace ends.
 const IN_OWN_NAMESPACE: &str = r#"
 cd "$0" && for file in hosts passwd shadow; do mount --bind $file /etc/$file || exit 1; done
 "$@" & wait"#;
 
 impl RealProxy {
-    /// An HTTP proxy, with the given password or without.
+    /// An HTTP proxy that requires `me` and the given password, or nothing.
     pub(crate) async fn tinyproxy(password: Option<&str>) -> Self {
         let password = password.map(|word| format!("BasicAuth me {word}\n")).unwrap_or_default();
         let config = |at: SocketAddr| {
@@ -196,7 +196,7 @@ client pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\nsocks pass {{ from: 127.0.0.0
     async fn start(config: impl Fn(SocketAddr) -> String, program: &[&str]) -> Self {
         static PORT: AtomicU16 = AtomicU16::new(20_000);
         let [_, high, middle, low] = std::process::id().to_be_bytes();
-        // Neither program reports the port it chose; but no other process has this address.
+        // Neither program can report a port that it chose, so the address is unique to this process.
         let address = SocketAddr::from(([127, 64 + high, middle, low], PORT.fetch_add(1, Relaxed)));
         let directory = tempfile::tempdir().unwrap();
         let user = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\nme:x:4000:4000::/:/bin/false\n";

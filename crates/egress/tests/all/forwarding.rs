@@ -1,4 +1,4 @@
-//! Plain HTTP through the proxy.
+//! Tests of plain HTTP through the proxy.
 
 use std::sync::{
     Arc,
@@ -131,7 +131,7 @@ async fn a_chunked_upload_is_streamed() {
     let chunk = [format!("{:x}\r\n", MIB).into_bytes(), vec![b'x'; MIB], b"\r\n".to_vec()].concat();
     for n in 1..=20 {
         client.send(&chunk).await;
-        // All but what fits into buffers on the way has arrived before the next chunk is sent.
+        // At most one chunk may be buffered on the way when the next one is sent.
         until("the chunk arrives", || received.load(SeqCst) + MIB >= n * MIB).await;
     }
     client.send("0\r\n\r\n").await;
@@ -178,7 +178,7 @@ async fn a_client_that_stops_reading_stops_the_origin() {
 async fn a_client_that_disconnects_cancels_its_request() {
     let origin = Origin::start(|mut stream| async move {
         read_head(&mut stream).await;
-        // The stream ends when the proxy hangs up, without an answer.
+        // The stream ends when the proxy disconnects, without an answer.
         assert!(!has_more(&mut stream).await);
     })
     .await;

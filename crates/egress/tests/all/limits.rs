@@ -1,4 +1,4 @@
-//! The limits of one session.
+//! Tests of the limits of one session.
 
 use std::{
     io,
@@ -59,7 +59,7 @@ async fn a_huge_head_is_refused() {
     for filler in [format!("X: {}\r\n", "x".repeat(1_000_000)), "X: y\r\n".repeat(10_000)] {
         let mut client = session.connect().await;
         let request = format!("GET http://127.0.0.1/ HTTP/1.1\r\n{filler}\r\n");
-        // The rest is not read, so the write may fail.
+        // The proxy does not read the rest, so the write may fail.
         tokio::io::AsyncWriteExt::write_all(client.stream.get_mut(), request.as_bytes()).await.ok();
         until("it is cut", || session.handle.stats().connections == 0).await;
     }

@@ -1,4 +1,4 @@
-//! Sessions with a proxy of their own: what goes through it, what does not, and how failures are reported.
+//! Tests of sessions with a proxy: the requests that go through it, those that do not, and the reports of failures.
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -135,7 +135,7 @@ async fn bypassed_hosts_go_directly_and_obey_the_rules() {
     for (refused, status) in [("http://10.0.0.1/", 403), ("http://b.inner.example/", 502)] {
         assert_eq!(session.get(refused).await.status, status, "{refused}");
     }
-    // Private destinations are not requested from the proxy, which may stand in a private network itself.
+    // Private destinations are not requested from the proxy, which may be in a private network itself.
     for refused in
         ["http://192.168.0.1/", "http://169.254.169.254/", "http://localhost/", "http://metadata.google.internal/"]
     {

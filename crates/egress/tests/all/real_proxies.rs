@@ -13,7 +13,7 @@ fn proxy(protocol: ProxyProtocol, at: &RealProxy, password: Option<&str>) -> Arc
     Arc::new(Proxy::new(protocol, (&at.address.ip().to_string(), at.address.port()), credentials, &[]).unwrap())
 }
 
-/// The status and body of a CONNECT to that address.
+/// Returns the status and body of the response to a CONNECT to `place`.
 async fn tunnel(session: &Session, place: &str) -> (u16, String) {
     let mut client = session.connect().await;
     let answer = client.ask(format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n")).await;

@@ -1,4 +1,4 @@
-//! Refused destinations, and what the refusal reveals.
+//! Tests of refused destinations, and of the information that a refusal reveals.
 
 use std::time::{Duration, Instant};
 
@@ -130,7 +130,7 @@ async fn private_and_unknown_names_get_the_same_response_at_the_same_time() {
         ] {
             let began = Instant::now();
             assert_eq!(session.connect().await.ask(&request).await, unknown, "{request}");
-            // A lookup that took no time must look like one that asked servers.
+            // A lookup that took no time must take as long as one that queried servers.
             assert!(began.elapsed() >= Duration::from_millis(250), "{request}");
         }
     }

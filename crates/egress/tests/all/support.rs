@@ -23,10 +23,10 @@ use tokio::{
     time::timeout,
 };
 
-/// A timeout far longer than any test takes.
+/// A timeout much longer than any test takes.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers each name with the next of its scripted answers, and repeats the last.
+/// A resolver that returns the next scripted answer of a name, and repeats the last one.
 #[derive(Default)]
 pub(crate) struct Names {
     answers: Mutex<HashMap<String, Vec<Vec<IpAddr>>>>,
@@ -88,7 +88,7 @@ impl Session {
         Client { stream: BufReader::new(UnixStream::connect(self.socket()).await.unwrap()) }
     }
 
-    /// Sends one request on a connection of its own.
+    /// Sends one request on a separate connection.
     pub(crate) async fn get(&self, url: &str) -> Answer {
         self.connect().await.get(url).await
     }
@@ -106,7 +106,7 @@ pub(crate) struct Client {
     pub(crate) stream: BufReader<UnixStream>,
 }
 
-/// A response as it came, head and body apart.
+/// A received response, split into head and body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -163,7 +163,7 @@ async fn read_answer(stream: &mut BufReader<UnixStream>) -> Answer {
     Answer { status, head, body }
 }
 
-/// Returns false once the peer has closed.
+/// Returns false if the peer has closed the connection.
 pub(crate) async fn has_more(stream: &mut (impl AsyncBufReadExt + Unpin)) -> bool {
     stream.fill_buf().await.is_ok_and(|bytes| !bytes.is_empty())
 }
@@ -228,7 +228,7 @@ impl Origin {
         .await
     }
 
-    /// Answers the first request of each connection with these bytes, then closes.
+    /// Answers the first request of each connection with these bytes, then closes the connection.
     pub(crate) async fn answering(answer: &'static [u8]) -> Self {
         Self::start(move |mut stream| async move {
             read_head(&mut stream).await;
@@ -237,7 +237,7 @@ impl Origin {
         .await
     }
 
-    /// Accepts, and does nothing else.
+    /// Accepts connections and never answers.
     pub(crate) async fn silent() -> Self {
         Self::start(|mut stream| async move {
             let mut rest = Vec::new();
@@ -255,7 +255,7 @@ impl Origin {
     }
 }
 
-/// A loopback port that stays closed: it is bound until the process ends, and never listens.
+/// Returns a loopback port that stays closed: it is bound until the process ends, and never listens.
 pub(crate) fn closed_port() -> SocketAddr {
     let taken = TcpSocket::new_v4().unwrap();
     taken.bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -264,7 +264,8 @@ pub(crate) fn closed_port() -> SocketAddr {
     address
 }
 
-/// Listeners at 127.0.0.2 and at 127.0.0.1 on one port. A port that is free on one address may be in use on the other.
+/// Returns listeners at 127.0.0.2 and at 127.0.0.1 on the same port. Tries several ports, because a port that is free
+/// on one address may be in use on the other.
 pub(crate) async fn at_one_port() -> (TcpListener, TcpListener) {
     loop {
         let outer = TcpListener::bind("127.0.0.2:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! Proxies over TLS: certificate checks, and that the password goes to no other server.
+//! Tests of proxies over TLS: certificate checks, and that no other server gets the password.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +32,8 @@ impl Authority {
         self.0.der().to_vec()
     }
 
-    /// A TLS server in front of `to`, with these names; the certificate expires in `until`.
+    /// Starts a TLS server in front of `to`. Its certificate has these names and expires at the beginning of the year
+    /// `until`.
     async fn front(&self, names: &[&str], until: i32, to: std::net::SocketAddr) -> Origin {
         let mut params = CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
@@ -63,7 +64,7 @@ fn proxy(host: &str, port: u16) -> Arc<Proxy> {
     Arc::new(Proxy::new(ProxyProtocol::Https, (host, port), credentials, &[]).unwrap())
 }
 
-/// A session through that proxy that trusts this authority alone; `proxy.example` is this machine.
+/// Opens a session through `proxy` that trusts only this authority. `proxy.example` is this machine.
 fn session(proxy: &Arc<Proxy>, trusted: &Authority, timeout: Duration) -> Session {
     let limits = Limits { proxy_timeout: timeout, ..Limits::default() };
     let session =

@@ -1,4 +1,4 @@
-//! CONNECT tunnels: bytes both ways, and their end.
+//! Tests of CONNECT tunnels: bytes in both directions, and the end of a tunnel.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
@@ -29,7 +29,7 @@ async fn a_tunnel_carries_100_mib_both_ways_at_once() {
         for _ in 0..100 {
             write.write_all(&block).await.unwrap();
         }
-        // Half-closed: bytes on their way must still come back.
+        // Half-closed: bytes in transit must still come back.
         write.shutdown().await.unwrap();
     });
     let mut received = 0;

@@ -1,4 +1,4 @@
-//! A child process: its environment, its output, its end, and the end of its descendants.
+//! A child process: its start, its output, and the end of it and its descendants.
 
 use std::fs;
 use std::io;
@@ -21,14 +21,14 @@ use crate::protocol::{Command, Exit};
 
 /// The descriptor of the channel between a loader and the app runner.
 const CHANNEL_FD: i32 = 3;
-/// The timeout for killed descendants to be gone.
+/// The timeout for killed descendants to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running child process.
 #[derive(Debug)]
 pub(super) struct ChildProcess {
     pub(super) child: Child,
-    /// This end of the channel.
+    /// The app runner's end of the channel.
     pub(super) channel: Option<UnixStream>,
     pub(super) output: Arc<OutputBuffer>,
     reading: JoinHandle<()>,
@@ -44,7 +44,7 @@ impl ChildProcess {
         let mut starting = tokio::process::Command::new(program);
         starting.args(arguments).env_clear().envs(command.env.iter().map(|(name, value)| (name, value)));
         starting.current_dir(&command.cwd).stdin(Stdio::null());
-        // One pipe for both, so that lines keep their order.
+        // Both outputs use one pipe, so that lines stay in order.
         starting.stdout(Stdio::from(write.try_clone()?)).stderr(Stdio::from(write)).kill_on_drop(true);
         let mapping = FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: CHANNEL_FD };
         starting.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
@@ -76,7 +76,7 @@ pub(super) fn exit(status: io::Result<ExitStatus>) -> Exit {
     }
 }
 
-/// Kills everything in the sandbox except its init processes. Repeats, for processes that forked meanwhile.
+/// Kills all processes of the sandbox except its init processes. Repeats this, because processes may fork meanwhile.
 async fn end_all_others() {
     let deadline = tokio::time::Instant::now() + KILL_TIMEOUT;
     while kill_others() && tokio::time::Instant::now() < deadline {
@@ -96,7 +96,7 @@ fn kill_others() -> bool {
     !others.is_empty()
 }
 
-/// Returns true if the process is alive, not a zombie.
+/// Returns true if the process runs and is not a zombie.
 fn is_alive(pid: Pid) -> bool {
     let about = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let state = about.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

@@ -10,12 +10,12 @@ use tokio::sync::Semaphore;
 
 use crate::protocol::{Config, EGRESS_PATH};
 
-/// Simultaneous connections of each listener.
+/// The maximum number of simultaneous connections of each listener.
 const MAX_CONNECTIONS: usize = 256;
-/// The longest head of a `CONNECT` response.
+/// The longest head of a `CONNECT` response, in bytes.
 const MAX_HEAD: usize = 8 << 10;
 
-/// Opens the ports, before code of a caller runs that could take them.
+/// Opens the ports. Must be called before code of a caller runs, which could bind them.
 pub(super) async fn start(config: &Config) -> io::Result<()> {
     tokio::spawn(accept(TcpListener::bind(("127.0.0.1", config.proxy_port)).await?, None));
     if let Some(base) = &config.base {
@@ -25,7 +25,7 @@ pub(super) async fn start(config: &Config) -> io::Result<()> {
     Ok(())
 }
 
-/// Accepts connections, and passes them to the proxy directly, or through it to one target.
+/// Accepts connections, and passes them to the proxy, or through a tunnel of the proxy to `to`.
 async fn accept(listener: TcpListener, to: Option<String>) {
     let (to, places) = (Arc::new(to), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
     loop {
@@ -34,7 +34,7 @@ async fn accept(listener: TcpListener, to: Option<String>) {
             Ok((inner, _)) => {
                 let to = Arc::clone(&to);
                 tokio::spawn(async move {
-                    // Either side may close at any time, which ends the other.
+                    // Either side may close at any time, which ends the other side.
                     if let Err(error) = pass(inner, to.as_deref()).await {
                         tracing::debug!(%error, "an outgoing connection failed");
                     }
@@ -60,7 +60,7 @@ async fn pass(mut inner: TcpStream, to: Option<&str>) -> io::Result<()> {
     copy_bidirectional(&mut inner, &mut outer).await.map(drop)
 }
 
-/// Reads the head of the proxy's response, and nothing behind it.
+/// Reads the head of the proxy's response, and no bytes after it.
 async fn read_connect_response(outer: &mut UnixStream) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

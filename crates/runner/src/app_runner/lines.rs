@@ -11,17 +11,17 @@ use tokio::sync::watch;
 use crate::build::truncated_line;
 use crate::protocol::OutputLine;
 
-/// The most bytes kept of the output before a call, so that it does not take the space of the call's output.
+/// The maximum number of bytes buffered of the output before a call, so that there is space for the call's output.
 const MAX_BYTES_BEFORE_CALL: u64 = 64 << 10;
-/// The most lines of one message, and their bytes.
+/// The maximum number of lines of one message, and of their bytes.
 const MAX_LINES_PER_MESSAGE: usize = 1000;
 const BYTES_AT_ONCE: usize = 512 << 10;
 
-/// The lines so far. They are kept until the sandbox ends, because a restarted server asks for them again.
+/// The output lines. They are buffered until the sandbox ends, because a restarted server requests them again.
 #[derive(Debug)]
 pub(super) struct OutputBuffer {
     buffered: Mutex<BufferedLines>,
-    /// The number of lines, and whether the output is complete.
+    /// The number of lines, and true if the output is complete.
     count: watch::Sender<(u64, bool)>,
 }
 
@@ -32,14 +32,14 @@ struct BufferedLines {
 }
 
 impl BufferedLines {
-    /// Returns true if there was more output than is buffered. One line beyond the limit is passed on, to show that there
-    /// was more.
+    /// Returns true if the output exceeds its limit. The line that exceeds the limit is still buffered, so that the
+    /// server sees that there was more.
     fn is_full(&self) -> bool {
         self.bytes > Line::MAX_BYTES_IN_ALL
     }
 }
 
-/// Returns the size of a line, as the store counts it.
+/// Returns the size of a line in bytes, counted like in the store.
 fn weight(text: &str) -> u64 {
     Line::MIN_BYTES.max(text.len() as u64)
 }
@@ -56,7 +56,8 @@ impl OutputBuffer {
         let (mut buffer, mut line) = (vec![0; 64 << 10], Vec::new());
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
             if self.buffered().is_full() {
-                // Skipped, up to the last incomplete line: there may be space again by its end.
+                // Complete lines are dropped. The last incomplete line is retained, because there may be space again
+                // when it is complete.
                 let end = memchr::memrchr(b'\n', &buffer[..count]);
                 if end.is_some() {
                     line.clear();
@@ -80,8 +81,8 @@ impl OutputBuffer {
         self.notify();
     }
 
-    /// Marks the beginning of a call: of the earlier output only the first part is buffered. To be called before anyone
-    /// follows.
+    /// Marks the beginning of a call: truncates the earlier output to [`MAX_BYTES_BEFORE_CALL`]. Must be called before
+    /// the first request to follow the output.
     pub(super) fn begin_call(&self) {
         let lines = {
             let mut buffered = self.buffered();
@@ -110,7 +111,7 @@ impl OutputBuffer {
         self.count.send_modify(|count| count.1 = true);
     }
 
-    /// Waits for lines from the number `from` on; `None` when the output is complete.
+    /// Waits for lines from the number `from` on. Returns `None` if the output is complete.
     pub(super) async fn after(&self, from: u64) -> Option<Vec<OutputLine>> {
         let mut count = self.count.subscribe();
         loop {
@@ -124,7 +125,7 @@ impl OutputBuffer {
         }
     }
 
-    /// Returns the lines so far from the number `from` on.
+    /// Returns the present lines from the number `from` on, as many as fit into one message.
     pub(super) fn now(&self, from: u64) -> Vec<OutputLine> {
         let buffered = self.buffered();
         let mut room = BYTES_AT_ONCE;
@@ -158,7 +159,7 @@ impl OutputBuffer {
     }
 }
 
-/// Adds as much of a part as fits into its line.
+/// Appends a part to a line, up to the longest line.
 fn add(line: &mut Vec<u8>, part: &[u8]) {
     let room = Line::MAX_BYTES - line.len();
     line.extend_from_slice(&part[..part.len().min(room)]);

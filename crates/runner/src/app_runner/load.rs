@@ -1,4 +1,4 @@
-//! The process that loads an app, waits for its call, takes it and ends.
+//! The process that loads an app, waits for one call, runs it and ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use super::lines::OutputBuffer;
 use super::memory;
 use crate::protocol::{App, CallParams, Command, Exit, Outcome};
 
-/// The longest line of a loader: an output with the backslashes that JSON may add.
+/// The longest line of a loader in bytes: an output with the backslashes that JSON may add.
 const MAX_LINE: u64 = 12 << 20;
-/// How long to read the remaining messages of a process that has ended.
+/// The timeout for reading the remaining messages of a process that has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A message of a loader.
@@ -47,7 +47,7 @@ struct Given {
     taken: oneshot::Sender<()>,
 }
 
-/// A process that loads an app and takes one call.
+/// A process that loads an app and runs one call.
 #[derive(Debug)]
 pub(super) struct AppProcess {
     pub(super) output: Arc<OutputBuffer>,
@@ -56,7 +56,7 @@ pub(super) struct AppProcess {
 }
 
 impl AppProcess {
-    /// Starts a process, with a memory limit for it and its descendants where the kernel enforces none.
+    /// Starts a process. `memory_bytes` limits the memory of the sandbox if the kernel enforces no limit.
     pub(super) fn start(command: &Command, memory_bytes: Option<u64>) -> std::io::Result<Self> {
         let output = Arc::new(OutputBuffer::default());
         let running = ChildProcess::start(command, Arc::clone(&output))?;
@@ -70,7 +70,7 @@ impl AppProcess {
         Ok(Self { output, phase, call: Some(call) })
     }
 
-    /// Gives the process its call, if it waits for one; the receiver signals that it was taken.
+    /// Sends the call to the process, if it waits for one. The receiver signals that the process has received it.
     pub(super) fn call(&mut self, params: CallParams) -> Option<oneshot::Receiver<()>> {
         if !matches!(*self.phase.borrow(), AppPhase::Loaded(_)) {
             return None;
@@ -81,7 +81,7 @@ impl AppProcess {
         call.send(Given { params, taken }).ok().map(|()| on_taken)
     }
 
-    /// Returns true if it was given a call.
+    /// Returns true if a call was sent to the process.
     pub(super) fn is_called(&self) -> bool {
         self.call.is_none()
     }
@@ -138,7 +138,7 @@ async fn through(
         "app": app, "action": action, "payload": call.payload, "invocation": call.invocation,
         "output_bytes": call.output_bytes,
     });
-    // If it does not read, it has ended or will be ended, and the call has not begun.
+    // If the process does not read, it has ended or will be ended, and the call has not begun.
     if writer.write_all(format!("{params}\n").as_bytes()).await.is_ok() {
         taken.send(()).ok();
     }
@@ -148,7 +148,7 @@ async fn through(
     }
 }
 
-/// Returns the registered names of the call's app and action: outside they are known as labels.
+/// Returns the registered names of the call's app and action. The server only knows their normalized names.
 fn registered_names<'a>(apps: &'a [App], call: &'a CallParams) -> (&'a str, &'a str) {
     let same = |own: &str, label: &str| LabelName::parse(own).is_ok_and(|own| own.as_str() == label);
     let app = apps.iter().find(|app| same(&app.name, &call.app));
@@ -176,7 +176,7 @@ fn cut(reason: String) -> String {
 struct LineSink(BufReader<OwnedReadHalf>);
 
 impl LineSink {
-    /// Returns the next message, or how the process ended.
+    /// Returns the next message, or the end of the process.
     async fn next_message(&mut self, running: &mut ChildProcess) -> Result<LoaderMessage, Exit> {
         let mut line = Vec::new();
         let ended = {
@@ -186,7 +186,7 @@ impl LineSink {
                 biased;
                 _ = &mut drained => None,
                 status = running.child.wait() => {
-                    // Its last messages may be on their way, unless a descendant keeps the channel open.
+                    // Its last messages may still be in the channel; a descendant may hold the channel open.
                     tokio::time::timeout(DRAIN_TIMEOUT, drained).await.ok();
                     Some(status)
                 }
@@ -199,7 +199,7 @@ impl LineSink {
             }
             _ => Err(match ended {
                 Some(status) => child::exit(status),
-                // It has closed the channel; how it continues does not matter.
+                // The process has closed the channel; its further behaviour does not matter.
                 None => match tokio::time::timeout(DRAIN_TIMEOUT, running.child.wait()).await {
                     Ok(status) => child::exit(status),
                     Err(_) => Exit::Code(0),

@@ -1,11 +1,11 @@
-//! Watches the memory of the sandbox on hosts where no cgroup limits it.
+//! Watches the memory of the sandbox on hosts without a cgroup that limits it.
 
 use std::time::Duration;
 
 /// The interval between measurements.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Returns when all processes and files of the sandbox together exceed `limit` bytes; never without a limit.
+/// Returns when all processes and files of the sandbox together exceed `limit` bytes. Never returns without a limit.
 pub(super) async fn exceeded(limit: Option<u64>) {
     let Some(limit) = limit else { return std::future::pending().await };
     loop {

@@ -1,4 +1,4 @@
-//! The app runner: the first program of a sandbox in which an app is built or runs.
+//! The app runner: the first process in the sandbox of a build or an app.
 
 mod child;
 mod forward;
@@ -16,7 +16,8 @@ use tokio::net::UnixListener;
 
 use crate::protocol::{CONFIG_PATH, Config};
 
-/// Runs the app runner with the configuration at [`CONFIG_PATH`] until it is told to end or no server holds it.
+/// Runs the app runner with the configuration at [`CONFIG_PATH`] until no server holds its sandbox and no call needs
+/// it.
 ///
 /// The listening unix socket is inherited as descriptor 3, announced by `LISTEN_FDS=1` in the environment. Builds its
 /// own single-threaded runtime, so it must not be called within another.
@@ -31,8 +32,8 @@ pub fn run_app_runner() -> ExitCode {
     }
 }
 
-/// Prepares the network of a new sandbox and then executes the command that creates it. `arguments` are an address and that
-/// command. See [`casement_sandbox::prepare_network`].
+/// Prepares the network of a new sandbox and then executes the command that creates the sandbox. `arguments` are an
+/// address and the command. See [`casement_sandbox::prepare_network`].
 #[must_use]
 pub fn prepare_network(arguments: &[OsString]) -> ExitCode {
     let address =
@@ -45,9 +46,9 @@ pub fn prepare_network(arguments: &[OsString]) -> ExitCode {
 
 fn begin() -> io::Result<()> {
     casement_sandbox::leave_session_keyring()?;
-    // Code of callers runs as the same user: it must not read this memory or trace this process.
+    // Code of callers runs as the same user and must not read the memory of this process or trace it.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    // Before anything opens a descriptor.
+    // Must run before anything opens a descriptor.
     let mut inherited = listenfd::ListenFd::from_env();
     let socket =
         inherited.take_unix_listener(0)?.ok_or_else(|| io::Error::other("no listening socket was inherited"))?;

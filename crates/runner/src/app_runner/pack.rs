@@ -9,7 +9,7 @@ use tar::{Builder, EntryType, Header};
 
 use crate::artifact::LIMITS;
 
-/// Packs every directory, file and link below `root`. Keeps modification times, because compiled Python identifies its
+/// Packs every directory, file and link below `root`, with modification times, because compiled Python identifies its
 /// source by them.
 pub(super) fn pack(root: &Path, to: impl Write) -> io::Result<()> {
     let mut packing = Packing { tar: Builder::new(zstd::Encoder::new(to, 1)?), entries: 0, bytes: 0 };

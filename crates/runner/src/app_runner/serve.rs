@@ -1,4 +1,4 @@
-//! Serves the requests of the server.
+//! The app runner's side of the protocol: serves the requests of the server.
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
@@ -24,10 +24,10 @@ use crate::protocol::{
     send_bytes,
 };
 
-/// How long a sandbox lives that no server holds yet.
+/// The time after which a sandbox ends if no server has held it.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the sandbox of a call lives after the call's deadline, and how long the result is kept if no server asks
-/// for it.
+/// The time after a call's deadline at which its sandbox ends if the call still runs, and the time after which the
+/// sandbox of an ended call ends if no server requests the result.
 const UNCLAIMED_TIMEOUT: Duration = Duration::from_secs(10);
 const RESULT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// The path of an archive while it is unpacked.
@@ -42,7 +42,7 @@ struct State {
     ending: Notify,
 }
 
-/// Serves until the sandbox is to end. `memory_bytes` limits its memory where the kernel enforces none.
+/// Serves until the sandbox has to end. `memory_bytes` limits its memory if the kernel enforces no limit.
 pub(super) async fn serve(listener: UnixListener, memory_bytes: Option<u64>) {
     let state = Rc::new(State { memory_bytes, ..State::default() });
     let local = LocalSet::new();
@@ -69,7 +69,7 @@ pub(super) async fn serve(listener: UnixListener, memory_bytes: Option<u64>) {
 }
 
 async fn connection(state: Rc<State>, mut stream: UnixStream) {
-    // The client may be gone: its connection ends, and its work with it.
+    // The client may have disconnected, which ends its request.
     if let Err(error) = answer(&state, &mut stream).await {
         tracing::debug!(%error, "a request failed");
     }
@@ -114,7 +114,7 @@ async fn answer(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
 async fn hold(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
     state.held.set(true);
     send(stream, &Answer::Done).await?;
-    // Nothing is sent on it: reading returns when the server closes it.
+    // The server sends nothing more: the read returns when it closes the connection.
     stream.read_u8().await.ok();
     if !state.process.borrow().as_ref().is_some_and(AppProcess::is_called) {
         state.ending.notify_one();
@@ -122,7 +122,7 @@ async fn hold(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the process its call and returns whether it took it. If not, it has ended or is ending.
+/// Sends the process its call. Returns false if the process did not take it, because it has ended or is ending.
 async fn begin(state: &Rc<State>, words: CallParams) -> bool {
     let time = Duration::from_secs(words.seconds);
     let given =
@@ -139,7 +139,7 @@ async fn begin(state: &Rc<State>, words: CallParams) -> bool {
     taken.await.is_ok()
 }
 
-/// Ends the sandbox if its process ends without a call, so that the server notices.
+/// Ends the sandbox if its process ends without a call, which notifies the server.
 async fn end_without_call(state: Rc<State>, mut phase: watch::Receiver<AppPhase>) {
     phase.wait_for(|phase| matches!(phase, AppPhase::Ended(_))).await.ok();
     if !state.process.borrow().as_ref().is_some_and(AppProcess::is_called) {
@@ -147,7 +147,7 @@ async fn end_without_call(state: Rc<State>, mut phase: watch::Receiver<AppPhase>
     }
 }
 
-/// Sends the lines of a process until it is loaded or has ended.
+/// Sends the lines of a process until it is loaded or has ended, and then its phase.
 async fn loaded(
     stream: &mut UnixStream,
     output: &OutputBuffer,
@@ -167,7 +167,7 @@ async fn loaded(
     send(stream, &phase.map_or_else(|_| refused(&"it was given up"), outcome_answer)).await
 }
 
-/// Sends the lines from a number on as they come, and then how the call ended.
+/// Sends the lines from the number `from` on as they are written, and then the outcome of the call.
 async fn follow(state: &State, stream: &mut UnixStream, mut from: u64) -> io::Result<()> {
     let process = state.process.borrow().as_ref().map(|process| (Arc::clone(&process.output), process.phase.clone()));
     let Some((output, mut phase)) = process else { return send(stream, &refused(&"there is no process")).await };
@@ -184,7 +184,7 @@ async fn lines(output: &OutputBuffer, stream: &mut UnixStream, from: &mut u64) -
     Ok(())
 }
 
-/// Runs a program to its end and sends its lines.
+/// Runs a program to its end and sends its lines, and then its exit.
 async fn run(stream: &mut UnixStream, command: &Command, memory_bytes: Option<u64>) -> io::Result<()> {
     let output = Arc::new(OutputBuffer::default());
     let mut running = match ChildProcess::start(command, Arc::clone(&output)) {

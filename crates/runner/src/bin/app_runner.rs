@@ -1,4 +1,4 @@
-//! The app runner as a program of its own, for the tests.
+//! The app runner as a separate program for the tests.
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use crate::git;
 use crate::link::LineSink;
 use crate::protocol::OutputLine;
 
-/// Writes a program's output to the build log, without the secret that it was given.
+/// Writes a program's output to the build log, with the program's secret replaced.
 pub(super) struct LogRelay<'a> {
     build_log: &'a BuildLog,
     secret: Option<&'a SecretString>,
@@ -39,7 +39,7 @@ impl LineSink for LogRelay<'_> {
     }
 }
 
-/// The log of one build; numbers its lines.
+/// The log of one build, which numbers the lines.
 pub(super) struct BuildLog {
     lines: Arc<dyn Lines>,
     clock: Arc<dyn Clock>,
@@ -75,7 +75,7 @@ impl BuildLog {
     }
 }
 
-/// Truncates a line to the maximum, and removes NUL, which no database stores.
+/// Truncates a line to its maximum, and replaces NUL, which PostgreSQL cannot store.
 pub(crate) fn truncated_line(text: String) -> String {
     let mut text = if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text };
     let end = (0..=Line::MAX_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
@@ -83,7 +83,8 @@ pub(crate) fn truncated_line(text: String) -> String {
     text
 }
 
-/// Clamps an untrusted timestamp of a sandbox.
+/// Converts an untrusted timestamp of a sandbox, in milliseconds since 1970. Returns `now` if the timestamp differs by
+/// two days or more.
 pub(crate) fn clamped_time(milliseconds: i64, now: OffsetDateTime) -> OffsetDateTime {
     let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(milliseconds) * 1_000_000);
     time.ok().filter(|time| (*time - now).abs() < time::Duration::days(2)).unwrap_or(now)

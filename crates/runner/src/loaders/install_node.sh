@@ -1,4 +1,4 @@
-# Installs the dependencies of package.json, from the lock file if there is one.
+# Installs the dependencies of package.json, with the lock file if there is one.
 set -eu
 npm() { "$NODE" "$NPM" "$@"; }
 if [ ! -f package.json ]; then

@@ -11,7 +11,7 @@ if [ -f requirements.txt ]; then
   echo "installing requirements.txt"
   pip install --requirement requirements.txt
 elif [ -f pyproject.toml ]; then
-  # A project without a build backend is no package: only its dependencies are installed.
+  # A project without a build backend is not a package: only its dependencies are installed.
   "$PYTHON" - >/tmp/requirements.txt <<'PYTHON'
 try:
     import tomllib

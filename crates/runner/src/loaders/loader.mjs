@@ -1,5 +1,5 @@
-// Loads the entrypoint of an app, reports what it registers, waits for one call, runs it and ends.
-// Communicates over descriptor 3, in lines of JSON.
+// Loads the entrypoint of an app, reports the registered apps, waits for one call, runs it and ends.
+// Sends and receives lines of JSON over descriptor 3.
 
 import fs from 'node:fs';
 import net from 'node:net';
@@ -12,11 +12,11 @@ const SDK = '@onkernel/sdk';
 const CHANNEL = 3;
 const ENDS = ['.ts', '.mts', '.cts', '.js', '.mjs', '.cjs', '/index.ts', '/index.mts', '/index.js', '/index.mjs'];
 
-/** The copies of the client that the app has resolved. */
+/** The URLs of the client's copies that the app has resolved. */
 const clients = new Set();
 let called = false;
 
-// Resolves what bundlers and compilers accept for TypeScript: names without an extension, and .js for a .ts file.
+// Resolves names that bundlers and compilers accept for TypeScript: without an extension, and with .js for a .ts file.
 registerHooks({
   resolve(specifier, context, next) {
     let found;

@@ -1,6 +1,6 @@
-"""Loads the entrypoint of an app, says what it registers, waits for one call, runs it and ends.
+"""Loads the entrypoint of an app, reports the registered apps, waits for one call, runs it and ends.
 
-Speaks over descriptor 3, one line of JSON at a time.
+Sends and receives lines of JSON over descriptor 3.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def main(entrypoint):
 
 def load(entrypoint):
     path = os.path.join(APP, entrypoint)
-    # The folder of the program, as for a script, and the root of the package, for absolute imports.
+    # The folder of the entrypoint, like for a script, and the root of the package, for absolute imports.
     sys.path[0:1] = list(dict.fromkeys([os.path.dirname(path), APP]))
     sys.argv = [path]
     name = os.path.splitext(os.path.basename(path))[0]
@@ -101,7 +101,7 @@ def named(error):
 
 
 def complain(error):
-    """The traceback, from the first line on that is the app's own."""
+    """Prints the traceback from the first frame of the app on."""
     try:
         frame = error.__traceback__
         while frame is not None and (frame.tb_frame.f_code.co_filename == __file__ or "importlib" in frame.tb_frame.f_code.co_filename):
@@ -113,5 +113,5 @@ def complain(error):
 
 if __name__ == "__main__":
     main(sys.argv[1])
-    # Skips exit handlers of the app, which could block the end.
+    # Skips the app's exit handlers, which could block.
     os._exit(0)

@@ -1,4 +1,4 @@
-//! One call, from the process that takes it to its end.
+//! One call, from its process to its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::host::AppSandbox;
 use crate::link::{self, LineSink};
 use crate::protocol::{Answer, CallParams, Outcome, OutputLine, Request, next};
 
-/// The timeout for a process to take a call: the program may have blocked it while loading.
+/// The timeout for a process to take a call. The program may have blocked the process while it was loaded.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many processes may turn out to have ended before one takes the call.
+/// The number of processes that may have ended before they took the call, after which the call fails.
 const MAX_REFUSALS: u32 = 5;
 
 /// A call of a previous server process.
 pub(super) struct AdoptedCall {
     pub(super) note: CallRecord,
-    /// Its sandbox, if that still runs.
+    /// The sandbox of the call, if it still runs.
     pub(super) app_sandbox: Option<AppSandbox>,
 }
 
-/// Gives the call to a process and waits for its end.
+/// Sends the call to a process, waits for its end and returns its output.
 pub(super) async fn run(
     inner: &Arc<Inner>,
     call: Call,
@@ -71,14 +71,14 @@ pub(super) async fn run(
     Err(failure::died("its process ended while it waited for the call, and so did those after it"))
 }
 
-/// The result of giving a call to a process.
+/// The result of sending a call to a process.
 enum CallStart {
     Taken,
-    /// The process has ended before it took the call.
+    /// The process ended before it took the call.
     Refused,
 }
 
-/// Waits for the end of an adopted call.
+/// Waits for the end of an adopted call and returns its output.
 pub(super) async fn resume(
     inner: &Arc<Inner>,
     id: InvocationId,
@@ -107,7 +107,7 @@ async fn give_call(inner: &Inner, app_sandbox: &AppSandbox, call: &Call) -> std:
         output_bytes: call.limits.output_bytes,
         seconds: u64::try_from(left.whole_seconds()).unwrap_or_default(),
     };
-    // A request that was not sent completely was not taken.
+    // The process did not take a request that was not sent completely.
     let Ok(mut stream) = app_sandbox.ask(&Request::Call(words)).await else { return Ok(CallStart::Refused) };
     match next(&mut stream).await? {
         Some(Answer::Done) => Ok(CallStart::Taken),
@@ -153,7 +153,7 @@ async fn follow_to_end(
     if died && out_of_memory { end.map_err(|failed| failure::died(failed.reason)) } else { end }
 }
 
-/// Forwards the lines of a call and returns how it ended; `None` if the connection to the sandbox broke.
+/// Forwards the lines of a call and returns its outcome; `None` if the connection to the sandbox broke.
 async fn follow(inner: &Inner, app_sandbox: &AppSandbox, lines: &dyn Lines) -> Option<Outcome> {
     let from = lines.taken().await;
     let mut stream = app_sandbox.ask(&Request::Follow { from }).await.ok()?;
@@ -163,7 +163,7 @@ async fn follow(inner: &Inner, app_sandbox: &AppSandbox, lines: &dyn Lines) -> O
     }
 }
 
-/// Forwards lines and renumbers them, because a sandbox's numbers are untrusted.
+/// Forwards lines with new numbers, because the numbers of a sandbox are untrusted.
 struct LineForwarder<'a> {
     inner: &'a Inner,
     lines: &'a dyn Lines,

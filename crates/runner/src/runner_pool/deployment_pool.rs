@@ -16,20 +16,20 @@ use crate::host::{AppSandbox, SandboxParams, authority};
 use crate::link;
 use crate::protocol::{Answer, Exit, Outcome, Request};
 
-/// The most ready processes: one usually, more while calls come faster than processes load.
+/// The maximum number of ready processes. Usually there is one, and more while calls arrive faster than processes load.
 const MAX_READY: usize = 4;
-/// After this long without a shortage, one ready process is enough again.
+/// The time without a shortage after which one ready process is enough again.
 const SHORTAGE_WINDOW: Duration = Duration::from_secs(60);
-/// The failed loads in a row after which the deployment fails, and the pause after each.
+/// The number of consecutive failed loads after which the deployment fails, and the pause after each of them.
 const MAX_FAILURES: u32 = 3;
 const LOAD_BACKOFF: Duration = Duration::from_secs(2);
 
-/// How often in a row this machine may fail to load a process before a waiting call fails.
+/// The number of consecutive loads that fail because of this machine after which a waiting call fails.
 const MAX_HOST_FAILURES: u32 = 5;
-/// The longest pause if a ready process keeps ending; calls still get theirs loaded meanwhile.
+/// The longest suspension of ready processes if they end repeatedly. Processes for waiting calls are loaded meanwhile.
 const MAX_READY_BACKOFF: Duration = Duration::from_secs(300);
-/// Simultaneous loads of one deployment, and how long each holds a slot of the machine: a load that takes longer mostly
-/// waits for something.
+/// The maximum number of simultaneous loads of one deployment, and the longest time for which a load holds a slot of
+/// the machine: a load that takes longer usually waits for something.
 const MAX_LOADING_PER_DEPLOYMENT: usize = 2;
 const LOAD_SLOT_TIME: Duration = Duration::from_secs(10);
 
@@ -43,11 +43,11 @@ pub(super) struct DeploymentPool {
 
 /// The reason why a process was not loaded.
 enum LoadError {
-    /// The program's own fault, which will repeat.
+    /// A fault of the program, which will repeat.
     Program(String),
-    /// Loading timed out: because of the program, or because this machine is busy.
+    /// Loading timed out, because of the program or because this machine is busy.
     TimedOut(String),
-    /// A fault of this machine, which may pass.
+    /// A fault of this machine, which may be temporary.
     Host(String),
 }
 
@@ -63,13 +63,13 @@ fn host(error: impl std::fmt::Display) -> LoadError {
     LoadError::Host(error.to_string())
 }
 
-/// Classifies the end of a process that was not loaded yet.
+/// Classifies the end of a process that was not loaded.
 fn classify_exit(outcome: Outcome, app_sandbox: &AppSandbox) -> LoadError {
     let own_limit = app_sandbox.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed);
     let blame = match &outcome {
         _ if own_limit => LoadError::Program,
         Outcome::Died { exit: Exit::Late } => LoadError::TimedOut,
-        // No program in the sandbox sends this signal: the kernel did, for lack of memory.
+        // No program in the sandbox sends this signal; the kernel sends it if the machine has no memory left.
         Outcome::Died { exit: Exit::Signal(9) } => LoadError::Host,
         _ => LoadError::Program,
     };
@@ -86,11 +86,11 @@ struct State {
     host_failures: u32,
     target: usize,
     shortage_at: Option<Instant>,
-    /// How many in a row ended while they waited or were not loaded in time, and until when none is kept ready because
-    /// of that.
+    /// The number of consecutive suspensions, because ready processes ended or loads timed out, and the end of the
+    /// current suspension, during which no process is loaded to be ready.
     suspensions: u32,
     suspended_until: Option<Instant>,
-    /// The time of the first late load since the last successful one.
+    /// The time of the first load that timed out since the last successful load.
     first_timeout: Option<Instant>,
 }
 
@@ -120,14 +120,14 @@ impl State {
         }
     }
 
-    /// Suspends ready processes for a while, longer each time.
+    /// Suspends ready processes, each time for longer.
     fn suspend_ready(&mut self) {
         let backoff = LOAD_BACKOFF.saturating_mul(1 << self.suspensions.min(10)).min(MAX_READY_BACKOFF);
         self.suspensions = self.suspensions.saturating_add(1);
         self.suspended_until = Some(Instant::now() + backoff);
     }
 
-    /// Stops keeping processes ready; returns whether they were.
+    /// Stops loading ready processes. Returns true if they were loaded until now.
     fn give_up(&mut self) -> bool {
         if self.keeps_ready {
             self.target = 0;
@@ -135,7 +135,7 @@ impl State {
         std::mem::take(&mut self.keeps_ready)
     }
 
-    /// Returns the number of processes to load: for waiting calls and, unless suspended, to keep ready.
+    /// Returns the number of processes to load: for waiting calls and, unless suspended, as ready processes.
     fn missing(&self) -> usize {
         let is_suspended = self.suspended_until.is_some_and(|until| Instant::now() < until);
         let target = if is_suspended { 0 } else { self.target };
@@ -154,7 +154,7 @@ impl DeploymentPool {
         }
     }
 
-    /// Keeps a process ready from now on.
+    /// Has a process ready from now on.
     pub(super) fn keep(self: &Arc<Self>) {
         {
             let mut state = self.state();
@@ -167,7 +167,7 @@ impl DeploymentPool {
         self.replenish();
     }
 
-    /// Stops keeping processes ready and ends those that wait. Returns true if calls still wait for the pool.
+    /// Stops loading ready processes and ends the present ones. Returns true if calls still wait for a process.
     pub(super) fn close(&self) -> bool {
         let mut state = self.state();
         state.keeps_ready = false;
@@ -179,7 +179,7 @@ impl DeploymentPool {
         needed
     }
 
-    /// Takes a loaded process, which then belongs to the caller.
+    /// Returns a loaded process, which then belongs to the caller. Waits until one is loaded.
     pub(super) async fn take(self: &Arc<Self>, limits: CallLimits) -> Result<AppSandbox, String> {
         let runner_pool = self.runner_pool.upgrade().ok_or("the server is going down")?;
         if limits != runner_pool.sandboxes.config.call_limits {
@@ -251,7 +251,7 @@ impl DeploymentPool {
         self.replenish();
     }
 
-    /// Gives a process to the first waiting call, or keeps it ready.
+    /// Sends a loaded process to the first waiting call, or adds it to the ready processes.
     fn offer(self: &Arc<Self>, mut app_sandbox: AppSandbox) {
         let mut state = self.state();
         while let Some(waiter) = state.waiters.pop_front() {
@@ -267,7 +267,7 @@ impl DeploymentPool {
         }
     }
 
-    /// Loads a replacement if a ready process ends; if it was taken, nothing is missing then.
+    /// Loads a replacement if a ready process ends. Loads nothing if the process was taken before.
     fn watch(self: &Arc<Self>, app_sandbox: &AppSandbox) {
         let (Ok(sandbox), pool) = (app_sandbox.sandbox().cloned(), Arc::downgrade(self)) else { return };
         tokio::spawn(async move {
@@ -291,8 +291,8 @@ impl DeploymentPool {
         });
     }
 
-    /// Fails the first waiting call because loading timed out. The fault is unknown, so the deployment fails only if
-    /// this lasts longer than a machine is busy.
+    /// Fails the first waiting call because loading timed out. The cause is unknown, so the deployment fails only if
+    /// loads time out for `give_up_seconds`, which is longer than a machine is busy.
     fn fail_timeout(self: &Arc<Self>, runner_pool: &Inner, reason: String) {
         let limit = Duration::from_secs(runner_pool.sandboxes.config.give_up_seconds);
         let (has_failed, waiter) = {
@@ -313,7 +313,7 @@ impl DeploymentPool {
         }
     }
 
-    /// Fails the first waiting call, and the deployment after several failures in a row.
+    /// Fails the first waiting call, and the deployment after [`MAX_FAILURES`] consecutive failures.
     async fn fail(&self, runner_pool: &Inner, reason: String) {
         let (has_failed, waiter) = {
             let mut state = self.state();
@@ -332,7 +332,8 @@ impl DeploymentPool {
         }
     }
 
-    /// Keeps calls waiting while this machine may recover; it is not the program's fault.
+    /// Leaves calls waiting after a fault of this machine, which may recover. Fails the first waiting call after
+    /// [`MAX_HOST_FAILURES`] consecutive failures.
     async fn fail_host(&self, reason: String) {
         let (host_failures, waiter) = {
             let mut state = self.state();
@@ -379,7 +380,7 @@ impl DeploymentPool {
             Ok(Ok(Answer::Ended(outcome))) => Err(classify_exit(outcome, &app_sandbox)),
             Ok(Ok(Answer::Refused { reason })) => Err(LoadError::Program(reason)),
             Ok(Ok(_)) => Err(LoadError::Program("its process said something else than was asked".to_owned())),
-            // The whole sandbox ended, not only the program: by its own limits, or from outside.
+            // The whole sandbox ended, not only the program: because of its limits, or from outside.
             Ok(Err(_)) if app_sandbox.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed) => {
                 Err(LoadError::Program(OUT_OF_MEMORY.to_owned()))
             }

@@ -1,4 +1,4 @@
-//! Builds of sources, successful and failing ones.
+//! Tests of successful and failing builds.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ async fn a_python_program_is_built_once_and_lists_its_apps() {
     assert_eq!(fixture.gate.requests(), Vec::<String>::new());
 }
 
-/// As after an upgrade of the system's Python.
+/// Simulates an upgrade of the system's Python.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_artifact_of_another_interpreter_is_not_reused() {
     let mut fixture = Fixture::new();
@@ -46,8 +46,8 @@ async fn an_artifact_of_another_interpreter_is_not_reused() {
     let newer = fixture.config.data_dir.join("python");
     let text = fixture.config.data_dir.join("python.sh");
     std::fs::write(&text, "#!/bin/sh\necho cpython-399-x86_64-linux-gnu\n").unwrap();
-    // Copied by another program: a file that this process had open for writing may be busy in the child of another
-    // test.
+    // Copied by another program, because a file that this process had open for writing may be busy in the child of
+    // another test.
     assert!(Command::new("install").args(["--mode=755"]).args([&text, &newer]).status().unwrap().success());
     fixture.config.python = newer;
     fixture.restart();
@@ -79,8 +79,8 @@ async fn a_load_failure_has_a_reason() {
     let failed = fixture.build(&[("main.py", "x = 1\n")], "main.py", &lines).await.unwrap_err();
     assert!(failed.reason.contains("does not import kernel"), "{failed}");
 
-    // Their artifacts are listed, although no deployment will refer to them. A build that has just used an artifact
-    // keeps it.
+    // The artifacts of failed builds are listed, although no deployment refers to them. They are not deleted shortly
+    // after a build used them.
     let here = fixture.unpacked();
     assert_eq!(here.len(), 2);
     let stored: Vec<String> = fixture.builder.stored().await.into_iter().map(|(name, _)| name).collect();
@@ -97,7 +97,7 @@ async fn a_load_failure_has_a_reason() {
     );
 }
 
-/// Prints that it is being loaded, and never finishes.
+/// A program that prints that it is being loaded, and never finishes.
 const ENDLESS: &str = "import time\nprint('loading for ever')\nwhile True:\n    time.sleep(1)\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,7 +119,7 @@ async fn a_cancelled_build_ends_with_its_sandbox() {
     until("no sandbox of it is left", || fixture.builds().is_empty()).await;
 }
 
-/// The output of an install script: what it cannot reach and cannot see.
+/// A function for install scripts that returns the results of connections and the visible secrets.
 const PROBE_SCRIPT: &str = r#"
 import os, socket
 
@@ -148,7 +148,8 @@ def say(port):
 const REFUSED: &str =
     "script: ['403', '403', '403', '403', '403', '403', '403', '403', 'not reached', 'not reached'] []";
 
-/// Builds the files and returns the output; a listener, whose port replaces `PORT` in the files, must not be reached.
+/// Builds the files and returns the output. Checks that the build does not reach a listener, whose port replaces `PORT`
+/// in the files.
 async fn build_beside_a_listener(files: &[(&str, &str)], entrypoint: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port().to_string();

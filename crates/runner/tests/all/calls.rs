@@ -1,4 +1,4 @@
-//! Calls of well-behaved programs.
+//! Tests of calls of well-behaved programs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,7 +121,8 @@ async fn concurrent_calls_get_their_own_results() {
     }
 }
 
-/// Simulates a killed server: its tasks stop, its connections break, its sandboxes stay.
+/// Simulates a server that is killed after the call has printed `word`: its tasks stop, its connections break, and its
+/// sandboxes continue.
 fn killed_while(
     action: &'static str,
     payload: &'static str,
@@ -156,7 +157,7 @@ fn a_call_outlives_its_server_and_the_next_one_gets_its_result() {
         let end = tokio::time::timeout(TEST_TIMEOUT, fixture.pool.resume(id, lines.clone())).await.unwrap();
         assert_eq!(end.unwrap().as_deref(), Some("\"waited\""));
         assert_eq!(lines.texts(), ["loading", "begun", "ended"]);
-        // The next server gets the same result, until it is acknowledged.
+        // Each later server gets the same result until the call is ended.
         fixture.restart();
         assert_eq!(fixture.pool.adopt().await, [id]);
         assert_eq!(

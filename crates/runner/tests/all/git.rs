@@ -1,4 +1,4 @@
-//! Sources in Git repositories, fetched from a real Git server.
+//! Tests of sources in Git repositories, fetched from a real Git server.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server that requires this token, if any.
+    /// Starts a server that requires `token`, if there is one.
     async fn new(token: Option<&'static str>) -> Self {
         let repository = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! Calls of hostile programs: each ends, and no other is affected.
+//! Tests of calls of hostile programs: each call ends, and no other call is affected.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ async fn memory_processes_and_disk_are_limited() {
     fixture.until_empty().await;
 }
 
-/// As on a host without cgroups, where nothing else limits its memory.
+/// Simulates a host without cgroups, where nothing else limits the memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_watched_where_the_kernel_does_not_limit_it() {
     let fixture = Fixture::with(|config| config.watch_memory_bytes = Some(200 << 20));
@@ -164,7 +164,7 @@ async fn a_call_reaches_the_api_and_nothing_else_of_this_machine() {
     assert_eq!(found("127.0.0.1", elsewhere.port()), "ConnectionRefusedError");
     assert_eq!((found("10.0.0.1", 80), found("1.1.1.1", 80)), ("OSError".to_owned(), "OSError".to_owned()));
     assert!(!fixture.gate.requests().contains(&elsewhere.to_string()), "{:?}", fixture.gate.requests());
-    // Nor through the proxy: only the API is allowed.
+    // The proxy allows only the API too.
     let answer = ask("proxy", &places).await;
     let found = |host: &str, port: u16| answer[format!("{host}:{port}")].clone();
     assert_eq!(found("127.0.0.1", at.port()), json!(["200", "200"]));
@@ -199,7 +199,7 @@ async fn a_node_call_is_isolated_too() {
     }
 }
 
-/// Each call has a disk and an environment of its own, even if a sandbox user is reused.
+/// Each call has a separate disk and environment, even if a sandbox user is reused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_of_a_call_are_invisible_to_other_calls() {
     let (fixture, runnable) = python(NOWHERE).await;

@@ -1,4 +1,4 @@
-//! Builds and calls in real sandboxes.
+//! Integration tests of builds and calls in real sandboxes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod builds;

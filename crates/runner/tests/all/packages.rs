@@ -1,4 +1,4 @@
-//! Checks of uploaded archives.
+//! Tests of the checks of uploaded archives.
 
 use bytes::Bytes;
 use casement_domain::deployment::{PackageArchives as _, PackagePath};

@@ -1,4 +1,4 @@
-//! How a program that ignores proxies reaches the API at its public address.
+//! Tests that a program that ignores proxies reaches the API at its public address.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use crate::calls::run;
 use crate::support::{Fixture, INSIDE, LOCAL_PYTHON, RecordedLines, call};
 
-/// Connects without a proxy, and prints the address and the response.
+/// Connects to the API without a proxy and returns the first line of the response.
 const CONNECT_SCRIPT: &str = r#"
 import os
 import socket
@@ -31,7 +31,7 @@ def knock(context):
         return connection.makefile().readline()
 "#;
 
-/// The public URLs, and the `Host` header of each.
+/// The public URLs, and the target of each for the egress proxy.
 const ADDRESSES: [(&str, &str); 14] = [
     ("http://casement.test", "casement.test:80"),
     ("https://casement.test", "casement.test:443"),
@@ -80,7 +80,7 @@ async fn a_program_reaches_any_public_address_without_a_proxy() {
     fixture.until_empty().await;
 }
 
-/// Runs the same test again as nobody, if this runs as root.
+/// Runs the same test again as the user `nobody`, if this test runs as root.
 #[test]
 fn an_unprivileged_server_is_reached_too() {
     if !rustix::process::geteuid().is_root() {
@@ -90,8 +90,8 @@ fn an_unprivileged_server_is_reached_too() {
     let dir = tempfile::Builder::new().permissions(open).tempdir_in("/tmp").unwrap();
     let copy = |from: PathBuf, name: &str| {
         let to = dir.path().join(name);
-        // Copied by another program: a file that this process had open for writing may be busy in the child of another
-        // test.
+        // Copied by another program, because a file that this process had open for writing may be busy in the child of
+        // another test.
         assert!(Command::new("cp").args([&from, &to]).status().unwrap().success());
         to
     };

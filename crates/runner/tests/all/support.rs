@@ -37,15 +37,15 @@ pub(crate) const LOCAL_NODE: [(&str, &str); 3] = [
     ("sdk/index.js", include_str!("apps/sdk.js")),
 ];
 
-/// The files of a Node program with one source file.
+/// Returns the files of a Node program with one source file.
 pub(crate) fn for_node<'a>(name: &'a str, text: &'a str) -> Vec<(&'a str, &'a str)> {
     [&LOCAL_NODE[..], &[(name, text)]].concat()
 }
 
-/// The variable with the path of the app runner, if it is not where it was built.
+/// The environment variable with the path of the app runner, if it is not at the path of its build.
 pub(crate) const INSIDE: &str = "CASEMENT_TEST_INSIDE";
 
-/// Longer than any test takes on a busy machine.
+/// A timeout that is longer than any test takes on a busy machine.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A blob store in memory, shared by all tests, so that an artifact is built once.
@@ -53,7 +53,7 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) struct Memory(Mutex<HashMap<String, Vec<u8>>>);
 
 static BLOBS: LazyLock<Arc<Memory>> = LazyLock::new(Arc::default);
-/// One test builds at a time, so that the next one finds its artifacts.
+/// Serializes the builds of the tests, so that later tests find the artifacts.
 static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[async_trait]
@@ -145,7 +145,7 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     try_until_async(what, TEST_TIMEOUT, async || condition()).await.unwrap();
 }
 
-/// An egress that allows what a sandbox is given by name, and records the requests.
+/// An egress that allows only the named destinations of a sandbox's policy, and records the requests.
 #[derive(Default)]
 pub(crate) struct Gate {
     open: Mutex<HashMap<String, AbortOnDropHandle<()>>>,
@@ -224,7 +224,7 @@ async fn pass(
     Ok(())
 }
 
-/// A data directory with a builder and a runner pool. `Drop` ends what a failed test leaves.
+/// A data directory with a builder and a runner pool. `Drop` ends the sandboxes that a failed test leaves.
 pub(crate) struct Fixture {
     pub(crate) builder: AppBuilder,
     pub(crate) pool: AppRunnerPool,
@@ -239,7 +239,7 @@ impl Fixture {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut AppRunnerConfig)) -> Self {
-        // Sandboxes run as other users, which must be able to pass through.
+        // Sandboxes run as other users, which must be able to traverse the directory.
         let open = std::fs::Permissions::from_mode(0o711);
         let dir = tempfile::Builder::new().prefix("runner-test-").permissions(open).tempdir_in("/tmp").unwrap();
         let program = std::env::var_os(INSIDE).unwrap_or_else(|| env!("CARGO_BIN_EXE_casement-app-runner").into());
@@ -293,7 +293,7 @@ impl Fixture {
         until("no sandbox is left", || self.sandboxes().is_empty()).await;
     }
 
-    /// Kills the sandboxes of calls directly. The pool may still be writing to a removed one.
+    /// Kills the sandboxes of calls directly. Retries, because the pool may still write to a removed sandbox.
     pub(crate) async fn kill_all(&self) {
         let host = self.host("processes");
         let swept = async {
@@ -346,7 +346,7 @@ impl Fixture {
         tokio::time::timeout(TEST_TIMEOUT * 3, self.builder.build(build, lines)).await.expect("a build ends")
     }
 
-    /// Returns a built program as something to run.
+    /// Returns the runnable deployment of a built program.
     pub(crate) fn runnable(built: &Built, entrypoint: &str, base_url: &str) -> Runnable {
         Runnable {
             deployment: DeploymentId::from_ulid(Now.next()),
@@ -368,7 +368,7 @@ impl Drop for Fixture {
     }
 }
 
-/// Returns the Node of the script runner, where sandboxes' users can reach it.
+/// Returns the folder of the script runner's Node, which sandboxes' users can read.
 fn node() -> Option<PathBuf> {
     static COPY: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
         let target = Path::new(env!("CARGO_BIN_EXE_casement-app-runner")).ancestors().nth(2)?;

@@ -1,4 +1,4 @@
-//! Processes that wait for a call: those that end, and those that never finish loading.
+//! Tests of processes that end while they wait for a call, and of processes that never finish loading.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use serde_json::json;
 use crate::calls::run;
 use crate::support::{Fixture, LOCAL_PYTHON, RecordedLines, TEST_TIMEOUT, call, for_node};
 
-/// The base URL while a program is built.
+/// The base URL while a program is built, and while it runs.
 const BUILDING: &str = "http://127.0.0.1:1";
 const RUNNING: &str = "http://127.0.0.1:2";
 
-/// Ends some time after it was loaded, unless it was called; never while it is built. A call takes a moment to begin,
-/// so that the process does not end at once.
+/// A program that ends some time after it was loaded, unless it was called, and never while it is built. It does not
+/// end at once, because a call takes a moment to begin.
 const LEAVES: &str = r#"
 import os, threading, time
 import kernel
@@ -54,7 +54,7 @@ if (process.env.KERNEL_BASE_URL.endsWith(':2'))
   setTimeout(() => called || Promise.reject(new Error('nobody waits for this')), 5000);
 "#;
 
-/// Loads at once while it is built, and never after that.
+/// A program that loads at once while it is built, and never afterwards.
 const HANGS: &str = r#"
 import os, time
 import kernel
@@ -73,7 +73,7 @@ async fn built(fixture: &Fixture, files: &[(&str, &str)], entrypoint: &str) -> R
     Fixture::runnable(&built, entrypoint, BUILDING)
 }
 
-/// Waits until this many sandboxes of calls have existed, counted by name.
+/// Waits until `count` different sandboxes of calls have existed, and returns their names.
 async fn until_there_were(fixture: &Fixture, count: usize) -> BTreeSet<String> {
     let (mut seen, deadline) = (BTreeSet::new(), Instant::now() + TEST_TIMEOUT);
     while seen.len() < count {
@@ -95,7 +95,7 @@ async fn a_ready_process_that_ends_is_replaced_with_growing_backoff() {
         let began = Instant::now();
         fixture.pool.keep(vec![runnable.clone()]);
         until_there_were(&fixture, 3).await;
-        // Backoffs of two and four seconds lie in between.
+        // The backoffs between them are two and four seconds.
         assert!(began.elapsed() >= Duration::from_secs(6), "{:?}", began.elapsed());
         for _ in 0..3 {
             let answer = run(&fixture, call(&runnable, "leaver", "stay", None), &Arc::default()).await;

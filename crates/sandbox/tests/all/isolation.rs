@@ -1,4 +1,4 @@
-//! What a program in a sandbox can see, reach and do.
+//! Tests of what a program in a sandbox can see, reach and do.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -28,7 +28,7 @@ async fn nothing_of_the_host_is_visible() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Debian's npm has its registry there, which may hold a key.
+/// Debian's npm reads its configuration there, which may contain a key.
 #[tokio::test]
 async fn configuration_of_the_host_below_usr_is_not_visible() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -58,7 +58,7 @@ async fn there_is_no_capability_and_no_way_to_get_one() -> anyhow::Result<()> {
     let none = ["Inh", "Prm", "Eff", "Bnd", "Amb"].map(|set| format!("Cap{set}:0000000000000000\n")).concat();
     let expected = format!("Uid:1000100010001000\nGroups:{}\n{none}NoNewPrivs:1\n", "");
     let found = place.output("a", script).await?;
-    // An ordinary user cannot give up his supplementary groups; they are nobody's inside.
+    // An ordinary user cannot drop supplementary groups; inside they are shown as nogroup.
     let found: String = found
         .lines()
         .map(|l| if l.starts_with("Groups:") { "Groups:\n".to_owned() } else { format!("{l}\n") })
@@ -79,7 +79,7 @@ async fn the_host_user_is_never_root() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Such as sockets to the host of a virtual machine, which no network namespace confines.
+/// Other sockets, such as those to the host of a virtual machine, are not confined by a network namespace.
 #[tokio::test]
 async fn only_sockets_of_the_sandboxs_own_network_exist() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -98,7 +98,7 @@ async fn only_sockets_of_the_sandboxs_own_network_exist() -> anyhow::Result<()> 
 " unless refused($ring, 1, "\0" x 128) && refused($other | $ring, 1, "\0" x 128);
         print "looked
 "'"#;
-    // Where system calls have one ABI, the other is the same.
+    // If system calls have only one ABI, the numbers of the other ABI are the same.
     let numbers = if cfg!(target_arch = "x86_64") { ["41", "53", "0x40000000"] } else { ["198", "199", "0"] };
     let script = ["SOCKET", "PAIR", "OTHER"]
         .iter()
@@ -108,7 +108,7 @@ async fn only_sockets_of_the_sandboxs_own_network_exist() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A descriptor of such a socket, sent to the server in a message, would hold the thread that drops it.
+/// A descriptor of such a socket, sent to the server in a message, would block the thread that drops it.
 #[tokio::test]
 async fn no_socket_can_be_made_to_linger() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -128,7 +128,7 @@ async fn no_socket_can_be_made_to_linger() -> anyhow::Result<()> {
         socket(S, AF_INET, SOCK_STREAM, 0);
         print "another level is refused\n" unless setsockopt(S, IPPROTO_TCP, $linger, "reno");
         print "looked\n"'"#;
-    // Those of the other ABI, too, where system calls have two.
+    // Includes the numbers of the other ABI if system calls have two.
     let numbers = if cfg!(target_arch = "x86_64") { "54, 541, 0x40000000 | 54, 0x40000000 | 541" } else { "208" };
     assert_eq!(place.output("a", &script.replace("NUMBERS", numbers)).await?, "looked\n");
     Ok(())
@@ -147,7 +147,7 @@ async fn the_network_is_loopback_alone_and_not_that_of_the_host() -> anyhow::Res
     Ok(())
 }
 
-/// A sandbox has the network that its starter prepared, and no more rights over it than over any other network.
+/// A sandbox has no more rights over a prepared network than over any other network.
 #[tokio::test]
 async fn a_prepared_network_gives_no_capability_and_ends_completely() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -223,7 +223,7 @@ async fn the_environment_is_exactly_the_given_one() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Also where the starter itself inherited some: `/dev/null` covers them.
+/// Descriptors that the starter itself inherited are replaced by `/dev/null`.
 #[tokio::test]
 async fn only_the_given_descriptors_are_open() -> anyhow::Result<()> {
     let place = Place::new()?;

@@ -1,4 +1,4 @@
-//! The start and the end of sandboxes, and which processes outlive which.
+//! Tests of the start and the end of sandboxes, and of processes that continue after others end.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use casement_sandbox::{EndError, Host, MemoryLimit, Sandbox, StartError};
 
 use crate::support::{Place, config, groups, remains, spec, until, within};
 
-/// The variables that tell the child process of these tests where to start which sandbox.
+/// The environment variable with the directory in which the child process of these tests starts a sandbox.
 const STARTER: &str = "CASEMENT_TEST_STARTER";
 
-/// The child process of the tests here. Without its variable it does nothing.
+/// The child process of the tests in this file. Does nothing without its variable.
 #[tokio::test]
 async fn starter_process() -> anyhow::Result<()> {
     let Some(place) = std::env::var_os(STARTER).map(PathBuf::from) else { return Ok(()) };
@@ -35,7 +35,7 @@ fn starter(place: &Place) -> anyhow::Result<Child> {
     Ok(command.stdout(output.try_clone()?).stderr(output).spawn()?)
 }
 
-/// Waits until a starter has begun. An error has the output of one that has ended.
+/// Waits until `so` returns true. If the starter has ended, the error contains its output.
 async fn begins(place: &Place, child: &mut Child, so: impl Fn() -> bool) -> anyhow::Result<()> {
     until("it begins", || so() || !matches!(child.try_wait(), Ok(None))).await?;
     if let Some(status) = child.try_wait()? {
@@ -61,7 +61,7 @@ async fn a_sandbox_outlives_its_starter_and_is_found_again() -> anyhow::Result<(
     Ok(())
 }
 
-/// Waits until a sandbox has at least this many processes, and returns them.
+/// Waits until a sandbox has at least `count` processes, and returns them.
 async fn running(sandbox: &Sandbox, count: usize) -> anyhow::Result<Vec<i32>> {
     let enough = async {
         loop {
@@ -75,7 +75,7 @@ async fn running(sandbox: &Sandbox, count: usize) -> anyhow::Result<Vec<i32>> {
     within(Duration::from_secs(60), enough).await
 }
 
-/// The starter is killed at every moment of a start. A sweep finds whatever exists then.
+/// Kills the starter at many moments of a start. A sweep finds everything that exists then.
 #[tokio::test]
 async fn a_start_killed_at_any_point_leaves_nothing_after_a_sweep() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -83,7 +83,7 @@ async fn a_start_killed_at_any_point_leaves_nothing_after_a_sweep() -> anyhow::R
     let mut states = HashSet::new();
     for delay in 0..40 {
         let mut child = starter(&place)?;
-        // Half of them from the first instant, when nothing exists yet, half from when something certainly exists.
+        // Half of the delays count from the start of the process, the other half from the moment the directory exists.
         if delay % 2 == 1 {
             begins(&place, &mut child, || dir.exists()).await?;
         }
@@ -92,7 +92,7 @@ async fn a_start_killed_at_any_point_leaves_nothing_after_a_sweep() -> anyhow::R
         child.wait()?;
         states.insert(remains(&dir).len());
         place.host.sweep(&HashSet::new()).await?;
-        // A process that was forked and has not executed its program yet ends by itself.
+        // A process that was forked and has not executed its program yet ends by itself soon.
         let gone = until(&format!("nothing is left after {delay} steps"), || remains(&dir).is_empty()).await;
         gone.with_context(|| format!("left: {:?}", remains(&dir)))?;
         assert_eq!(claims(&dir), 0, "after {delay} steps");
@@ -102,7 +102,7 @@ async fn a_start_killed_at_any_point_leaves_nothing_after_a_sweep() -> anyhow::R
     Ok(())
 }
 
-/// A bubblewrap that never reports its start: its starter waits for the report, and it waits at its gate.
+/// A bubblewrap that never reports its start: the starter waits for the report, and bubblewrap waits for the gate.
 const SILENT: &str = r#"#!/bin/sh
 count=$#
 while [ $count -gt 0 ]; do
@@ -119,7 +119,7 @@ async fn a_start_whose_starter_ends_ends_too() -> anyhow::Result<()> {
     std::fs::set_permissions(&bwrap, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let mut child = starter(&place)?;
     let processes = || remains(&dir).into_iter().filter(|found| found.starts_with("process")).count();
-    // bubblewrap outside, and inside at its gate.
+    // bubblewrap outside, and inside where it waits for the gate.
     begins(&place, &mut child, || processes() >= 2).await?;
     child.kill()?;
     child.wait()?;
@@ -194,7 +194,7 @@ async fn a_sweep_ends_all_but_the_listed_sandboxes() -> anyhow::Result<()> {
     let place = Place::new()?;
     let spared = place.host.start(place.script("kept", "exec sleep 1000")).await?;
     let other = place.host.start(place.script("other", "exec sleep 1000")).await?;
-    // The remainder of a start that was killed before it had written anything.
+    // The remains of a start that was killed before it wrote anything.
     std::fs::create_dir(place.dir.path().join("root/half"))?;
     let keep = HashSet::from(["kept".to_owned(), "half".to_owned()]);
     let mut ended = place.host.sweep(&keep).await?;
@@ -227,7 +227,7 @@ async fn a_caller_that_stops_waiting_leaves_no_sandbox() -> anyhow::Result<()> {
     assert!(tokio::time::timeout(Duration::from_millis(2), start).await.is_err());
     tokio::time::sleep(Duration::from_millis(1)).await;
     until("nothing is left of it", || remains(&dir).is_empty()).await?;
-    // It may not have begun at that moment, so a later start of the same id is the proof.
+    // The start may not have begun yet, so a later start of the same id is the proof.
     let again = async {
         loop {
             match place.host.start(place.script("a", "exec sleep 1000")).await {

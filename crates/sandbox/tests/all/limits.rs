@@ -1,4 +1,4 @@
-//! The limits of a sandbox, and that it takes nothing from another.
+//! Tests of the limits of a sandbox, and that a sandbox takes no resources from another one.
 
 use std::time::{Duration, Instant};
 
@@ -23,13 +23,13 @@ async fn a_fork_bomb_is_capped_and_does_not_hinder_a_second_sandbox() -> anyhow:
     second.max_processes = 60;
     assert_eq!(place.output_of(second).await?, "fine\n");
     let count = bomb.pids().await.len();
-    // bubblewrap's process outside is not counted by the limit.
+    // The limit does not include bubblewrap's process outside.
     assert!((50..=61).contains(&most) && count <= 61, "{most} {count}");
     within(Duration::from_secs(60), place.host.end("bomb")).await??;
     Ok(())
 }
 
-/// Each spinner has a kernel session of its own, which without control groups gives it the same weight as any other.
+/// Each spinner has a separate kernel session, which without control groups has the same weight as any other session.
 #[tokio::test]
 async fn a_sandbox_that_starts_many_programs_takes_no_processor_time_from_another() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -58,7 +58,7 @@ async fn a_sandbox_that_starts_many_programs_takes_no_processor_time_from_anothe
     Ok(())
 }
 
-/// Returns the processor time that they have used, in hundredths of a second.
+/// Returns the processor time that the processes have used, in hundredths of a second.
 fn processor_ticks(pids: &[i32]) -> u64 {
     let texts = pids.iter().filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
     texts
@@ -91,7 +91,7 @@ async fn too_much_memory_ends_a_process_of_that_sandbox_alone() -> anyhow::Resul
     Ok(())
 }
 
-/// Where server and sandbox share a user, the files of the group belong to that user too.
+/// If server and sandbox share a user, the files of the group belong to that user too.
 #[tokio::test]
 async fn a_sandbox_can_neither_raise_its_limit_nor_leave_a_group_behind() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -152,7 +152,7 @@ async fn memory_is_that_of_the_whole_group() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fills a System V segment and detaches it.
+/// A program that fills a System V segment and detaches it.
 const SEGMENT: &str = "import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
@@ -162,7 +162,7 @@ at = libc.shmat(shm, None, 0)
 ctypes.memset(at, 1, 250 << 20)
 libc.shmdt(at)";
 
-/// Ways to hold 250 MiB that no process has mapped.
+/// Ways to use 250 MiB that no process has mapped.
 const HIDDEN: [(&str, &str, &str); 7] = [
     ("memfd", "", "import os\nfd = os.memfd_create('x')\nfor _ in range(250): os.write(fd, bytes(1 << 20))"),
     ("segment", "", SEGMENT),
@@ -185,10 +185,10 @@ const HIDDEN: [(&str, &str, &str); 7] = [
 async fn unmapped_memory_is_counted_from_outside_even_while_the_program_is_stopped() -> anyhow::Result<()> {
     const LIMIT: u64 = 150 << 20;
     let place = Place::new()?;
-    // An ordinary user's server cannot look into the IPC namespaces of its sandboxes: segments are not counted there.
+    // The server of an ordinary user cannot read the IPC namespaces of its sandboxes, so it does not count segments.
     let sees_segments = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self")?) == 0;
     for (id, wrapper, hides) in HIDDEN.into_iter().filter(|(_, _, hides)| sees_segments || *hides != SEGMENT) {
-        // Stopped once it has its memory: no process inside watches any more.
+        // The program stops itself once it has its memory, so that no process inside watches it.
         let program = format!("{hides}\nimport os, signal\nos.kill(os.getpid(), signal.SIGSTOP)");
         let script = format!("printf '%s' \"$CODE\" > /home/casement/a.py; exec {wrapper} python3 /home/casement/a.py");
         let mut spec = place.script(id, &script);

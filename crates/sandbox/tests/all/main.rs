@@ -1,5 +1,5 @@
-//! Sandboxes with the real kernel and the real bubblewrap. Needs nothing but Debian's base system and
-//! bubblewrap; as root every test also runs as an ordinary user.
+//! Integration tests of sandboxes with the real kernel and the real bubblewrap. They need only Debian's base system
+//! and bubblewrap; as root, every test also runs as an ordinary user.
 
 mod isolation;
 mod lifetime;

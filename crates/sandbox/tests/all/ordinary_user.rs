@@ -1,4 +1,4 @@
-//! The same tests without root.
+//! Runs the tests without root.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -8,11 +8,11 @@ use casement_sandbox::{Host, HostError};
 
 use crate::support::{config, program_in};
 
-/// Runs every other test of this program again as an unprivileged user, if this one runs as root.
+/// Runs every other test of this program again as an unprivileged user, if this test runs as root.
 #[tokio::test]
 async fn all_tests_pass_for_an_ordinary_user_too() -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
-        // Then the others have just been run as an unprivileged user.
+        // The other tests run as an unprivileged user already.
         return Ok(());
     }
     let open = std::fs::Permissions::from_mode(0o755);

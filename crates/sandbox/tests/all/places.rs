@@ -1,5 +1,5 @@
-//! The place of control groups of version 2, depending on the group that an ordinary user's server is started in. Needs root and
-//! version 2; passes elsewhere.
+//! Tests of the directory of control groups of version 2, depending on the group in which the server of an ordinary
+//! user is started. They need root and version 2, and pass otherwise.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -15,11 +15,11 @@ use crate::support::{Place, groups, program_in};
 const UNPRIVILEGED_USER: u32 = 65534;
 const QUERY: &str = "CASEMENT_TEST_ASKED_FOR_LIMIT";
 
-/// A group of a test. `Drop` removes it with those below it.
+/// A control group of a test. `Drop` removes it with the groups below it.
 struct Group(PathBuf);
 
 impl Group {
-    /// Creates a group beside those of sandboxes, so that it has a memory controller; `None` where this machine has none.
+    /// Creates a group beside those of sandboxes, so that it has a memory controller; `None` if this machine has none.
     async fn new(name: &str) -> anyhow::Result<Option<Self>> {
         let place = Place::new()?;
         if !rustix::process::geteuid().is_root() || place.host.memory_limit() != MemoryLimit::CgroupV2 {
@@ -33,7 +33,7 @@ impl Group {
         Ok(Some(group))
     }
 
-    /// Returns what limits the sandboxes of a server that an unprivileged user starts in this group, or in one below it.
+    /// Returns the kind of memory limit of a server that an unprivileged user starts in this group, or in one below it.
     fn limit_in(&self, below: &str) -> anyhow::Result<String> {
         let group = self.0.join(below);
         fs::create_dir_all(&group)?;
@@ -82,7 +82,7 @@ fn removed(group: &Path) -> bool {
     fs::remove_dir(group).is_ok()
 }
 
-/// Delegates a group to an unprivileged user, like systemd.
+/// Delegates a group to an unprivileged user, like systemd does.
 fn delegate(group: &Path) -> anyhow::Result<()> {
     chown(group, Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER))?;
     for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
@@ -91,7 +91,7 @@ fn delegate(group: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The child process that the tests here run in other groups.
+/// The child process that the tests in this file run in other groups.
 #[test]
 fn limiting_group() -> anyhow::Result<()> {
     if std::env::var_os(QUERY).is_some() {

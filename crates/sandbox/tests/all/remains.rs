@@ -1,4 +1,4 @@
-//! Wrong records: reused pids, truncated files.
+//! Tests of wrong records, such as reused pids and truncated files, and of a lack of descriptors.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -8,10 +8,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Place, remains, until};
 
-/// The variable that tells the child process of these tests to have few descriptors.
+/// The environment variable that makes the child process of these tests use few descriptors.
 const STARVED: &str = "CASEMENT_TEST_STARVED";
 
-/// The child process of the next test. Without its variable it does nothing.
+/// The child process of the next test. Does nothing without its variable.
 #[tokio::test]
 async fn starved_process() -> anyhow::Result<()> {
     if std::env::var_os(STARVED).is_none() {
@@ -55,7 +55,7 @@ async fn a_lack_of_descriptors_makes_no_living_process_look_dead() -> anyhow::Re
 async fn a_process_with_a_reused_pid_is_not_touched() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut bystander = Command::new("/usr/bin/sleep").arg("1000").stdin(Stdio::null()).spawn()?;
-    // The kernel stores start times in steps of 10 ms, in which no pid is reused.
+    // The kernel stores start times in steps of 10 ms. No pid is reused within one step.
     let begun = Instant::now();
     until("another step has begun", || begun.elapsed() > Duration::from_millis(20)).await?;
     let sandbox = place.host.start(place.script("a", "exec sleep 1000")).await?;
@@ -68,7 +68,7 @@ async fn a_process_with_a_reused_pid_is_not_touched() -> anyhow::Result<()> {
     assert!(place.host.list().await?.iter().all(|found| !found.is_alive()));
     place.host.end("a").await?;
     assert_eq!(bystander.try_wait()?, None);
-    // The sandbox itself is found by other properties.
+    // The sandbox itself is still found by other properties.
     assert!(!sandbox.is_alive());
     assert_eq!(remains(&sandbox.dir), Vec::<String>::new());
     bystander.kill()?;

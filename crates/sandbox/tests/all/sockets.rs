@@ -1,4 +1,4 @@
-//! The sockets between a sandbox and the host.
+//! Tests of the sockets between a sandbox and the host.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{Place, config, spec, within};
 
-/// Answers each connection to descriptor `fd` with one line.
+/// Returns a script that answers each connection to descriptor `fd` with one line.
 fn answering(fd: u32, answer: &str) -> String {
     format!(
         "perl -e 'use Socket; open S, qq(+<&={fd}); while (accept(C, S)) {{ syswrite C, qq({answer}\\n); close C }}' &"
@@ -60,7 +60,7 @@ async fn a_connection_to_an_ended_sandbox_is_refused() -> anyhow::Result<()> {
     spec.sockets = 1;
     let sandbox = place.host.start(spec).await?;
     within(Duration::from_secs(60), sandbox.exited()).await??;
-    // A process that another test starts at the moment inherits the socket until it executes its program.
+    // A process that another test starts at this moment inherits the socket until it executes its program.
     let refused = async {
         while sandbox.connect(0).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -69,7 +69,7 @@ async fn a_connection_to_an_ended_sandbox_is_refused() -> anyhow::Result<()> {
     within(Duration::from_secs(60), refused).await
 }
 
-/// A restarted server creates its sockets again; the sandbox has their directory mounted.
+/// A restarted server creates its sockets again. The sandbox has the directory mounted, not the sockets.
 #[tokio::test]
 async fn the_egress_works_again_after_its_socket_was_recreated() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -94,7 +94,7 @@ async fn the_egress_works_again_after_its_socket_was_recreated() -> anyhow::Resu
     Ok(())
 }
 
-/// As root: the egress of one sandbox is closed to every other user of the host.
+/// As root, every other user of the host is refused access to the egress of a sandbox.
 #[tokio::test]
 async fn another_user_cannot_use_the_egress_of_a_sandbox() -> anyhow::Result<()> {
     let place = Place::new()?;

@@ -1,4 +1,4 @@
-//! A place for sandboxes, and small programs that run in them.
+//! Test support: a directory for sandboxes, and specifications of sandboxes with scripts.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A root directory of its own. `Drop` ends what a failed test leaves in it.
+/// A separate root directory with its host. `Drop` ends the sandboxes that a failed test leaves in it.
 pub(crate) struct Place {
     pub(crate) host: Host,
     pub(crate) dir: TempDir,
@@ -20,7 +20,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        // Sandboxes run as other users, which must be able to pass through.
+        // Sandboxes run as other users, which must be able to traverse the directory.
         let open = std::fs::Permissions::from_mode(0o711);
         let dir = tempfile::Builder::new().prefix("sandbox-test-").permissions(open).tempdir_in("/tmp")?;
         let host = Host::new(config(&dir.path().join("root")))?;
@@ -85,8 +85,8 @@ pub(crate) fn spec(place: &Path, id: &str, script: &str) -> Spec {
     }
 }
 
-/// Copies the test program to where every user can run it. `cp` writes it, because a file that this process itself
-/// had open for writing is busy while a child that another test starts at that moment has it open, too.
+/// Copies the test program into a directory in which every user can run it. `cp` writes it, because a file that this
+/// process itself had open for writing may be busy in the child of another test.
 pub(crate) fn program_in(dir: &Path) -> anyhow::Result<PathBuf> {
     let program = dir.join("tests");
     let copied = Command::new("cp").args([&std::env::current_exe()?, &program]).status()?;
@@ -94,7 +94,7 @@ pub(crate) fn program_in(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// Returns the pids of all processes that are no zombies and pass `test` on their `/proc` directory.
+/// Returns the pids of all processes, without zombies, for whose `/proc` directory `test` returns true.
 pub(crate) fn processes(test: impl Fn(&Path) -> bool) -> Vec<i32> {
     let numbered = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(numbered);
@@ -105,7 +105,7 @@ pub(crate) fn processes(test: impl Fn(&Path) -> bool) -> Vec<i32> {
     entries.filter(alive).filter(|pid| test(&PathBuf::from(format!("/proc/{pid}")))).collect()
 }
 
-/// Returns what is left of a sandbox: its directory, processes that name it, mounts and sockets.
+/// Returns the remains of a sandbox: its directory, mounts, sockets, and processes whose command line contains it.
 pub(crate) fn remains(dir: &Path) -> Vec<String> {
     let name = dir.to_string_lossy().into_owned();
     let holds = |path: &str| std::fs::read(path).is_ok_and(|b| String::from_utf8_lossy(&b).contains(&name));
@@ -118,7 +118,7 @@ pub(crate) fn remains(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Returns the existing control groups of a sandbox, by its record.
+/// Returns the control groups in the record of a sandbox that exist.
 pub(crate) fn groups(sandbox: &Sandbox) -> anyhow::Result<Vec<PathBuf>> {
     let record: serde_json::Value = serde_json::from_slice(&std::fs::read(sandbox.dir.join("state.json"))?)?;
     let named = ["memory", "pids", "cpu"].map(|which| record["cgroups"][which].as_str().map(PathBuf::from));

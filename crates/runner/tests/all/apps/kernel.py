@@ -1,4 +1,4 @@
-"""As much of the client's framework as a program needs that shall be built without a registry."""
+"""The part of the client's framework that a program needs to be built without a registry."""
 
 import sys
 
@@ -35,5 +35,5 @@ class KernelContext:
         self.invocation_id = invocation_id
 
 
-# The framework is a package; here one file is enough.
+# The framework is a package; this file is registered as its module too.
 sys.modules["kernel.app_framework"] = sys.modules[__name__]

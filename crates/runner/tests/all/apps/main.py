@@ -169,7 +169,7 @@ def connect(context: KernelContext, payload):
 
 @app.action("proxy")
 def proxy(context: KernelContext, payload):
-    """What the proxy answers to CONNECT, and to a request for a whole address."""
+    """Returns the proxy's status for a CONNECT and for a plain request, for each target."""
     import socket
 
     def ask(request):
@@ -207,7 +207,7 @@ def marked(context: KernelContext, payload):
 
 @app.action("environments")
 def environments(context: KernelContext):
-    """What can be read of other processes."""
+    """Returns the readable command lines and environments of all processes."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -1,4 +1,4 @@
-// As much of the client's framework as a program needs that shall be built without a registry.
+// The part of the client's framework that a program needs to be built without a registry.
 'use strict';
 const apps = [];
 
