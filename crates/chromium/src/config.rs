@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use casement_agent_protocol::telemetry::Addresses;
+use casement_sandbox::find_program;
 
 use crate::fault::EngineSetupError;
 use crate::script_runner;
@@ -133,12 +134,7 @@ pub(crate) fn chromedriver() -> Result<PathBuf, EngineSetupError> {
 }
 
 fn find(what: &'static str, names: &[&str], package: &'static str) -> Result<PathBuf, EngineSetupError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let slots: Vec<PathBuf> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
-    let candidates = names.iter().flat_map(|name| slots.iter().map(move |place| place.join(name)));
-    let found = candidates.filter(|path| path.is_absolute()).find(|path| path.is_file());
-    // Links are resolved, because a sandbox may not contain their targets.
-    found.and_then(|path| path.canonicalize().ok()).ok_or(EngineSetupError::Missing { what, package })
+    find_program(names).ok_or(EngineSetupError::Missing { what, package })
 }
 
 #[cfg(test)]

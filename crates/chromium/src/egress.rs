@@ -1,15 +1,6 @@
-//! The egress of a sandbox: a port that is implemented elsewhere, and the socket in the sandbox's directory.
+//! The egress of a sandbox: a port that is implemented elsewhere.
 
-use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::{Mode, OFlags};
 use tokio::net::UnixListener;
-
-/// The name of the socket in its directory, which a sandbox sees as `/run/casement/egress`.
-const SOCKET: &str = "egress.sock";
 
 /// Serves the egress of sandboxes.
 pub trait EgressPort: Send + Sync {
@@ -18,27 +9,4 @@ pub trait EgressPort: Send + Sync {
 
     /// Stops serving that browser and ends its connections. Does nothing if it is not served.
     fn close(&self, session: &str);
-}
-
-/// Returns the directory of a sandbox's egress socket, below the sandbox's own.
-pub(crate) fn directory(sandbox: &Path) -> PathBuf {
-    sandbox.join("egress")
-}
-
-/// Listens in the directory, and replaces an old socket. Must be called within a runtime.
-pub(crate) fn listen(sandbox: &Path) -> io::Result<UnixListener> {
-    let directory = directory(sandbox);
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(&directory, flags, Mode::empty())?;
-    // This path fits into a socket's address even if the real one is too long.
-    let socket = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", opened.as_raw_fd()));
-    match std::fs::remove_file(&socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = std::os::unix::net::UnixListener::bind(&socket)?;
-    // The permissions of the directory decide who may connect.
-    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666))?;
-    listener.set_nonblocking(true)?;
-    UnixListener::from_std(listener)
 }

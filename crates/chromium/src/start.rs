@@ -9,10 +9,9 @@ use casement_agent_protocol::client::{AgentClient, ClientError};
 use casement_agent_protocol::{AgentConfig, CONFIG_PATH, State, Status, Viewport};
 use casement_domain::browser::{BrowserPolicy, EngineError, EngineFault, Launch, Shape, Started};
 use casement_domain::ids::BrowserId;
-use casement_sandbox::{File, MemoryLimit, Sandbox, Spec};
+use casement_sandbox::{File, MemoryLimit, Sandbox, Spec, egress_directory, listen_for_egress, random_hex};
 use serde::{Deserialize, Serialize};
 
-use crate::egress;
 use crate::engine::Engine;
 use crate::fault::{failed, not_started, start_failure};
 use crate::restart::is_held;
@@ -154,7 +153,7 @@ impl Engine {
 
     /// Serves the egress of a sandbox.
     pub(crate) fn open_egress(&self, id: BrowserId, sandbox: &Sandbox) -> io::Result<()> {
-        let listener = egress::listen(&sandbox.dir)?;
+        let listener = listen_for_egress(&sandbox.dir)?;
         self.0.egress.serve(&id.to_string(), listener);
         Ok(())
     }
@@ -170,7 +169,7 @@ impl Engine {
         ];
         let id = launch.id.to_string();
         Ok(Spec {
-            egress_dir: egress::directory(&self.0.root.join(&id)),
+            egress_dir: egress_directory(&self.0.root.join(&id)),
             id,
             program: config.program.clone(),
             args: vec!["agent".to_owned()],
@@ -283,11 +282,4 @@ fn cancelled() -> EngineError {
 fn preparation_failed(id: BrowserId, error: &io::Error) -> EngineError {
     tracing::error!(browser = %id, %error, "cannot prepare a sandbox");
     EngineError::NoRoom("the sandbox could not be made ready; the server's log says why".to_owned())
-}
-
-/// Returns 128 random bits in hexadecimal.
-fn random_hex() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }

@@ -107,9 +107,7 @@ async fn get(
     let _driver = AbortOnDropHandle::new(tokio::spawn(async move {
         let _ = driver.await;
     }));
-    let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
-    let default_port = url.port().is_none();
-    let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
+    let (host, path) = target.host_and_path(url);
     let url_text = if absolute_url { format!("http://{host}{path}") } else { path };
     let mut request = Request::get(url_text).header(header::HOST, host).header(header::USER_AGENT, "casement");
     if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization()) {
@@ -124,7 +122,7 @@ async fn get(
     if answer.status().is_server_error() {
         return Ok(ProxyCheck::Unavailable(None));
     }
-    let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await.map(|url_text| url_text.to_bytes());
+    let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await.map(|body| body.to_bytes());
     let text = body.ok().and_then(|bytes| std::str::from_utf8(&bytes).ok().map(|text| text.trim().to_owned()));
     Ok(ProxyCheck::Available(text.and_then(|text| text.parse().ok())))
 }

@@ -161,9 +161,7 @@ pub(crate) async fn send(
 }
 
 fn request(url: &Url, target: &Target, bearer: Option<&SecretString>) -> Result<Request<Empty<Bytes>>, FetchError> {
-    let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
-    let default_port = url.port().is_none();
-    let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
+    let (host, path) = target.host_and_path(url);
     let mut request = Request::get(path).header(header::HOST, host).header(header::USER_AGENT, "casement");
     if let Some(bearer) = bearer {
         // The error does not contain the token.

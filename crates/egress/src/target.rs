@@ -1,7 +1,7 @@
 //! The destination of a request, parsed as a browser parses it.
 
 use thiserror::Error;
-use url::Host;
+use url::{Host, Url};
 
 /// The longest DNS name in bytes, without the final dot.
 const MAX_NAME_BYTES: usize = 253;
@@ -39,6 +39,13 @@ impl Target {
     /// Returns the `Host` header of a plain HTTP request.
     pub(crate) fn to_host_header(&self) -> String {
         if self.port == 80 { self.host.to_string() } else { format!("{}:{}", self.host, self.port) }
+    }
+
+    /// Returns the `Host` header and the path with the query of a request for `url`, whose target this is.
+    pub(crate) fn host_and_path(&self, url: &Url) -> (String, String) {
+        let host = if url.port().is_none() { self.host.to_string() } else { format!("{}:{}", self.host, self.port) };
+        let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
+        (host, path)
     }
 }
 

@@ -7,9 +7,9 @@ use actix_web::{
 use casement_domain::{
     extension::{Extension, ExtensionFilter, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload},
     field::{FieldCode, InvalidInput, InvalidValue},
-    session_operation::{ByteStream, OperationError},
+    session_operation::OperationError,
 };
-use futures_util::{StreamExt as _, stream};
+use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -129,18 +129,9 @@ pub(crate) fn operations(api: &mut Operations) {
 }
 
 async fn upload_extension(mut request: Request<ProjectKey>) -> Answer {
-    let mut form = request.form(MAX_EXTENSION_BYTES + FORM, &[FILE]).await?;
+    let form = request.form(MAX_EXTENSION_BYTES + FORM, &[FILE]).await?;
     let name = form.text("name")?.map(str::to_owned);
-    let content = form.next_file().await?.ok_or_else(|| missing(FILE))?.boxed();
-    // The archive ends only after the rest of the form was read, and with an error if that is invalid.
-    let rest = stream::once(async move {
-        match form.next_file().await {
-            Ok(None) => None,
-            Ok(Some(_)) => Some(Err(OperationError::Broken("the form's part file is given twice".to_owned()))),
-            Err(error) => Some(Err(error)),
-        }
-    });
-    let content: ByteStream = content.chain(rest.filter_map(std::future::ready)).boxed();
+    let content = form.only_file(FILE).await?.ok_or_else(|| missing(FILE))?;
     let upload = Upload { name, content };
     let stored =
         request.finish(|services, scope| async move { services.extensions.upload(&scope, upload).await }).await?;

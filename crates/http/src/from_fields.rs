@@ -27,8 +27,3 @@ pub(crate) fn option<A, B: From<A>>(value: Option<A>) -> Option<B> {
 pub(crate) fn secrets(values: Option<BTreeMap<String, String>>) -> Option<BTreeMap<String, SecretString>> {
     values.map(|values| values.into_iter().map(|(name, value)| (name, value.into())).collect())
 }
-
-/// Converts an empty text to `None`.
-pub(crate) fn non_empty(text: Option<String>) -> Option<String> {
-    text.filter(|text| !text.is_empty())
-}

@@ -19,7 +19,7 @@ use actix_web::{
     web::{Bytes, Payload},
 };
 use casement_domain::session_operation::{ByteStream, OperationError};
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, stream};
 use multer::{Field, Multipart};
 
 use crate::{
@@ -91,7 +91,7 @@ impl Form {
         let multipart = match content.next().await.transpose()? {
             None => None,
             Some(first) => {
-                let content = futures_util::stream::iter([Ok(first)]).chain(content).boxed();
+                let content = stream::iter([Ok(first)]).chain(content).boxed();
                 let source = BoundedSource { content, remaining: Arc::clone(&remaining), has_yielded: false };
                 Some(Multipart::new(source, boundary))
             }
@@ -138,6 +138,23 @@ impl Form {
     /// Returns whether the form has a file.
     pub(crate) fn has_file(&self) -> bool {
         self.first_file.is_some()
+    }
+
+    /// Returns the content of the only file; `None` if the form has none. The stream ends after the rest of the form was
+    /// read, and with an error if that is invalid or has another file.
+    ///
+    /// # Errors
+    /// The body is malformed.
+    pub(crate) async fn only_file(mut self, name: &'static str) -> Result<Option<ByteStream>, OperationError> {
+        let Some(file) = self.next_file().await? else { return Ok(None) };
+        let rest = stream::once(async move {
+            match self.next_file().await {
+                Ok(None) => None,
+                Ok(Some(_)) => Some(Err(OperationError::Broken(format!("the form's part {name} is given twice")))),
+                Err(error) => Some(Err(error)),
+            }
+        });
+        Ok(Some(file.chain(rest.filter_map(std::future::ready)).boxed()))
     }
 
     /// Returns the next file. The previous one must have been read to its end or dropped.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use casement_domain::invocation::CallLimits;
-use casement_sandbox::HostError;
+use casement_sandbox::{HostError, find_program};
 
 /// The configuration of builds and app runners.
 #[derive(Clone, Debug)]
@@ -60,13 +60,13 @@ impl AppRunnerConfig {
     /// Creates a configuration with default limits, `program` as app runner, and this system's other programs.
     #[must_use]
     pub fn discover(data_dir: PathBuf, program: PathBuf, args: Vec<String>) -> Self {
-        let found = |name: &str, else_at: &str| find(name).unwrap_or_else(|| PathBuf::from(else_at));
+        let found = |name: &str, else_at: &str| find_program(&[name]).unwrap_or_else(|| PathBuf::from(else_at));
         Self {
             data_dir,
             program,
             args,
             node: None,
-            npm: find("npm").filter(|npm| npm.extension().is_some_and(|end| end == "js")),
+            npm: find_program(&["npm"]).filter(|npm| npm.extension().is_some_and(|end| end == "js")),
             python: PathBuf::from("/usr/bin/python3"),
             bwrap: found("bwrap", "/usr/bin/bwrap"),
             setpriv: found("setpriv", "/usr/bin/setpriv"),
@@ -84,14 +84,6 @@ impl AppRunnerConfig {
             watch_memory_bytes: None,
         }
     }
-}
-
-/// Finds a program on `PATH` and resolves links, because a sandbox may not contain their targets.
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places: Vec<PathBuf> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
-    let found = places.iter().map(|place| place.join(name)).find(|path| path.is_absolute() && path.is_file());
-    found.and_then(|path| path.canonicalize().ok())
 }
 
 /// Returns the path of the certificates that this system trusts.

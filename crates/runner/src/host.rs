@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casement_domain::clock::IdSource;
-use casement_sandbox::{File, Host, HostConfig, MemoryLimit, Network, Sandbox, Spec, StartError};
+use casement_sandbox::{
+    File, Host, HostConfig, MemoryLimit, Network, Sandbox, Spec, StartError, egress_directory, listen_for_egress,
+};
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use url::Url;
 
 use crate::config::{AppRunnerConfig, AppRunnerSetupError, ca_bundle};
-use crate::egress::{self, AppEgressPort, EgressPolicy};
+use crate::egress::{AppEgressPort, EgressPolicy};
 use crate::link;
 use crate::protocol::{Base, CONFIG_PATH, Config, DEPLOYMENT, LOADER_NODE, LOADER_PYTHON, NODE, Request};
 
@@ -88,7 +90,7 @@ impl AppSandboxes {
 
     /// Serves the egress of a sandbox.
     pub(crate) fn serve(&self, sandbox: &Sandbox, policy: EgressPolicy) -> io::Result<()> {
-        self.egress.serve(&sandbox.id, egress::listen(&sandbox.dir)?, policy);
+        self.egress.serve(&sandbox.id, listen_for_egress(&sandbox.dir)?, policy);
         Ok(())
     }
 
@@ -128,7 +130,7 @@ impl AppSandboxes {
             files,
             sockets: 1,
             listeners: Vec::new(),
-            egress_dir: egress::directory(&self.root.join(id)),
+            egress_dir: egress_directory(&self.root.join(id)),
             network,
             read_only: npm.filter(|npm| !npm.starts_with("/usr")).map(Path::to_owned).into_iter().collect(),
             read_only_at,

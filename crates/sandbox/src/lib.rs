@@ -12,6 +12,7 @@
 
 mod cgroup;
 mod check;
+mod egress_socket;
 mod end;
 mod error;
 mod filter;
@@ -25,17 +26,20 @@ mod process;
 mod program;
 mod record;
 mod sandbox;
+mod search_path;
 mod spec;
 mod start;
 mod uid;
 
 pub use check::{Check, version};
+pub use egress_socket::{egress_directory, listen_for_egress};
 pub use error::{EndError, HostError, ListError, StartError, StepError};
 pub use host::{Host, HostConfig};
 pub use kernel_log::OomKill;
 pub use keyring::leave_session_keyring;
 pub use memory::over_limit;
 pub use network::{Network, prepare_network};
-pub use record::MemoryLimit;
+pub use record::{MemoryLimit, random_hex};
 pub use sandbox::Sandbox;
+pub use search_path::find_program;
 pub use spec::{File, Spec};

@@ -33,7 +33,7 @@ pub(crate) fn place(root: &Path, program: &Path, target: &Path) -> Result<(), St
         return Ok(());
     }
     // Copied to a unique name and then renamed, because several concurrent starts may find no copy.
-    let temporary = cached.with_extension(format!("{}.{UNFINISHED}", random_hex()?));
+    let temporary = cached.with_extension(format!("{}.{UNFINISHED}", random_hex().step("read", "/dev/urandom")?));
     let placed = copy(source, &temporary).and_then(|()| {
         // Linked before the rename: a copy with another link is in use, and the cleanup does not remove it.
         let linked = fs::hard_link(&temporary, target).step("link", target);

@@ -100,9 +100,12 @@ pub(crate) fn boot_id() -> io::Result<String> {
 }
 
 /// Returns 128 random bits in hexadecimal.
-pub(crate) fn random_hex() -> Result<String, StepError> {
+///
+/// # Errors
+/// `/dev/urandom` cannot be read.
+pub fn random_hex() -> io::Result<String> {
     let mut bytes = [0; 16];
-    fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes)).step("read", "/dev/urandom")?;
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 

@@ -97,7 +97,7 @@ impl Host {
         };
         let record = Record {
             id: spec.id.clone(),
-            nonce: record::random_hex()?,
+            nonce: record::random_hex().step("read", "/dev/urandom")?,
             boot: record::boot_id().step("read the boot for", &dir)?,
             host_uid,
             started_ms: record::now_ms(),
@@ -164,7 +164,7 @@ impl Host {
         let mut passed = Passed(sockets);
         passed.0.append(&mut spec.listeners);
         let (info, gate) = (passed.add(info), passed.add(gate));
-        let machine_id = format!("{}\n", record::random_hex()?);
+        let machine_id = format!("{}\n", record::random_hex().step("read", "/dev/urandom")?);
         let mut files = layout::own_files(&machine_id);
         files.retain(|(path, _)| spec.files.iter().all(|file| file.inside != *path));
         files.extend(spec.files.iter().map(|file| (file.inside.as_path(), file.content.clone())));

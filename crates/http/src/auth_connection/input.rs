@@ -9,7 +9,8 @@ use casement_domain::{
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::from_fields::{from_fields, non_empty, option, secrets};
+use crate::from_fields::{from_fields, option, secrets};
+use crate::query::non_empty;
 
 /// The source of automatic logins: `{name}`, `{provider, path}`, `{provider, auto: true}` or `{auto: true}`; `{}` is
 /// none.

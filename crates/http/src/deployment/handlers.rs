@@ -4,9 +4,7 @@ use actix_web::http::StatusCode;
 use casement_domain::{
     deployment::{AppFilter, DeploymentFilter, MAX_PACKAGE_BYTES},
     field::FieldCode,
-    session_operation::{ByteStream, OperationError},
 };
-use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -87,28 +85,15 @@ pub(crate) async fn create_deployment(mut request: Request<ProjectKey>) -> Answe
     done
 }
 
-async fn create(request: &Request<ProjectKey>, mut form: Form) -> Answer {
+async fn create(request: &Request<ProjectKey>, form: Form) -> Answer {
     let deployment = form::request(&form)?;
-    let archive = form.next_file().await?.map(|file| whole(file.boxed(), form));
+    let archive = form.only_file(FILE).await?;
     let user = request.user();
     let made = request.finish(move |services, scope| async move {
         services.deployments.create(&scope, user, deployment, archive).await
     });
     let body = DeploymentBody::from(made.await?);
     Ok(answer::created(&format!("/deployments/{}", body.id()), &body))
-}
-
-/// Returns the content of the file. Its stream ends only after the rest of the form was read, and with an error if that
-/// is invalid.
-fn whole(file: ByteStream, mut form: Form) -> ByteStream {
-    let rest = stream::once(async move {
-        match form.next_file().await {
-            Ok(None) => None,
-            Ok(Some(_)) => Some(Err(OperationError::Broken("the form's part file is given twice".to_owned()))),
-            Err(error) => Some(Err(error)),
-        }
-    });
-    file.chain(rest.filter_map(std::future::ready)).boxed()
 }
 
 /// The filter of a list of deployments.

@@ -246,22 +246,12 @@ pub(crate) async fn upload_zip(mut request: Request<ActiveSession>) -> Answer {
     upload_response(unpack(&request, form).await, body_end).await
 }
 
-async fn unpack(request: &Request<ActiveSession>, mut form: Form) -> Result<(), OperationError> {
+async fn unpack(request: &Request<ActiveSession>, form: Form) -> Result<(), OperationError> {
     let path = form.text("dest_path")?.map(str::to_owned);
     let path = Files::unpack_path(path, form.has_file())?;
-    let Some(archive) = form.next_file().await? else {
-        return Err(OperationError::Broken("the form has no zip_file".to_owned()));
-    };
-    // The form is complete only if no other part follows the archive.
-    let end = stream::once(async move {
-        match form.next_file().await {
-            Ok(None) => Ok(Bytes::new()),
-            Ok(Some(_)) => Err(OperationError::Broken("the form's part zip_file is given twice".to_owned())),
-            Err(error) => Err(error),
-        }
-    });
-    let archive = archive.chain(end).filter(|piece| std::future::ready(!matches!(piece, Ok(p) if p.is_empty())));
-    request.services().files.unpack(request.session(), path, archive.boxed()).await
+    let archive = form.only_file("zip_file").await?;
+    let archive = archive.ok_or_else(|| OperationError::Broken("the form has no zip_file".to_owned()))?;
+    request.services().files.unpack(request.session(), path, archive).await
 }
 
 #[cfg(test)]
