@@ -143,7 +143,7 @@ fn install(packages: &[&str]) -> Result<()> {
     }
     let installed = apt_install(packages);
     if quiet_cluster {
-        step::run("giving Debian its say back", as_root("rm")?.args(["-f", NO_MAIN_CLUSTER]))?;
+        step::run("restoring Debian's cluster settings", as_root("rm")?.args(["-f", NO_MAIN_CLUSTER]))?;
     }
     installed
 }

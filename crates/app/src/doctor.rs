@@ -66,7 +66,7 @@ async fn look(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
         Err(error) => findings.push(finding(
             "sandboxes",
             Err(format!("{error:#}")),
-            "mend what is missing above, then look again",
+            "install or fix what is missing above, then run casement doctor again",
         )),
     }
     let script_runner = script_runner(settings.script_runner.as_deref(), data_dir);
@@ -92,7 +92,7 @@ async fn look(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
         findings.push(finding(
             "a browser",
             browser(&engine).await,
-            "CASEMENT_LOG=debug casement doctor tells how far it came",
+            "CASEMENT_LOG=debug casement doctor shows how far it came",
         ));
     }
     Ok(findings)
@@ -174,7 +174,7 @@ async fn browser(engine: &Engine) -> Result<String, String> {
     });
     // The browser is ended in any case.
     let driven = tokio::select! {
-        driven = driven => driven.map_err(|_| format!("nothing came of it within {} s", TRIAL_TIMEOUT.as_secs())),
+        driven = driven => driven.map_err(|_| format!("no result within {} s", TRIAL_TIMEOUT.as_secs())),
         _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
     };
     let ended = engine.end(launch.id).await.map_err(|error| error.to_string());

@@ -53,7 +53,7 @@ impl ProfileReports for Reports {
         metrics::counter!("casement_profiles_replaced_unseen_total").increment(1);
         warn!(
             session = %session_id, %profile, version = %version.id, replaced = %unseen,
-            "a session's profile took the place of a version that the session had not started from; that one is kept"
+            "a session's profile replaced a version from which the session had not started; the replaced version is kept"
         );
         let replaced = Event::profile_replaced(System.now(), profile, version.id, unseen);
         self.recorder.note_late(session, replaced);

@@ -83,6 +83,6 @@ fn disk(error: io::Error) -> OperationError {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             OperationError::DiskFull("the server has no room for another archive now".to_owned())
         }
-        _ => OperationError::Failed(format!("an archive cannot be looked through: {error}")),
+        _ => OperationError::Failed(format!("an archive cannot be inspected: {error}")),
     }
 }

@@ -117,7 +117,7 @@ impl Engine {
                 failed(EngineFault::AgentError, "an extension cannot be read; the server's log says why")
             })?;
             let content =
-                content.ok_or_else(|| EngineError::Extension(format!("extension {id} is not kept any more")))?;
+                content.ok_or_else(|| EngineError::Extension(format!("extension {id} is no longer stored")))?;
             let name = id.to_string();
             add(agent, &name, content).await.map_err(|error| match error {
                 ClientError::Refused(body) if body.code == ErrorCode::NotAllowed => {

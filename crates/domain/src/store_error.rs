@@ -15,7 +15,7 @@ pub enum StoreError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The store refused the operation or returned invalid data: a defect of Casement or of the stored data.
-    #[error("{operation}: the store gave an answer that cannot be")]
+    #[error("{operation}: the store gave an invalid response")]
     Broken {
         /// The operation, as `resource.verb`.
         operation: &'static str,

@@ -61,7 +61,7 @@ impl From<Extension> for ExtensionBody {
 
 /// An archive to upload.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 pub(crate) struct UploadExtension {
     /// The name: letters, digits, `.`, `_`, `-`; unique in the project.
     name: Option<String>,
@@ -72,7 +72,7 @@ pub(crate) struct UploadExtension {
 
 /// Archives to load: one name per file, all names first.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 pub(crate) struct LoadExtensions {
     #[schema(rename = "extensions[][name]")]
     names: Vec<String>,

@@ -100,6 +100,6 @@ fn disk(error: io::Error) -> OperationError {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             OperationError::DiskFull("the server has no room for another package now".to_owned())
         }
-        _ => OperationError::Failed(format!("a package cannot be looked through: {error}")),
+        _ => OperationError::Failed(format!("a package cannot be inspected: {error}")),
     }
 }

@@ -101,7 +101,7 @@ impl Chunks<DecryptorBE32<XChaCha20Poly1305>> {
             }
             None => seal.decrypt_last(&self.held[..]),
         };
-        let opened = opened.map_err(|_| OperationError::Failed("what was saved is cut or altered".to_owned()))?;
+        let opened = opened.map_err(|_| OperationError::Failed("the saved data is truncated or altered".to_owned()))?;
         Ok(Some((opened.into(), self)))
     }
 }

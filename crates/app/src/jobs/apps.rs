@@ -163,7 +163,7 @@ impl AppJobs {
         drop(building);
         let mut finished = self.retry("finish a build", || self.builds.finish(&deployment, &end)).await;
         if let Err(StoreAbandoned::Refused) = finished {
-            let reason = "what came of it cannot be stored".to_owned();
+            let reason = "the result cannot be stored".to_owned();
             let failed = BuildEnd::Done(Err(BuildFailure { step: BuildStep::Host, reason }));
             finished = self.retry("store a failed build", || self.builds.finish(&deployment, &failed)).await;
         }

@@ -18,9 +18,7 @@ pub(super) fn network(text: &str) -> Result<IpNet, String> {
 pub(super) fn trusted_proxy(text: &str) -> Result<IpNet, String> {
     let net = network(text)?;
     match SANDBOX_SOURCE_ADDRESSES.iter().any(|inside| IpNet::from(*inside) == net) {
-        true => {
-            Err("is the address that sandboxes speak from; let the proxy speak to Casement from 127.0.0.1".to_owned())
-        }
+        true => Err("is the source address of sandboxes; let the proxy connect to Casement from 127.0.0.1".to_owned()),
         false => Ok(net),
     }
 }

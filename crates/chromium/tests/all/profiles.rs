@@ -40,7 +40,7 @@ impl ProfileSource for Source {
             Self::Nothing => Ok(None),
             Self::Whole(bytes) => Ok(Some(pieces(bytes))),
             Self::Altered(bytes) => Ok(Some(pieces(bytes).chain(stream::iter([altered()])).boxed())),
-            Self::Gone => Err(OperationError::Missing("the profile is not kept any more".to_owned())),
+            Self::Gone => Err(OperationError::Missing("the profile is no longer stored".to_owned())),
         }
     }
 }

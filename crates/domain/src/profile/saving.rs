@@ -28,7 +28,7 @@ pub(crate) enum NotSaved {
     #[error("its node is gone")]
     NodeGone,
     /// The user data could not be stored. A retry may succeed.
-    #[error("the browser's state could not be kept: {0}")]
+    #[error("the browser's state could not be stored: {0}")]
     Keeping(StoreVersionError),
 }
 

@@ -132,7 +132,7 @@ pub(super) fn unreadable(error: &StoreVersionError) -> OperationError {
 }
 
 pub(super) fn not_stored() -> OperationError {
-    OperationError::Missing("the profile's saved state is not kept any more".to_owned())
+    OperationError::Missing("the profile's saved state is no longer stored".to_owned())
 }
 
 #[async_trait]

@@ -38,7 +38,7 @@ pub enum OpenError {
     #[error("this installation rents no {} proxies", .0.as_str())]
     NotRented(ProxyType),
     /// The credentials for the gateway are too long.
-    #[error("what the proxy's gateway would have to be told is too long")]
+    #[error("the parameters for the proxy's gateway are too long")]
     TooLong,
 }
 

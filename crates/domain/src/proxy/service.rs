@@ -29,7 +29,7 @@ impl From<OpenError> for UseCaseError {
             OpenError::Seal(seal) => seal.into(),
             OpenError::NotRented(_) => NONE_RENTED.into(),
             OpenError::TooLong => {
-                let why = "what the proxy's gateway would have to be told of that is too long";
+                let why = "the parameters for the proxy's gateway are too long";
                 NotSupported { field: "config", why }.into()
             }
         }

@@ -293,7 +293,7 @@ async fn a_profile_that_cannot_be_loaded_leaves_no_session() {
         .engine
         .expect_start()
         .withf(|launch| launch.shape.profile == Some(loaded(true)))
-        .returning(|_| Err(EngineError::Profile("what was saved is cut or altered".to_owned())));
+        .returning(|_| Err(EngineError::Profile("the saved data is truncated or altered".to_owned())));
     world.engine.expect_end().times(1).returning(|_| Ok(()));
     world.connections.expect_close().return_const(());
     let requested = SessionRequest { profile: Some(request("login", true)), ..SessionRequest::default() };

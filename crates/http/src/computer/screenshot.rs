@@ -33,7 +33,7 @@ struct RegionInput {
 /// A PNG image.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
-#[expect(dead_code, reason = "it stands in the description only; the picture is sent as it is")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the image is sent as a file")]
 pub(super) struct Png(Vec<u8>);
 
 pub(crate) async fn capture_screenshot(mut request: Request<ActiveSession>) -> Answer {

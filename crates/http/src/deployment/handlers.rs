@@ -24,7 +24,7 @@ const FORM: u64 = 2 << 20;
 
 /// Source code of apps: an archive, or the repository from which it is fetched.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 pub(crate) struct DeploymentForm {
     /// A ZIP archive of the source code, at most 256 MiB. The last part of the form.
     #[schema(value_type = Option<String>, format = Binary)]
@@ -46,7 +46,7 @@ pub(crate) struct DeploymentForm {
 
 /// A Git repository.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 pub(crate) struct GitSource {
     /// `github`.
     #[schema(rename = "type")]
@@ -66,7 +66,7 @@ pub(crate) struct GitSource {
 
 /// The credential of a private repository.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 pub(crate) struct GitAuth {
     /// `github_token`.
     method: String,

@@ -172,14 +172,14 @@ pub(crate) async fn upload_response(result: Result<(), OperationError>, body_end
 /// Files and their paths: the n-th path belongs to the n-th file. All paths come before the files.
 #[derive(ToSchema)]
 #[schema(as = UploadFiles)]
-#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 pub(crate) struct FilesForm {
     /// 1 to 100 files.
     files: Vec<FileForm>,
 }
 
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 struct FileForm {
     /// The absolute path of the file. Missing directories are created.
     dest_path: String,
@@ -232,7 +232,7 @@ async fn forward(
 /// An archive and the directory into which it is unpacked. The path comes before the archive.
 #[derive(ToSchema)]
 #[schema(as = UploadZip)]
-#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 pub(crate) struct ZipForm {
     /// The absolute path of the directory. It is created if it does not exist.
     dest_path: String,

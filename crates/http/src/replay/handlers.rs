@@ -30,7 +30,7 @@ pub(crate) struct Start {
 /// A video.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
-#[expect(dead_code, reason = "it stands in the description only; the film is sent as it is")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the video is sent as a file")]
 pub(super) struct Mp4(Vec<u8>);
 
 /// The choice of the video to download.

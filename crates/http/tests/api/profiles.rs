@@ -210,7 +210,7 @@ async fn a_damaged_profile_is_never_returned_as_if_it_were_intact() {
         Ok(Some(ProfileVersion { id, profile, session: session_id(1), based_on: None, key, created_at: NOON }))
     });
     ports.profile_bytes.expect_get().returning(|_| {
-        let cut = OperationError::Failed("what was saved is cut or altered".to_owned());
+        let cut = OperationError::Failed("the saved data is truncated or altered".to_owned());
         Ok(Some(stream::iter([Ok(Bytes::from("part")), Err(cut)]).boxed()))
     });
     let api = TestApi::start(ports);

@@ -164,7 +164,7 @@ fn outcome(next_message: LoaderMessage, longest: u64) -> Outcome {
         LoaderMessage::Returned { output } => Outcome::Returned { output },
         LoaderMessage::Raised { reason } => Outcome::Raised { reason: cut(reason) },
         LoaderMessage::Unfit { reason } => Outcome::Unfit { reason: cut(reason) },
-        LoaderMessage::Loaded { .. } => Outcome::Unfit { reason: "the process said something out of turn".to_owned() },
+        LoaderMessage::Loaded { .. } => Outcome::Unfit { reason: "the process sent an unexpected message".to_owned() },
     }
 }
 
