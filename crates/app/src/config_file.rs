@@ -102,14 +102,14 @@ fn values(flag: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
         (ArgAction::SetTrue, DeValue::Boolean(on)) => Ok(vec![on.to_string()]),
         (ArgAction::SetTrue, _) => Err("must be true or false".to_owned()),
         (ArgAction::Append, DeValue::Array(list)) => {
-            list.iter().map(|value| word(flag, value.get_ref())).collect::<Result<_, _>>()
+            list.iter().map(|value| scalar_text(flag, value.get_ref())).collect::<Result<_, _>>()
         }
         (ArgAction::Append, _) => Err("must be a list".to_owned()),
-        (_, value) => Ok(vec![word(flag, value)?]),
+        (_, value) => Ok(vec![scalar_text(flag, value)?]),
     }
 }
 
-fn word(flag: &Arg, value: &DeValue<'_>) -> Result<String, String> {
+fn scalar_text(flag: &Arg, value: &DeValue<'_>) -> Result<String, String> {
     let word = match value {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),

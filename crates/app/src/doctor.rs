@@ -40,7 +40,7 @@ const SCRIPT_RUNNER_REMEDY: &str = "cargo xtask up installs it in target/runner;
 
 /// Runs the command; fails if a requirement is missing.
 pub(crate) async fn run(settings: DoctorSettings) -> anyhow::Result<()> {
-    let findings = look(&settings).await?;
+    let findings = run_checks(&settings).await?;
     let mut out = std::io::stdout();
     for finding in &findings {
         let mark = if finding.ok { "ok     " } else { "MISSING" };
@@ -55,7 +55,7 @@ pub(crate) async fn run(settings: DoctorSettings) -> anyhow::Result<()> {
     }
 }
 
-async fn look(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
+async fn run_checks(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
     let place = TrialDir::of(settings.store.data_dir.path()?);
     let data_dir = place.dir();
     let mut findings: Vec<Finding> = check_versions().await.into_iter().map(Finding::from).collect();
@@ -119,16 +119,16 @@ fn program(name: &str, file: &str, package: &str) -> Finding {
 /// must not create the data directory: as root, it would do so for the wrong user.
 struct TrialDir {
     dir: PathBuf,
-    is_for_now: bool,
+    is_temporary: bool,
 }
 
 impl TrialDir {
     fn of(data_dir: PathBuf) -> Self {
         if data_dir.exists() {
-            return Self { dir: data_dir, is_for_now: false };
+            return Self { dir: data_dir, is_temporary: false };
         }
         let above = data_dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
-        Self { dir: above.join(format!(".casement-doctor-{}", std::process::id())), is_for_now: true }
+        Self { dir: above.join(format!(".casement-doctor-{}", std::process::id())), is_temporary: true }
     }
 
     fn dir(&self) -> &Path {
@@ -138,7 +138,7 @@ impl TrialDir {
 
 impl Drop for TrialDir {
     fn drop(&mut self) {
-        if self.is_for_now {
+        if self.is_temporary {
             let _ = std::fs::remove_dir_all(&self.dir);
         }
     }

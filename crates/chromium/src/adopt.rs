@@ -39,10 +39,10 @@ impl Engine {
     /// again and watches it. Returns all browsers that run now. [`Engine::sweep`] ends the others.
     ///
     /// # Errors
-    /// [`EngineSetupError::EarlierLife`] if the running sandboxes cannot be listed. An empty list instead would end
+    /// [`EngineSetupError::ListSandboxes`] if the running sandboxes cannot be listed. An empty list instead would end
     /// every session.
     pub async fn find_running(&self) -> Result<Vec<BrowserId>, EngineSetupError> {
-        let found = self.0.host.list().await.map_err(EngineSetupError::EarlierLife)?;
+        let found = self.0.host.list().await.map_err(EngineSetupError::ListSandboxes)?;
         let query_slots = Semaphore::new(MAX_QUERIES);
         stream::iter(found).for_each_concurrent(None, |sandbox| self.adopt_sandbox(sandbox, &query_slots)).await;
         let slots = self.0.slots();

@@ -34,7 +34,7 @@ pub enum EngineSetupError {
     Host(#[from] HostError),
     /// The sandboxes of a previous server process cannot be listed.
     #[error("the sandboxes of a previous server process cannot be listed: {0}")]
-    EarlierLife(#[source] ListError),
+    ListSandboxes(#[source] ListError),
 }
 
 pub(crate) fn failed(fault: EngineFault, message: impl Into<String>) -> EngineError {

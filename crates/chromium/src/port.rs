@@ -11,7 +11,7 @@ use casement_domain::ids::BrowserId;
 
 use crate::engine::Engine;
 use crate::fault::shorten;
-use crate::start::viewport as spoken;
+use crate::start::viewport as to_agent_viewport;
 
 /// The timeout of the liveness probe of a warm browser's page.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ impl BrowserEngine for Engine {
     async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
         let running = self.running(id)?;
         let _turn = running.changing.lock().await;
-        running.agent.viewport(spoken(viewport)).await.map_err(|error| match error {
+        running.agent.viewport(to_agent_viewport(viewport)).await.map_err(|error| match error {
             ClientError::Refused(ErrorBody { code: ErrorCode::OutOfRange, message, .. }) => {
                 EngineError::OutOfRange(shorten(message))
             }

@@ -13,7 +13,7 @@ use futures_util::TryStreamExt as _;
 use crate::engine::Engine;
 use crate::fault::{Condition, failed, shorten};
 use crate::running::Running;
-use crate::start::viewport as spoken;
+use crate::start::viewport as to_agent_viewport;
 
 /// The timeout of unpacking an archive that the agent has received.
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -77,7 +77,7 @@ impl Engine {
             return Err(EngineError::OutOfRange(format!("sessions here have the memory for at most {pixels} pixels")));
         }
         let _turn = running.changing.lock().await;
-        let request = RestartRequest { viewport: Some(spoken(viewport)), ..RestartRequest::default() };
+        let request = RestartRequest { viewport: Some(to_agent_viewport(viewport)), ..RestartRequest::default() };
         self.restart(&running, &request).await.map_err(|error| match error {
             RestartError::Refused(body) => EngineError::OutOfRange(shorten(body.message)),
             RestartError::Extension(why) => lost(&why),
@@ -86,7 +86,11 @@ impl Engine {
     }
 
     /// Sends the profile and the extensions of a starting browser to its agent, and then starts Chromium.
-    pub(crate) async fn load_extensions(&self, launch: &Launch, agent: &AgentClient) -> Result<(), EngineError> {
+    pub(crate) async fn load_profile_and_extensions(
+        &self,
+        launch: &Launch,
+        agent: &AgentClient,
+    ) -> Result<(), EngineError> {
         if !is_held(&launch.shape) {
             return Ok(());
         }

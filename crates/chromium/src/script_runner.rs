@@ -21,8 +21,8 @@ pub(crate) const NODE: &str = if cfg!(target_arch = "aarch64") {
 /// Searches a script runner in the folders beside `program` into which `cargo xtask up` and packages install it.
 pub(crate) fn find_beside(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
-    let slots = ["../runner", "../lib/casement/runner"].map(|place| folder.join(place));
-    slots.into_iter().filter_map(|place| place.canonicalize().ok()).find(|place| check(place).is_ok())
+    let candidates = ["../runner", "../lib/casement/runner"].map(|place| folder.join(place));
+    candidates.into_iter().filter_map(|place| place.canonicalize().ok()).find(|place| check(place).is_ok())
 }
 
 /// Checks that the script runner in this folder is complete. Returns its path without links.

@@ -216,7 +216,7 @@ impl Engine {
     ) -> Result<(AgentClient, Status), EngineError> {
         let silent = |error: ClientError| agent_failure(launch.id, sandbox, &error);
         let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(silent)?;
-        self.load_extensions(launch, &agent).await?;
+        self.load_profile_and_extensions(launch, &agent).await?;
         let status = agent.ready().await.map_err(silent)?;
         if status.nonce != nonce {
             return Err(failed(EngineFault::AgentError, "the agent is not the one that was started"));

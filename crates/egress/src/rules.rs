@@ -148,11 +148,11 @@ impl Rules {
 
 impl Allow {
     fn matches(&self, host: &str, ip: IpAddr, port: u16) -> bool {
-        let authority = match &self.what {
+        let target_matches = match &self.what {
             AllowTarget::Net(net) => net.contains(&ip),
             AllowTarget::Name(_) | AllowTarget::Suffix(_) => self.matches_name(host),
         };
-        authority && self.allows_port(port)
+        target_matches && self.allows_port(port)
     }
 
     fn allows_port(&self, port: u16) -> bool {

@@ -212,18 +212,18 @@ async fn load_extensions(mut request: Request<ActiveSession>) -> Answer {
     let extensions = request.services().extensions.clone();
     extensions.check_names(&names, form.has_file())?;
     let unequal = || OperationError::Broken(format!("there must be as many {FILES} as {NAMES}"));
-    let mut wishes = Vec::new();
+    let mut uploads = Vec::new();
     for (n, name) in names.into_iter().enumerate() {
         let file = form.next_file().await?.ok_or_else(unequal)?;
         let field = format!("extensions[{n}].zip_file");
-        wishes.push((name, extensions.inspect(&field, file.boxed()).await?));
+        uploads.push((name, extensions.inspect(&field, file.boxed()).await?));
     }
     if form.next_file().await?.is_some() {
         return Err(unequal().into());
     }
     // Runs to its end even if the caller disconnects, because a restart must not stop midway.
     let (runtime, session) = (request.services().runtime.clone(), request.session().clone());
-    let loaded = runtime.spawn(async move { extensions.load(&session, wishes).await });
+    let loaded = runtime.spawn(async move { extensions.load(&session, uploads).await });
     loaded.await.map_err(ApiError::internal)??;
     Ok(answer::nothing())
 }

@@ -84,24 +84,24 @@ impl ConnectionContext {
 /// `GET /vm/{session_id}/cdp`: relays a DevTools connection.
 pub(crate) async fn cdp(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
-    let way = ConnectionContext::new(request, Some(Kind::Cdp))?;
-    let path = way.connector.cdp_path().await?;
-    way.relay(Channel::Cdp, path, &client).await
+    let context = ConnectionContext::new(request, Some(Kind::Cdp))?;
+    let path = context.connector.cdp_path().await?;
+    context.relay(Channel::Cdp, path, &client).await
 }
 
 /// `GET /vm/{session_id}/webdriver`: relays a WebDriver BiDi connection.
 pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
-    let way = ConnectionContext::new(request, Some(Kind::WebDriver))?;
-    let upstream = way.connector.dial(Channel::WebDriver).await?;
+    let context = ConnectionContext::new(request, Some(Kind::WebDriver))?;
+    let upstream = context.connector.dial(Channel::WebDriver).await?;
     let relay = BidiRelay {
-        webdriver_url: way.webdriver_url,
-        end: way.end,
+        webdriver_url: context.webdriver_url,
+        end: context.end,
         limits: Limits::default(),
-        observer: way.observer,
-        guard: way.guard,
+        observer: context.observer,
+        guard: context.guard,
     };
-    Ok(relay.open(&client, way.payload, upstream).await?)
+    Ok(relay.open(&client, context.payload, upstream).await?)
 }
 
 /// `GET /vm/{session_id}/webdriver/session/{webdriver_id}`: relays the BiDi connection of a classic session.
@@ -126,14 +126,14 @@ async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer 
     let command = ClassicRequest::check(request.http().method(), tail, body)?;
     let kind = command.kind().clone();
     let (api, session) = (request.shared_api(), request.session().id);
-    let way = ConnectionContext::new(request, None)?;
-    let upstream = way.connector.dial(Channel::WebDriver).await?;
-    let ClassicResponse { response, created } = forward(command, upstream, &way.webdriver_url).await?;
+    let context = ConnectionContext::new(request, None)?;
+    let upstream = context.connector.dial(Channel::WebDriver).await?;
+    let ClassicResponse { response, created } = forward(command, upstream, &context.webdriver_url).await?;
     let (sessions, services) = (&api.classic_sessions, &api.services);
     if let Some(id) = &created {
         let connection = Connection::new(services, session, Kind::WebDriver);
         // The signal of the browser that created the session, which may have been replaced by another browser since.
-        let open = (way.end.clone(), services.connections.register(session).1);
+        let open = (context.end.clone(), services.connections.register(session).1);
         sessions.created(session, id.clone(), connection, open, &services.runtime);
     }
     if let CommandKind::Within(id) | CommandKind::End(id) = &kind {
@@ -185,21 +185,21 @@ pub(crate) async fn live_socket(request: Request<LiveViewer>) -> Answer {
     let (activity, session) = (request.services().sessions.activity().clone(), request.session().clone());
     let may_act = Box::new(move || activity.people_may_act(&session));
     let viewer = request.services().ids.next().to_string().to_ascii_lowercase();
-    let way = ConnectionContext::new(request, Some(Kind::LiveView { id: viewer }))?;
-    let (access, view_url) = match way.permission {
-        Permission::Drive | Permission::Interact => (Access::Interact, Some(way.view_url)),
+    let context = ConnectionContext::new(request, Some(Kind::LiveView { id: viewer }))?;
+    let (access, view_url) = match context.permission {
+        Permission::Drive | Permission::Interact => (Access::Interact, Some(context.view_url)),
         Permission::View => (Access::View, None),
     };
     let view = LiveView {
-        connector: way.connector,
+        connector: context.connector,
         access,
         may_act,
         display,
         dialogs,
         view_url,
-        end: way.end,
-        observer: way.observer,
-        guard: way.guard,
+        end: context.end,
+        observer: context.observer,
+        guard: context.guard,
     };
-    Ok(view.open(&way.request, way.payload).await?)
+    Ok(view.open(&context.request, context.payload).await?)
 }

@@ -265,7 +265,7 @@ impl AppBuilder {
         build_log.write(&format!("loading {}", entrypoint.path())).await;
         let artifact_dir = self.artifacts.directory_of(artifact).await.map_err(internal_error)?;
         let (limits, seconds) = (self.sandboxes.config.call_limits, self.sandboxes.config.load_seconds);
-        let wanted = SandboxParams {
+        let params = SandboxParams {
             kind: 'b',
             memory_bytes: limits.memory_bytes,
             disk_bytes: limits.disk_bytes,
@@ -274,7 +274,7 @@ impl AppBuilder {
             artifact: Some(&artifact_dir),
             base_url: Some(&environment.base_url),
         };
-        let app_sandbox = self.sandboxes.open(wanted).await.map_err(no_sandbox)?;
+        let app_sandbox = self.sandboxes.open(params).await.map_err(no_sandbox)?;
         let mut stream = app_sandbox
             .ask(&Request::Load(load_command(&self.sandboxes, entrypoint, environment, seconds)))
             .await
@@ -300,7 +300,7 @@ impl AppBuilder {
 
     async fn app_sandbox(&self, policy: EgressPolicy) -> Result<AppSandbox, BuildFailure> {
         let config = &self.sandboxes.config;
-        let wanted = SandboxParams {
+        let params = SandboxParams {
             kind: 'b',
             memory_bytes: config.build_memory_bytes,
             disk_bytes: config.build_disk_bytes,
@@ -309,7 +309,7 @@ impl AppBuilder {
             artifact: None,
             base_url: None,
         };
-        self.sandboxes.open(wanted).await.map_err(no_sandbox)
+        self.sandboxes.open(params).await.map_err(no_sandbox)
     }
 
     async fn read_to_file(

@@ -42,8 +42,8 @@ struct Inner {
     calls: Mutex<HashMap<InvocationId, RunningCall>>,
     /// The sandboxes and records of calls of a previous server process.
     adopted: Mutex<HashMap<InvocationId, call::AdoptedCall>>,
-    fall: mpsc::UnboundedSender<FailedDeployment>,
-    failed_deployment: tokio::sync::Mutex<mpsc::UnboundedReceiver<FailedDeployment>>,
+    failed_sender: mpsc::UnboundedSender<FailedDeployment>,
+    failed_receiver: tokio::sync::Mutex<mpsc::UnboundedReceiver<FailedDeployment>>,
 }
 
 /// The result of a call; `None` until it has ended.
@@ -74,7 +74,7 @@ impl AppRunnerPool {
         let call_records =
             CallRecords::new(path.clone()).map_err(|source| AppRunnerSetupError::Directory { path, source })?;
         let sandboxes = Arc::new(AppSandboxes::new(config, "processes", egress, ids)?);
-        let (fall, failed_deployment) = mpsc::unbounded_channel();
+        let (failed_sender, failed_receiver) = mpsc::unbounded_channel();
         Ok(Self(Arc::new(Inner {
             sandboxes,
             artifacts,
@@ -84,8 +84,8 @@ impl AppRunnerPool {
             pools: Mutex::default(),
             calls: Mutex::default(),
             adopted: Mutex::default(),
-            fall,
-            failed_deployment: tokio::sync::Mutex::new(failed_deployment),
+            failed_sender,
+            failed_receiver: tokio::sync::Mutex::new(failed_receiver),
         })))
     }
 }
@@ -191,9 +191,9 @@ impl Runner for AppRunnerPool {
         }
     }
 
-    async fn failed_deployment(&self) -> FailedDeployment {
-        match self.0.failed_deployment.lock().await.recv().await {
-            Some(failed_deployment) => failed_deployment,
+    async fn failed_receiver(&self) -> FailedDeployment {
+        match self.0.failed_receiver.lock().await.recv().await {
+            Some(failed_receiver) => failed_receiver,
             None => std::future::pending().await,
         }
     }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_takes_no_note_of_an_end_so_that_the_number_is_not_given_out_anew() {
+    fn a_stopped_process_records_no_end_so_its_id_is_not_assigned_again() {
         let mut parent = std::process::Command::new("sh")
             .args(["-c", "sleep 600 & echo $!; wait; echo noted; read line"])
             .stdin(std::process::Stdio::piped())

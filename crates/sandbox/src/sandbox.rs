@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_a_group_that_is_gone_nothing_is_awaited() -> anyhow::Result<()> {
+    async fn an_ended_group_is_not_awaited() -> anyhow::Result<()> {
         let sandbox = sandbox(Path::new("/no/such/group"))?;
         let awaited = tokio::time::timeout(30 * OOM_WAIT, sandbox.out_of_memory()).await?;
         assert_eq!(awaited.map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));

@@ -36,13 +36,13 @@ impl<T, const MOST: usize> Default for AtMost<T, MOST> {
 
 impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_seq(Keeping(PhantomData))
+        input.deserialize_seq(AtMostVisitor(PhantomData))
     }
 }
 
-struct Keeping<T, const MOST: usize>(PhantomData<T>);
+struct AtMostVisitor<T, const MOST: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Keeping<T, MOST> {
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for AtMostVisitor<T, MOST> {
     type Value = AtMost<T, MOST>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

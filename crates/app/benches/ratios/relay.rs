@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One value for each path to the browser.
 #[derive(Default)]
-struct Ways<T> {
+struct Paths<T> {
     ours: T,
     /// Through a descriptor from the sandbox, with nothing between the client and the browser.
     direct: T,
@@ -46,19 +46,20 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let session = Client::of(&server)?.create()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut ways = connect(&server, session.text("cdp_ws_url"), &runtime)?;
+    let mut paths = connect(&server, session.text("cdp_ws_url"), &runtime)?;
     quiet();
-    report_round_trips(&mut ways, table)?;
-    let runs = |ways: &mut Ways<Way>, work: fn(&mut Way) -> anyhow::Result<Duration>| -> anyhow::Result<_> {
-        let mut took = Ways::<Samples>::default();
-        for _ in 0..RUNS {
-            took.direct.add(work(&mut ways.direct)?);
-            took.ours.add(work(&mut ways.ours)?);
-            took.plain.add(work(&mut ways.plain)?);
-        }
-        Ok(took)
-    };
-    let took = runs(&mut ways, Way::pipelined)?;
+    report_round_trips(&mut paths, table)?;
+    let runs =
+        |paths: &mut Paths<PathClient>, work: fn(&mut PathClient) -> anyhow::Result<Duration>| -> anyhow::Result<_> {
+            let mut took = Paths::<Samples>::default();
+            for _ in 0..RUNS {
+                took.direct.add(work(&mut paths.direct)?);
+                took.ours.add(work(&mut paths.ours)?);
+                took.plain.add(work(&mut paths.plain)?);
+            }
+            Ok(took)
+        };
+    let took = runs(&mut paths, PathClient::pipelined)?;
     let rate = |samples: &Samples| PIPELINED as f64 * 1000.0 / samples.p50();
     let (ours, plain, direct) = (rate(&took.ours), rate(&took.plain), rate(&took.direct));
     table.add(
@@ -68,10 +69,10 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     );
     table.add(Row::new("the same", format!("{ours:.0}/s")).against(format!("direct, {direct:.0}/s"), ours / direct));
     for (what, work) in [
-        ("10 MB from the browser", Way::big_answer as fn(&mut Way) -> anyhow::Result<Duration>),
-        ("10 MB to the browser", Way::big_question),
+        ("10 MB from the browser", PathClient::big_answer as fn(&mut PathClient) -> anyhow::Result<Duration>),
+        ("10 MB to the browser", PathClient::big_question),
     ] {
-        let took = runs(&mut ways, work)?;
+        let took = runs(&mut paths, work)?;
         let (ours, plain, direct) = (took.ours.p50(), took.plain.p50(), took.direct.p50());
         table.add(
             Row::new(format!("{what}, median of {RUNS}"), ms(ours))
@@ -84,19 +85,22 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// Sends messages on each path in turn, so that the load of the machine is the same for all.
-fn round_trips(ways: &mut Ways<Way>, ask: fn(&mut Way) -> anyhow::Result<()>) -> anyhow::Result<Ways<Samples>> {
-    let mut took = Ways::<Samples>::default();
+fn round_trips(
+    paths: &mut Paths<PathClient>,
+    ask: fn(&mut PathClient) -> anyhow::Result<()>,
+) -> anyhow::Result<Paths<Samples>> {
+    let mut took = Paths::<Samples>::default();
     for _ in 0..ROUND_TRIPS {
-        took.direct.time(|| ask(&mut ways.direct))?;
-        took.ours.time(|| ask(&mut ways.ours))?;
-        took.forwarded.time(|| ask(&mut ways.forwarded))?;
-        took.plain.time(|| ask(&mut ways.plain))?;
+        took.direct.time(|| ask(&mut paths.direct))?;
+        took.ours.time(|| ask(&mut paths.ours))?;
+        took.forwarded.time(|| ask(&mut paths.forwarded))?;
+        took.plain.time(|| ask(&mut paths.plain))?;
     }
     Ok(took)
 }
 
-fn report_round_trips(ways: &mut Ways<Way>, table: &mut Table) -> anyhow::Result<()> {
-    let took = round_trips(ways, Way::ask_page)?;
+fn report_round_trips(paths: &mut Paths<PathClient>, table: &mut Table) -> anyhow::Result<()> {
+    let took = round_trips(paths, PathClient::ask_page)?;
     let (ours, direct, plain) = (took.ours.p50(), took.direct.p50(), took.plain.p50());
     let forwarded = took.forwarded.p50();
     table.add(
@@ -111,7 +115,7 @@ fn report_round_trips(ways: &mut Ways<Way>, table: &mut Table) -> anyhow::Result
     let (ours, direct, plain) = (took.ours.p99(), took.direct.p99(), took.plain.p99());
     table.add(Row::new("the same, p99", ms(ours)).against(format!("direct, {}", ms(direct)), ours / direct));
     table.add(Row::new("the same, p99", ms(ours)).against(format!("plain relay, {}", ms(plain)), ours / plain));
-    let took = round_trips(ways, Way::ask)?;
+    let took = round_trips(paths, PathClient::ask)?;
     let (ours, direct, plain) = (took.ours.p50(), took.direct.p50(), took.plain.p50());
     let what = "CDP round trip to the browser alone, p50";
     table.add(Row::new(what, ms(ours)).against(format!("direct, {}", ms(direct)), ours / direct));
@@ -120,7 +124,7 @@ fn report_round_trips(ways: &mut Ways<Way>, table: &mut Table) -> anyhow::Result
 }
 
 /// Opens all paths to the only session of the server.
-fn connect(server: &Server, cdp_ws_url: &str, runtime: &Runtime) -> anyhow::Result<Ways<Way>> {
+fn connect(server: &Server, cdp_ws_url: &str, runtime: &Runtime) -> anyhow::Result<Paths<PathClient>> {
     let sockets = only_sandbox(&server.data_dir().join("sandboxes"))?.join("sockets");
     let inside = sockets.join("1");
     let status = runtime.block_on(async { AgentClient::connect(sockets.join("0")).await?.status().await })?;
@@ -129,11 +133,11 @@ fn connect(server: &Server, cdp_ws_url: &str, runtime: &Runtime) -> anyhow::Resu
     let forwarded = forwarder(runtime, &folder, inside.clone())?;
     let relay = plain_relay(runtime, inside)?;
     let url = format!("ws://127.0.0.1{}", status.browser_ws_path);
-    Ok(Ways {
-        ours: Way::open(TcpStream::connect(server.address())?, cdp_ws_url)?,
-        direct: Way::open(straight, &url)?,
-        forwarded: Way::over(forwarded, &url)?,
-        plain: Way::open(TcpStream::connect(relay)?, &url)?,
+    Ok(Paths {
+        ours: PathClient::open(TcpStream::connect(server.address())?, cdp_ws_url)?,
+        direct: PathClient::open(straight, &url)?,
+        forwarded: PathClient::over(forwarded, &url)?,
+        plain: PathClient::open(TcpStream::connect(relay)?, &url)?,
     })
 }
 
@@ -188,13 +192,13 @@ trait Wire: Read + Write + Debug + Send + Sync {}
 impl<T: Read + Write + Debug + Send + Sync> Wire for T {}
 
 /// A blocking client of the browser.
-pub(crate) struct Way {
+pub(crate) struct PathClient {
     socket: WebSocket<Box<dyn Wire>>,
     page: String,
     last: usize,
 }
 
-impl Way {
+impl PathClient {
     /// Connects directly to the only sandbox of the server.
     pub(crate) fn straight(server: &Server, runtime: &Runtime) -> anyhow::Result<Self> {
         let sockets = only_sandbox(&server.data_dir().join("sandboxes"))?.join("sockets");
@@ -218,17 +222,17 @@ impl Way {
     fn over(stream: impl Wire + 'static, url: &str) -> anyhow::Result<Self> {
         let stream: Box<dyn Wire> = Box::new(stream);
         let (socket, _) = tungstenite::client(url, stream).context("the handshake")?;
-        let mut way = Self { socket, page: String::new(), last: 0 };
-        let targets = way.call(json!({ "method": "Target.getTargets" }))?;
+        let mut path = Self { socket, page: String::new(), last: 0 };
+        let targets = path.call(json!({ "method": "Target.getTargets" }))?;
         let all = targets["result"]["targetInfos"].as_array().context("no targets")?;
         let target = &all.iter().find(|one| one["type"] == "page").context("no page")?["targetId"];
         let params = json!({ "targetId": target, "flatten": true });
-        let attached = way.call(json!({ "method": "Target.attachToTarget", "params": params }))?;
-        way.page = attached["result"]["sessionId"].as_str().context("not attached")?.to_owned();
+        let attached = path.call(json!({ "method": "Target.attachToTarget", "params": params }))?;
+        path.page = attached["result"]["sessionId"].as_str().context("not attached")?.to_owned();
         for _ in 0..100 {
-            way.ask()?;
+            path.ask()?;
         }
-        Ok(way)
+        Ok(path)
     }
 
     fn send(&mut self, mut message: Value) -> anyhow::Result<()> {

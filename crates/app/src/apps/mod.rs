@@ -70,9 +70,9 @@ pub(crate) struct Apps {
 impl Apps {
     /// Creates everything, but starts nothing.
     pub(crate) fn new(
-        ground: AppServices<'_>,
+        services: AppServices<'_>,
         rows: AppRepositories,
-        machines: AppRuntime,
+        runtime: AppRuntime,
         settings: &AppSettings,
         stop: CancellationToken,
     ) -> Self {
@@ -84,10 +84,10 @@ impl Apps {
             invocations: rows.invocations.clone(),
             lines: rows.lines.clone(),
             news: news.clone(),
-            blobs: ground.blobs,
-            archives: machines.archives,
-            keys: ground.keys,
-            sealer: Arc::new(ground.sealer.clone()),
+            blobs: services.blobs,
+            archives: runtime.archives,
+            keys: services.keys,
+            sealer: Arc::new(services.sealer.clone()),
             clock: system.clone(),
             ids: system.clone(),
             rules: DeploymentRules { regions: settings.regions.clone(), origins: settings.git_origins.clone() },
@@ -98,20 +98,20 @@ impl Apps {
             deployments: rows.deployments.clone(),
             lines: rows.lines.clone(),
             news: news.clone(),
-            sessions: ground.sessions,
+            sessions: services.sessions,
             clock: system.clone(),
             ids: system.clone(),
         });
-        let base_url = ground.public_url.as_str().trim_end_matches('/').to_owned();
-        let builds = Builds::new(deployments.clone(), ground.node, base_url);
+        let base_url = services.public_url.as_str().trim_end_matches('/').to_owned();
+        let builds = Builds::new(deployments.clone(), services.node, base_url);
         let at_once = settings.app_parallel as usize;
         let runs = Runs::new(rows.invocations, rows.deployments, system, builds.clone(), CallLimits::DEFAULT, at_once);
         let work = AppJobs {
             builds,
             runs: runs.clone(),
             invocations: invocations.clone(),
-            builder: machines.builder,
-            runner: machines.runner,
+            builder: runtime.builder,
+            runner: runtime.runner,
             lines: rows.lines,
             change_feed: news,
             wakers: Arc::new(AppWakers::default()),
@@ -119,7 +119,7 @@ impl Apps {
             awaited: AwaitedCalls::default(),
             stop,
         };
-        Self { deployments, invocations, change_feed, runs, work, public_url: ground.public_url.clone() }
+        Self { deployments, invocations, change_feed, runs, work, public_url: services.public_url.clone() }
     }
 
     /// Starts the background jobs and returns them.

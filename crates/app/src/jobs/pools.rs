@@ -53,7 +53,7 @@ pub(crate) struct PoolFillJob {
     pub(crate) checked_pools: mpsc::UnboundedSender<PoolId>,
 }
 
-fn word(error: &EngineError) -> &'static str {
+fn reason_code(error: &EngineError) -> &'static str {
     match error {
         EngineError::Failed { fault, .. } | EngineError::Lost { fault, .. } => match fault {
             EngineFault::BrowserCrashed => "browser_crashed",
@@ -116,7 +116,7 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
             match context.filler.look(pool).await {
                 Ok(found) => {
                     later.extend(found.again_at.map(|at| (pool, at)));
-                    take_up(context, &mut queue, pool, found);
+                    enqueue_launches(context, &mut queue, pool, found);
                     let _ = context.checked_pools.send(pool);
                 }
                 Err(error) => {
@@ -149,7 +149,12 @@ async fn until(moment: Option<MonotonicTime>) {
     }
 }
 
-fn take_up(context: &PoolFillJob, queue: &mut FairQueue<ProjectId, (PoolId, Launch)>, pool: PoolId, found: FillRound) {
+fn enqueue_launches(
+    context: &PoolFillJob,
+    queue: &mut FairQueue<ProjectId, (PoolId, Launch)>,
+    pool: PoolId,
+    found: FillRound,
+) {
     for browser in found.discarded {
         let sessions = context.sessions.clone();
         tokio::spawn(async move { sessions.clean_up(browser).await });
@@ -174,7 +179,7 @@ fn start(context: &PoolFillJob, pool: PoolId, launch: Launch, permit: tokio::syn
                 waker.wake(pool);
             }
             Err(WarmError::Engine(error)) => {
-                figures.failed(pool, status.failures, word(&error));
+                figures.failed(pool, status.failures, reason_code(&error));
                 let (failures, pause) = (status.failures, status.retry_at.map(|at| at - System.monotonic_now()));
                 warn!(%pool, %error, failures, retry_in = ?pause, "a pool cannot fill");
             }

@@ -19,7 +19,7 @@ use crate::system::System;
 /// The idle timeout of a spare's sandbox without a server.
 const ABANDONED_AFTER_SECONDS: u32 = 600;
 
-struct Shelf {
+struct SparesOfShape {
     shape: Shape,
     ready: Vec<BrowserId>,
 }
@@ -27,7 +27,7 @@ struct Shelf {
 /// The spares of this node. The next process ends them and starts new ones.
 #[derive(Clone)]
 pub(crate) struct Spares {
-    shelves: Arc<Mutex<Vec<Shelf>>>,
+    spares_by_shape: Arc<Mutex<Vec<SparesOfShape>>>,
     each: usize,
     wanted: Arc<Notify>,
     failing: Arc<AtomicBool>,
@@ -38,27 +38,27 @@ impl Spares {
     /// headful, and the same shape headless.
     pub(crate) fn new(each: u32) -> Self {
         let shapes = [Shape::default(), Shape { headless: true, ..Shape::default() }];
-        let shelves = shapes.into_iter().map(|shape| Shelf { shape, ready: Vec::new() }).collect();
+        let spares_by_shape = shapes.into_iter().map(|shape| SparesOfShape { shape, ready: Vec::new() }).collect();
         Self {
-            shelves: Arc::new(Mutex::new(shelves)),
+            spares_by_shape: Arc::new(Mutex::new(spares_by_shape)),
             each: each as usize,
             wanted: Arc::default(),
             failing: Arc::default(),
         }
     }
 
-    fn shelves(&self) -> MutexGuard<'_, Vec<Shelf>> {
-        self.shelves.lock()
+    fn spares_by_shape(&self) -> MutexGuard<'_, Vec<SparesOfShape>> {
+        self.spares_by_shape.lock()
     }
 
     fn missing(&self) -> Option<Shape> {
-        let shelves = self.shelves();
-        shelves.iter().find(|shelf| shelf.ready.len() < self.each).map(|shelf| shelf.shape.clone())
+        let spares_by_shape = self.spares_by_shape();
+        spares_by_shape.iter().find(|spares| spares.ready.len() < self.each).map(|spares| spares.shape.clone())
     }
 
     /// Returns the number of ready spares.
     pub(crate) fn ready(&self) -> u32 {
-        let ready = self.shelves().iter().map(|shelf| shelf.ready.len()).sum::<usize>();
+        let ready = self.spares_by_shape().iter().map(|spares| spares.ready.len()).sum::<usize>();
         u32::try_from(ready).unwrap_or(u32::MAX)
     }
 
@@ -70,10 +70,10 @@ impl Spares {
     /// Removes a spare that ended by itself; returns `false` if the browser is not a spare.
     pub(crate) fn lost(&self, id: BrowserId) -> bool {
         let mut found = false;
-        for shelf in self.shelves().iter_mut() {
-            let before = shelf.ready.len();
-            shelf.ready.retain(|spare| *spare != id);
-            found |= shelf.ready.len() < before;
+        for spares in self.spares_by_shape().iter_mut() {
+            let before = spares.ready.len();
+            spares.ready.retain(|spare| *spare != id);
+            found |= spares.ready.len() < before;
         }
         self.wanted.notify_one();
         found
@@ -81,20 +81,20 @@ impl Spares {
 
     /// Removes and returns all spares, for the caller to end.
     pub(crate) fn clear(&self) -> Vec<BrowserId> {
-        self.shelves().iter_mut().flat_map(|shelf| std::mem::take(&mut shelf.ready)).collect()
+        self.spares_by_shape().iter_mut().flat_map(|spares| std::mem::take(&mut spares.ready)).collect()
     }
 }
 
 impl SpareBrowsers for Spares {
     fn take(&self, shape: &Shape) -> Option<BrowserId> {
-        let taken = self.shelves().iter_mut().find(|shelf| shelf.shape == *shape)?.ready.pop();
+        let taken = self.spares_by_shape().iter_mut().find(|spares| spares.shape == *shape)?.ready.pop();
         self.wanted.notify_one();
         taken
     }
 
     fn put_back(&self, shape: &Shape, id: BrowserId) {
-        if let Some(shelf) = self.shelves().iter_mut().find(|shelf| shelf.shape == *shape) {
-            shelf.ready.push(id);
+        if let Some(spares) = self.spares_by_shape().iter_mut().find(|spares| spares.shape == *shape) {
+            spares.ready.push(id);
         }
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::json;
 
-use super::{Remote, answer, json_without_controls, logs, progress, text, without_controls};
+use super::{Remote, json_without_controls, logs, print_result, progress, text, without_controls};
 
 #[derive(Debug, Args)]
 pub(crate) struct InvokeCommand {
@@ -52,7 +52,9 @@ pub(super) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
         logs::show(&event);
         let invocation = &event["invocation"];
         match text(invocation, "status") {
-            "succeeded" => return answer(&json_without_controls(invocation["output"].as_str().unwrap_or("null"))),
+            "succeeded" => {
+                return print_result(&json_without_controls(invocation["output"].as_str().unwrap_or("null")));
+            }
             "failed" => bail!("the invocation failed: {}", without_controls(text(invocation, "status_reason"))),
             _ => {}
         }

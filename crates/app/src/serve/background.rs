@@ -123,8 +123,8 @@ impl Jobs<'_> {
         let SessionServices { sessions, spares, port, stop, .. } = self.services;
         let Events { browsers: events, failed_proxies } = events;
         let (engine, spares, slots) = (self.infrastructure.engine.clone(), spares.clone(), StartSlots::per_core());
-        let telling = proxies::report_failed_proxies(failed_proxies, sessions.clone());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(telling));
+        let reporting = proxies::report_failed_proxies(failed_proxies, sessions.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(reporting));
         // Not stopped with the others, because browsers may also end while the server stops.
         spawn(
             BrowserEvents { engine, events, sessions: sessions.clone(), spares: spares.clone() },

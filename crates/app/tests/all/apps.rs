@@ -179,7 +179,7 @@ fn idle_streams_send_keep_alives() -> anyhow::Result<()> {
 fn a_deleted_build_ends_with_its_processes() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let place = Place::new(server, "apps that are deleted")?;
-    let building = place.bring("1", &json!({ "WAIT": "never", "MARK": place.project() }))?;
+    let building = place.deploy("1", &json!({ "WAIT": "never", "MARK": place.project() }))?;
     let count = || server.processes().iter().filter(|process| is_of(process, &place)).count();
     until("its program is loaded", TEST_TIMEOUT, || (count() > 0).then_some(()))?;
     place.request("DELETE", &format!("/deployments/{building}")).send(server.address())?.expect(204)?;

@@ -30,7 +30,7 @@ fn builds_and_invocations_continue_after_a_killed_server_without_a_rebuild() -> 
     let place = Place::of(&server, &project);
     let built = place.running("1")?;
     let secret = "a-word-that-stands-nowhere-else";
-    let building = place.bring("2", &json!({ "WAIT": "go", "SECRET": secret }))?;
+    let building = place.deploy("2", &json!({ "WAIT": "go", "SECRET": secret }))?;
     let waiting = |server: &Server, count: usize| {
         until("the build waits", TEST_TIMEOUT, || {
             let found = lines(server, &building).ok()?;

@@ -47,12 +47,12 @@ impl Drop for SmallDisk {
 }
 
 /// A forwarder to the unix socket of a database, with an adjustable delay.
-pub(super) struct Way {
+pub(super) struct SlowForwarder {
     delay: Arc<AtomicU64>,
     directory: PathBuf,
 }
 
-impl Way {
+impl SlowForwarder {
     pub(super) fn open(runtime: &Runtime, directory: PathBuf, to: PathBuf) -> anyhow::Result<Self> {
         fs::create_dir(&directory)?;
         let delay = Arc::<AtomicU64>::default();
@@ -78,7 +78,7 @@ impl Way {
     }
 
     /// Delays the bytes in each direction.
-    pub(super) fn be_slow(&self, delay: Duration) {
+    pub(super) fn set_delay(&self, delay: Duration) {
         self.delay.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
     }
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use ulid::Ulid;
 
-use super::bad_database::{SmallDisk, Way};
+use super::bad_database::{SlowForwarder, SmallDisk};
 use super::host::{chromium, sandboxes};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -89,8 +89,8 @@ fn sessions_continue_while_the_given_database_is_slow_full_or_unreachable() -> a
     let runtime = Runtime::new()?;
     let start = || runtime.block_on(Cluster::start(ClusterConfig::new(&data_dir)));
     let cluster = start()?;
-    let way = Way::open(&runtime, place.path().join("way"), cluster.socket_dir().to_owned())?;
-    let url = cluster.url().replace(&*cluster.socket_dir().to_string_lossy(), &way.directory().to_string_lossy());
+    let forwarder = SlowForwarder::open(&runtime, place.path().join("way"), cluster.socket_dir().to_owned())?;
+    let url = cluster.url().replace(&*cluster.socket_dir().to_string_lossy(), &forwarder.directory().to_string_lossy());
     let flags = vec!["--database-url".to_owned(), url];
     let server = Server::start(Options { flags, ..Options::default() })?;
     assert!(!server.data_dir().join("postgres").exists(), "no private cluster beside the operator's");
@@ -109,12 +109,12 @@ fn sessions_continue_while_the_given_database_is_slow_full_or_unreachable() -> a
     let dead = dead.context("no browser of that width")?;
 
     // A call with three queries takes half of its timeout, so that a busy machine has a reserve.
-    way.be_slow(Duration::from_millis(300));
+    forwarder.set_delay(Duration::from_millis(300));
     server.get("/browsers")?.expect(200)?;
     let named = json!({ "name": "in slow times" });
     server.send("PATCH", &format!("/browsers/{}", surviving.id()), Some(&named))?.expect(200)?;
     assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
-    way.be_slow(Duration::ZERO);
+    forwarder.set_delay(Duration::ZERO);
 
     if let Some(disk) = &disk {
         let filler = disk.fill()?;

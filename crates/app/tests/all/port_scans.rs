@@ -121,7 +121,7 @@ fn a_port_scan_by_a_page_reveals_nothing_and_reaches_nothing() -> anyhow::Result
 }
 
 /// Returns the response to these bytes on one connection to the session's egress.
-fn through_the_way_out(process: &Process, requests: &[u8]) -> anyhow::Result<String> {
+fn send_through_egress(process: &Process, requests: &[u8]) -> anyhow::Result<String> {
     let mut sent = tempfile::tempfile()?;
     sent.write_all(requests)?;
     sent.rewind()?;
@@ -147,7 +147,7 @@ fn the_egress_refuses_every_port_of_this_machine_with_the_same_response() -> any
     };
     let requests: String = ports().map(request).collect();
 
-    let answers = through_the_way_out(&process, requests.as_bytes())?;
+    let answers = send_through_egress(&process, requests.as_bytes())?;
 
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for answer in answers.split("HTTP/1.1 ").skip(1) {

@@ -148,7 +148,7 @@ impl<'a> Place<'a> {
     }
 
     /// Deploys the shop. Returns the deployment.
-    pub(super) fn bring(&self, version: &str, variables: &Value) -> anyhow::Result<String> {
+    pub(super) fn deploy(&self, version: &str, variables: &Value) -> anyhow::Result<String> {
         self.bring_files(&python(SHOP), "main.py", version, variables)
     }
 
@@ -209,7 +209,7 @@ impl<'a> Place<'a> {
     /// Deploys the shop and waits until it runs. Returns the deployment. Its processes have the project in a variable
     /// `MARK`.
     pub(super) fn running(&self, version: &str) -> anyhow::Result<String> {
-        let deployment = self.bring(version, &json!({ "MARK": self.project }))?;
+        let deployment = self.deploy(version, &json!({ "MARK": self.project }))?;
         self.until_running(&deployment)?;
         Ok(deployment)
     }

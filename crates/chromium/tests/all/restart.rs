@@ -12,7 +12,7 @@ use super::fake_egress::{FakeEgress, SITE};
 use super::support::{Fixture, chromium, config, hand_out, headless, next, processes, signal};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Result<()> {
+async fn a_restarted_server_adopts_browsers_and_ends_unknown_ones() -> anyhow::Result<()> {
     let mut fixture = Fixture::new().await?;
     let (stored, stranger) = tokio::join!(fixture.start(headless()), fixture.start(headless()));
     let (stored, stranger) = (stored?, stranger?);
@@ -79,7 +79,7 @@ async fn sandboxes_that_cannot_be_looked_through_are_not_taken_for_none() -> any
     std::fs::remove_dir_all(&sandboxes)?;
     std::fs::write(&sandboxes, "no directory")?;
     let error = engine.find_running().await.expect_err("nobody can tell what runs");
-    assert!(matches!(error, EngineSetupError::EarlierLife(_)), "{error}");
+    assert!(matches!(error, EngineSetupError::ListSandboxes(_)), "{error}");
     assert!(error.to_string().contains("sandboxes of a previous server process cannot be listed"), "{error}");
     Ok(())
 }

@@ -103,7 +103,7 @@ async fn an_abandoned_warming_row_is_discarded_after_a_timeout() {
     world.engine.expect_is_known().returning(|id| id == browser_id(7));
     for n in [8, 9] {
         world.browsers.expect_discard().withf(move |id| *id == browser_id(n)).times(1).returning(|_| Ok(true));
-        world.buries(browser_id(n));
+        world.expect_cleanup(browser_id(n));
     }
     world.wake.expect_wake().withf(|id| *id == pool_id(1)).times(2).return_const(());
     let casement = world.build();
@@ -155,8 +155,8 @@ async fn a_browser_that_the_pool_no_longer_needs_ends_without_backoff() {
     world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
     world.pools.expect_ready().times(1).returning(|_, _| Ok(Replaced::LostRace));
     world.browsers.expect_discard().times(1).returning(|_| Ok(false));
-    world.buries(browser_id(1));
-    world.wakes(1);
+    world.expect_cleanup(browser_id(1));
+    world.expect_wakes(1);
     let casement = world.build();
     let error = casement.filler.warm(pool_id(1), &launch()).await.expect_err("not wanted");
     assert!(matches!(error, WarmError::NotWanted), "{error:?}");
@@ -169,8 +169,8 @@ async fn a_browser_that_was_discarded_while_it_waited_for_its_turn_is_not_starte
         let mut world = World::default();
         world.browsers.expect_find().returning(move |_| Ok(row.clone()));
         world.browsers.expect_discard().times(1).returning(|_| Ok(false));
-        world.buries(browser_id(1));
-        world.wakes(1);
+        world.expect_cleanup(browser_id(1));
+        world.expect_wakes(1);
         let casement = world.build();
         let error = casement.filler.warm(pool_id(1), &launch()).await.expect_err("not wanted");
         assert!(matches!(error, WarmError::NotWanted), "{error:?}");
@@ -184,8 +184,8 @@ async fn a_start_that_was_ended_on_purpose_is_no_failure() {
     is_warming(&mut world);
     world.engine.expect_start().times(1).returning(|_| Err(hung()));
     world.browsers.expect_discard().times(1).returning(|_| Ok(false));
-    world.buries(browser_id(1));
-    world.wakes(1);
+    world.expect_cleanup(browser_id(1));
+    world.expect_wakes(1);
     let casement = world.build();
     let error = casement.filler.warm(pool_id(1), &launch()).await.expect_err("ended");
     assert!(matches!(error, WarmError::NotWanted), "{error:?}");
@@ -240,8 +240,8 @@ async fn a_success_and_a_lost_lead_clear_the_failures() {
     world.engine.expect_start().times(2).returning(move |_| starts.pop().expect("started twice"));
     world.pools.expect_ready().returning(|_, _| Ok(Replaced::Yes));
     world.browsers.expect_discard().returning(|_| Ok(true));
-    world.buries(browser_id(1));
-    world.wakes(1);
+    world.expect_cleanup(browser_id(1));
+    world.expect_wakes(1);
     let casement = world.build();
     let _ = casement.filler.warm(pool_id(1), &launch()).await;
     assert_eq!(casement.filler.status(pool_id(1)).failures, 1);

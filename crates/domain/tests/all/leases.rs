@@ -106,9 +106,9 @@ async fn an_idle_browser_without_an_answer_is_ended_and_the_next_is_leased_anew(
         Ok(ImmediateLease::Leased(Box::new(session)))
     });
     world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
-    world.buries(browser_id(1));
-    world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
-    world.wakes(1);
+    world.expect_cleanup(browser_id(1));
+    world.expect_close(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
+    world.expect_wakes(1);
     match world.build().leases.acquire(&scope(), "warm", patient()).await.expect("leased") {
         Acquired::Leased(session) => assert_eq!(session.browser, Some(browser_id(2))),
         _ => panic!("a browser was idle"),
@@ -247,8 +247,8 @@ async fn a_wait_that_fails_in_the_store_leaves_no_ticket_and_no_lease() {
     let rows = world.keep_sessions([leased_session(1)]);
     world.wait_queue.expect_outcome().times(1).returning(|_| Err(store_down()));
     world.wait_queue.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
-    world.closes(session_id(1), EndReason::Undelivered);
-    world.wakes(1);
+    world.expect_close(session_id(1), EndReason::Undelivered);
+    world.expect_wakes(1);
     let casement = world.build();
     let mut waiting = in_line(&casement).await;
     assert!(matches!(casement.leases.wait(&mut waiting).await, Err(UseCaseError::Store(_))));
@@ -279,8 +279,8 @@ async fn an_uncertain_lease_ends_with_its_browser_once_the_store_answers() {
         Err(store_down())
     });
     world.connections.expect_close().times(1).return_const(());
-    world.wakes(1);
-    world.buries(browser_id(1));
+    world.expect_wakes(1);
+    world.expect_cleanup(browser_id(1));
     let casement = world.build();
     let refused = casement.leases.acquire(&scope(), "warm", patient()).await;
     assert!(matches!(refused, Err(UseCaseError::Store(_))));
@@ -340,8 +340,8 @@ async fn a_browser_granted_during_a_disconnect_goes_to_the_next_waiter() {
     let rows = world.keep_sessions([leased_session(1)]);
     world.wait_queue.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.engine.expect_hand_out().never();
-    world.closes(session_id(1), EndReason::Undelivered);
-    world.wakes(1);
+    world.expect_close(session_id(1), EndReason::Undelivered);
+    world.expect_wakes(1);
     assert!(matches!(goes_away(world).await.0, Ok(Acquired::TimeUp)));
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Undelivered)]);
 }
@@ -354,8 +354,8 @@ async fn a_disconnect_during_a_store_outage_leaves_no_ticket_and_no_lease() {
     let mut answers = [Err(store_down()), Err(store_down()), Ok(TicketOutcome::Gone)].into_iter();
     world.wait_queue.expect_leave().times(3).returning(move |_| answers.next().expect("an answer"));
     world.connections.expect_close().times(1).return_const(());
-    world.wakes(1);
-    world.buries(browser_id(1));
+    world.expect_wakes(1);
+    world.expect_cleanup(browser_id(1));
     let (refused, casement) = goes_away(world).await;
     assert!(matches!(refused, Err(UseCaseError::Store(_))));
     // The test's ids count up, so the first one is that of the session.
@@ -385,8 +385,8 @@ async fn a_browser_granted_to_an_abandoned_ticket_goes_to_the_next_waiter() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);
     world.wait_queue.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
-    world.closes(session_id(1), EndReason::Undelivered);
-    world.wakes(1);
+    world.expect_close(session_id(1), EndReason::Undelivered);
+    world.expect_wakes(1);
     world.build().leases.abandon(TicketId::from_ulid(nth(1))).await.expect("left");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Undelivered)]);
 }
@@ -441,9 +441,9 @@ async fn a_release_ends_the_whole_sandbox_and_wakes_the_pool() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);
     world.has_pool(pool_of_four());
-    world.closes(session_id(1), EndReason::Released);
-    world.buries(browser_id(1));
-    world.wakes(1);
+    world.expect_close(session_id(1), EndReason::Released);
+    world.expect_cleanup(browser_id(1));
+    world.expect_wakes(1);
     world.build().leases.release(&scope(), "warm", &session_id(1).to_string()).await.expect("released");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Released)]);
 }

@@ -156,9 +156,9 @@ async fn a_recorded_lease_of_a_dead_browser_is_replaced_and_recorded_again() {
     let next = Session { browser: Some(browser_id(2)), ..leased_session(2) };
     leases(&mut world, None, Some(ImmediateLease::Leased(Box::new(next.clone()))));
     world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     world.connections.expect_close().times(1).return_const(());
-    world.wakes(1);
+    world.expect_wakes(1);
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);

@@ -105,7 +105,7 @@ async fn updated(before: Pool, update: PoolUpdateRequest) -> Pool {
         .times(1)
         .returning(|_, _, _| Ok(PoolStored::Yes));
     world.pools.expect_counts().returning(|_| Ok(PoolCounts { available: 2, acquired: 1 }));
-    world.wakes(1);
+    world.expect_wakes(1);
     let casement = world.build();
     casement.clock.advance(Duration::MINUTE);
     let (pool, counts) = casement.pools.update(&scope(), "warm", update).await.expect("changed");
@@ -152,7 +152,7 @@ async fn an_update_that_lost_a_race_is_made_again_on_what_won() {
         .times(2)
         .returning(move |_, current, _| Ok(if *current == winner { PoolStored::Yes } else { PoolStored::Gone }));
     world.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
-    world.wakes(1);
+    world.expect_wakes(1);
     let update = PoolUpdateRequest {
         input: PoolRequest { timeout_seconds: Some(30), ..PoolRequest::default() },
         ..PoolUpdateRequest::default()
@@ -182,8 +182,8 @@ fn flushes(world: &mut World) {
         let node = if id == browser_id(3) { other_node() } else { row.node };
         Ok(Some(Browser { id, node, ..row }))
     });
-    world.buries(browser_id(1));
-    world.buries(browser_id(2));
+    world.expect_cleanup(browser_id(1));
+    world.expect_cleanup(browser_id(2));
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn an_update_ends_idle_browsers_at_once_only_on_request() {
     world.pools.expect_replace().times(1).returning(|_, _, _| Ok(PoolStored::Yes));
     world.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
     flushes(&mut world);
-    world.wakes(2);
+    world.expect_wakes(2);
     let update = PoolUpdateRequest { discard_all_idle: true, ..resized(4) };
     world.build().pools.update(&scope(), "warm", update).await.expect("changed");
 }
@@ -203,7 +203,7 @@ async fn a_flush_ends_this_nodes_idle_browsers_and_leaves_others_to_their_nodes(
     let mut world = World::default();
     world.has_pool(pool(4).build());
     flushes(&mut world);
-    world.wakes(1);
+    world.expect_wakes(1);
     assert!(world.build().pools.flush(&scope(), "warm").await.expect("flushed"));
 }
 
@@ -214,7 +214,7 @@ async fn what_of_a_flush_cannot_be_done_at_once_does_not_fail_it() {
     world.has_pool(pool(4).build());
     world.pools.expect_flush().times(1).returning(|_, _| Ok(vec![browser_id(1)]));
     world.browsers.expect_find().returning(|_| Err(store_down()));
-    world.wakes(1);
+    world.expect_wakes(1);
     assert!(world.build().pools.flush(&scope(), "warm").await.expect("flushed"));
 }
 
@@ -224,7 +224,7 @@ async fn a_failure_after_an_update_was_stored_does_not_say_that_nothing_was_done
     world.has_pool(pool(4).name("warm").build());
     world.pools.expect_replace().times(1).returning(|_, _, _| Ok(PoolStored::Yes));
     world.pools.expect_counts().returning(|_| Err(store_down()));
-    world.wakes(1);
+    world.expect_wakes(1);
     let error = world.build().pools.update(&scope(), "warm", resized(2)).await.expect_err("the store is away");
     let UseCaseError::Store(StoreError::Unavailable { maybe_done, .. }) = error else {
         panic!("{error:?}");
@@ -252,11 +252,11 @@ async fn a_pool_with_leased_browsers_is_deleted_by_force_only() {
     let rows = world.keep_sessions([leased_session(1)]);
     world.pools.expect_delete().withf(|_, force| *force).times(1).returning(|_, _| Ok(PoolDeleted::Yes));
     world.sessions.expect_of_pool().returning(|_| Ok(vec![leased_session(1)]));
-    world.closes(session_id(1), EndReason::Deleted);
-    world.buries(browser_id(1));
+    world.expect_close(session_id(1), EndReason::Deleted);
+    world.expect_cleanup(browser_id(1));
     world.browsers.expect_of_node().times(1).returning(|_| Ok(vec![pooled_browser(2, BrowserState::Ending)]));
-    world.buries(browser_id(2));
-    world.wakes(2);
+    world.expect_cleanup(browser_id(2));
+    world.expect_wakes(2);
     world.build().pools.delete(&scope(), "warm", true).await.expect("deleted");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Deleted)]);
 }

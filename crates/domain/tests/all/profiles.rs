@@ -150,7 +150,7 @@ async fn what_is_not_to_be_saved_or_that_no_caller_had_is_not() {
         (with_profile(true), SessionEvent::Undelivered),
     ] {
         let mut world = with_session(session, Ports::default());
-        world.buries(browser_id(1));
+        world.expect_cleanup(browser_id(1));
         world.build().sessions.end(session_id(1), event).await.expect("ended");
     }
 }
@@ -160,7 +160,7 @@ async fn a_session_whose_profile_was_deleted_saves_nothing() {
     let mut ports = Ports::default();
     ports.rows.expect_living().returning(|_| Ok(None));
     let mut world = with_session(with_profile(true), ports);
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
 
     // If the profile is deleted during the capture, the bytes are deleted too.
@@ -168,7 +168,7 @@ async fn a_session_whose_profile_was_deleted_saves_nothing() {
     ports.rows.expect_save().returning(|_| Ok(VersionStored::NotWanted));
     ports.blobs.expect_delete().times(1).returning(|_| Ok(()));
     let mut world = with_session(with_profile(true), ports);
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
 }
 
@@ -182,7 +182,7 @@ async fn a_browser_that_cannot_be_captured_is_cleaned_up_and_reported() {
     for mut ports in [whole, cut] {
         ports.reports.expect_lost().times(1).withf(|_, profile, _| *profile == id(1)).return_const(());
         let mut world = with_session(with_profile(true), ports);
-        world.buries(browser_id(1));
+        world.expect_cleanup(browser_id(1));
         world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
     }
 }
@@ -201,7 +201,7 @@ async fn where_the_store_fails_the_browser_waits_for_the_housekeeping_but_not_fo
     ports.reports.expect_lost().times(1).return_const(());
     let mut world = with_session(with_profile(true), ports);
     world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     let casement = world.build();
     casement.sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
     casement.clock.advance(Duration::minutes(9));
@@ -216,7 +216,7 @@ async fn what_is_saved_already_is_not_saved_again() {
     let mut world =
         with_session(Session { state: ended, ended_at: Some(NOON), ..with_profile(false) }, Ports::default());
     world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     world.build().sessions.clean_up_pending().await.expect("cleared");
 }
 
@@ -227,7 +227,7 @@ async fn what_idle_sessions_leave_is_saved_by_the_housekeeping() {
     ports.reports.expect_saved().return_const(());
     let mut world = with_session(with_profile(true), ports);
     world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     let casement = world.build();
     casement.activity.watch(&with_profile(true));
     casement.clock.advance(Duration::seconds(90));
@@ -249,7 +249,7 @@ async fn a_restarted_server_keeps_browsers_with_unsaved_profiles() {
         world.sessions.expect_of_node().returning(|_| Ok(Vec::new()));
         world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
         if !alive {
-            world.buries(browser_id(1));
+            world.expect_cleanup(browser_id(1));
         }
         let running: &[BrowserId] = if alive { &[browser_id(1)] } else { &[] };
         assert_eq!(world.build().sessions.adopt(running).await.expect("adopted"), stored);
@@ -267,7 +267,7 @@ async fn chromium_that_was_closed_to_be_saved_is_not_taken_for_one_that_crashed(
     world.browsers.expect_find().returning(|_| Ok(Some(ending())));
     world.browsers.expect_discard().returning(|_| Ok(false));
     world.sessions.expect_of_browser().returning(|_| Ok(None));
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     world.build().sessions.browser_lost(browser_id(1), SessionEvent::Crash).await.expect("saved first");
 }
 

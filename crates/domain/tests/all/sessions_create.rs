@@ -57,8 +57,8 @@ async fn a_spare_that_does_not_answer_is_ended_and_the_next_one_is_used() {
     let mut spares = [browser_id(2), browser_id(1)].to_vec();
     world.spares.expect_take().times(2).returning(move |_| spares.pop());
     world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
-    world.buries(browser_id(1));
-    world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
+    world.expect_cleanup(browser_id(1));
+    world.expect_close(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
 
     let session = world.build().sessions.create(&scope(), request()).await.expect("created");
 
@@ -74,8 +74,8 @@ async fn after_two_spares_that_do_not_answer_a_browser_is_started() {
     world.spares.expect_take().times(2).returning(move |_| spares.pop());
     world.engine.expect_hand_out().times(2).returning(|_, _| Err(hung()));
     world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
-    world.buries(browser_id(1));
-    world.buries(browser_id(2));
+    world.expect_cleanup(browser_id(1));
+    world.expect_cleanup(browser_id(2));
     world.connections.expect_close().times(2).return_const(());
     world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
     let stored = rows.clone();
@@ -118,7 +118,7 @@ async fn a_spare_that_the_store_may_call_leased_is_never_taken_again() {
     world.spares.expect_take().times(1).return_const(Some(browser_id(1)));
     world.sessions.expect_create().times(1).returning(|_, _, _| Err(store_down()));
     world.sessions.expect_find().returning(|_| Err(store_down()));
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     let error = world.build().sessions.create(&scope(), request()).await.expect_err("the store is down");
     assert!(matches!(error, CreateSessionError::Store(_)), "{error:?}");
 }
@@ -225,7 +225,7 @@ async fn a_start_that_fails_ends_the_reservation_and_the_sandbox() {
     let rows = world.keep_new_sessions();
     world.engine.expect_start().times(1).returning(|_| Err(hung()));
     world.engine.expect_end().times(1).returning(|_| Ok(()));
-    world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
+    world.expect_close(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
 
     let error = world.build().sessions.create(&scope(), request()).await.expect_err("the start failed");
 

@@ -26,8 +26,8 @@ async fn a_delete_ends_the_connections_and_the_browser_and_a_second_one_finds_no
         let IdOrName::Id(id) = which else { return Ok(None) };
         Ok(stored.get(*id).filter(Session::is_active))
     });
-    world.closes(session_id(1), EndReason::Deleted);
-    world.buries(browser_id(1));
+    world.expect_close(session_id(1), EndReason::Deleted);
+    world.expect_cleanup(browser_id(1));
     let casement = world.build();
     casement.activity.watch(&session(1));
     casement.clock.advance(Duration::seconds(90));
@@ -59,7 +59,7 @@ async fn of_two_deletes_at_once_one_ends_the_session_and_the_other_finds_none() 
 async fn a_browser_that_cannot_be_ended_keeps_its_row_for_the_housekeeping() {
     let mut world = World::default();
     let rows = world.keep_sessions([session(1)]);
-    world.closes(session_id(1), EndReason::Deleted);
+    world.expect_close(session_id(1), EndReason::Deleted);
     world.engine.expect_end().times(1).returning(|_| Err(hung()));
     world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended all the same");
     assert_eq!(rows.states(), [ended(EndReason::Deleted)]);
@@ -69,7 +69,7 @@ async fn a_browser_that_cannot_be_ended_keeps_its_row_for_the_housekeeping() {
 async fn a_browser_of_another_node_is_left_to_that_node() {
     let mut world = World::default();
     let rows = world.keep_sessions([Session { node: other_node(), ..session(1) }]);
-    world.closes(session_id(1), EndReason::Deleted);
+    world.expect_close(session_id(1), EndReason::Deleted);
     world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
     assert_eq!(rows.states(), [ended(EndReason::Deleted)]);
 }
@@ -92,9 +92,9 @@ async fn the_loss_of_a_leased_browser_ends_its_session_and_wakes_its_pool() {
         world.browsers.expect_find().returning(|_| Ok(Some(pooled_browser(1, BrowserState::Leased))));
         world.browsers.expect_discard().returning(|_| Ok(false));
         world.sessions.expect_of_browser().returning(|_| Ok(Some(leased_session(1))));
-        world.closes(session_id(1), why);
-        world.buries(browser_id(1));
-        world.wakes(1);
+        world.expect_close(session_id(1), why);
+        world.expect_cleanup(browser_id(1));
+        world.expect_wakes(1);
         world.build().sessions.browser_lost(browser_id(1), event).await.expect("noted");
         assert_eq!(rows.states(), [ended(why)]);
     }
@@ -105,8 +105,8 @@ async fn the_loss_of_an_idle_browser_ends_no_session_and_wakes_its_pool() {
     let mut world = World::default();
     world.browsers.expect_find().returning(|_| Ok(Some(pooled_browser(1, BrowserState::Idle))));
     world.browsers.expect_discard().withf(|id| *id == browser_id(1)).times(1).returning(|_| Ok(true));
-    world.buries(browser_id(1));
-    world.wakes(1);
+    world.expect_cleanup(browser_id(1));
+    world.expect_wakes(1);
     world.build().sessions.browser_lost(browser_id(1), SessionEvent::Crash).await.expect("noted");
 }
 
@@ -116,7 +116,7 @@ async fn the_loss_of_a_browser_that_no_store_knows_clears_its_sandbox() {
     world.browsers.expect_find().returning(|_| Ok(None));
     world.browsers.expect_discard().returning(|_| Ok(false));
     world.sessions.expect_of_browser().returning(|_| Ok(None));
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     world.build().sessions.browser_lost(browser_id(1), SessionEvent::Crash).await.expect("noted");
 }
 
@@ -132,8 +132,8 @@ async fn an_idle_session_ends_when_its_timeout_has_passed_and_not_before() {
     let mut world = World::default();
     let rows = world.keep_sessions([session(1), session(2)]);
     world.sessions.expect_note_activity().returning(|_| Ok(()));
-    world.closes(session_id(1), EndReason::IdleTimeout);
-    world.buries(browser_id(1));
+    world.expect_close(session_id(1), EndReason::IdleTimeout);
+    world.expect_cleanup(browser_id(1));
     let casement = world.build();
     casement.activity.watch(&session(1));
     casement.activity.watch(&session(2));
@@ -248,7 +248,7 @@ async fn a_session_ended_elsewhere_is_only_removed_from_activity() {
 async fn an_undelivered_lease_leaves_its_browser_to_the_pool() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);
-    world.closes(session_id(1), EndReason::Undelivered);
+    world.expect_close(session_id(1), EndReason::Undelivered);
     world.wake.expect_wake().withf(|id| *id == pool_id(1)).times(1).return_const(());
     world.build().leases.undelivered(&leased_session(1)).await.expect("given back");
     assert_eq!(rows.states(), [ended(EndReason::Undelivered)]);
@@ -259,9 +259,9 @@ async fn an_undelivered_lease_that_was_used_ends_with_its_browser() {
     for is_watched_when_it_is_used in [true, false] {
         let mut world = World::default();
         let rows = world.keep_sessions([leased_session(1)]);
-        world.closes(session_id(1), EndReason::StartFailed);
+        world.expect_close(session_id(1), EndReason::StartFailed);
         world.wake.expect_wake().times(1).return_const(());
-        world.buries(browser_id(1));
+        world.expect_cleanup(browser_id(1));
         let casement = world.build();
         if is_watched_when_it_is_used {
             casement.activity.watch(&leased_session(1));
@@ -290,9 +290,9 @@ async fn a_browser_that_captured_for_an_undelivered_lease_is_not_leased_again() 
     let mut world = World::default();
     let captured = Session { telemetry: Capture::only([Category::Console]), ..leased_session(1) };
     world.keep_sessions([captured]);
-    world.closes(session_id(1), EndReason::Undelivered);
+    world.expect_close(session_id(1), EndReason::Undelivered);
     world.wake.expect_wake().times(1).return_const(());
-    world.buries(browser_id(1));
+    world.expect_cleanup(browser_id(1));
     let session = Session { telemetry: Capture::only([Category::Console]), ..leased_session(1) };
     world.build().leases.undelivered(&session).await.expect("ended");
 }
@@ -301,8 +301,8 @@ async fn a_browser_that_captured_for_an_undelivered_lease_is_not_leased_again() 
 async fn an_undelivered_session_on_demand_loses_its_browser() {
     let mut world = World::default();
     world.keep_sessions([session(1)]);
-    world.closes(session_id(1), EndReason::Undelivered);
-    world.buries(browser_id(1));
+    world.expect_close(session_id(1), EndReason::Undelivered);
+    world.expect_cleanup(browser_id(1));
     let casement = world.build();
     casement.sessions.end(session_id(1), SessionEvent::Undelivered).await.expect("ended");
 }

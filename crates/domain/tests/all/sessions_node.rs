@@ -25,10 +25,10 @@ async fn after_a_restart_what_lives_goes_on_and_what_is_dead_is_cleared() {
         .expect_of_node()
         .times(1)
         .returning(move |_| Ok(stored.iter().chain(&dead).map(|(n, state)| pooled_browser(*n, *state)).collect()));
-    world.closes(session_id(2), EndReason::Crashed);
-    world.closes(session_id(3), EndReason::StartFailed);
+    world.expect_close(session_id(2), EndReason::Crashed);
+    world.expect_close(session_id(3), EndReason::StartFailed);
     for n in [2, 5, 6, 7, 8] {
-        world.buries(browser_id(n));
+        world.expect_cleanup(browser_id(n));
     }
     let casement = world.build();
 
@@ -87,7 +87,7 @@ async fn the_sessions_of_a_lost_node_end_and_its_rows_go_without_touching_a_brow
         .browsers
         .expect_of_node()
         .returning(|_| Ok(vec![pooled_browser(1, BrowserState::Ending), pooled_browser(2, BrowserState::Idle)]));
-    world.closes(session_id(1), EndReason::NodeLost);
+    world.expect_close(session_id(1), EndReason::NodeLost);
     world.browsers.expect_forget().times(2).returning(|_| Ok(()));
     world.build().sessions.mark_node_lost(other_node()).await.expect("mourned");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::NodeLost)]);
@@ -101,7 +101,7 @@ async fn housekeeping_buries_what_is_marked_as_ending_and_nothing_else() {
         .expect_of_node()
         .withf(|node| *node == node_id())
         .returning(|_| Ok(BrowserState::ALL.into_iter().zip(1..).map(|(state, n)| pooled_browser(n, state)).collect()));
-    world.buries(browser_id(4));
+    world.expect_cleanup(browser_id(4));
     world.build().sessions.clean_up_pending().await.expect("cleared");
 }
 
@@ -125,8 +125,8 @@ async fn a_session_without_a_browser_ends_after_a_timeout() {
     world.sessions.expect_of_node().returning(|_| Ok(vec![session(1), session(2)]));
     world.sessions.expect_of_deleted_pools().returning(|_| Ok(Vec::new()));
     world.engine.expect_is_known().returning(|browser| browser == browser_id(1));
-    world.closes(session_id(2), EndReason::Crashed);
-    world.buries(browser_id(2));
+    world.expect_close(session_id(2), EndReason::Crashed);
+    world.expect_cleanup(browser_id(2));
     let casement = world.build();
     casement.sessions.check().await.expect("it may be handed over just now");
     casement.clock.step(Duration::HOUR);
@@ -144,9 +144,9 @@ async fn what_a_broken_off_deletion_of_a_pool_left_ends() {
     world.sessions.expect_of_node().returning(|_| Ok(Vec::new()));
     let of = |node: &casement_domain::NodeId| *node == node_id();
     world.sessions.expect_of_deleted_pools().withf(of).times(1).returning(|_| Ok(vec![leased_session(1)]));
-    world.closes(session_id(1), EndReason::Deleted);
-    world.wakes(1);
-    world.buries(browser_id(1));
+    world.expect_close(session_id(1), EndReason::Deleted);
+    world.expect_wakes(1);
+    world.expect_cleanup(browser_id(1));
     world.build().sessions.check().await.expect("checked");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Deleted)]);
 }
@@ -155,7 +155,7 @@ async fn what_a_broken_off_deletion_of_a_pool_left_ends() {
 async fn the_last_events_of_a_session_are_stored_before_its_browser_ends_without_a_wait() {
     let mut world = World::default();
     world.keep_sessions([Session { telemetry: Capture::only([Category::Console]), ..session(1) }]);
-    world.closes(session_id(1), EndReason::Deleted);
+    world.expect_close(session_id(1), EndReason::Deleted);
     let mut order = Sequence::new();
     let mut recorder = MockRecorder::new();
     recorder.expect_ended().times(1).returning(|_| ());

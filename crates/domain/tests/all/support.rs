@@ -139,13 +139,13 @@ impl World {
     }
 
     /// Expects that the browser is cleaned up exactly once: its sandbox ends and its row is deleted.
-    pub(crate) fn buries(&mut self, browser: BrowserId) {
+    pub(crate) fn expect_cleanup(&mut self, browser: BrowserId) {
         self.engine.expect_end().withf(move |id| *id == browser).times(1).returning(|_| Ok(()));
         self.browsers.expect_forget().withf(move |id| *id == browser).times(1).returning(|_| Ok(()));
     }
 
     /// Expects that the connections of exactly one session are closed once, with this reason.
-    pub(crate) fn closes(&mut self, session: SessionId, why: EndReason) {
+    pub(crate) fn expect_close(&mut self, session: SessionId, why: EndReason) {
         self.connections
             .expect_close()
             .withf(move |id, reason| (*id, *reason) == (session, why))
@@ -154,7 +154,7 @@ impl World {
     }
 
     /// Expects that the filler of the first pool is woken this number of times.
-    pub(crate) fn wakes(&mut self, times: usize) {
+    pub(crate) fn expect_wakes(&mut self, times: usize) {
         self.wake.expect_wake().withf(|id| *id == pool_id(1)).times(times).return_const(());
     }
 

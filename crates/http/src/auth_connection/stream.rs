@@ -54,16 +54,16 @@ struct Failure {
 pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answer {
     let found = request.services().auth_connections.get(request.scope(), &request.path("id")?).await?;
     // Subscribes before the state is read, so that no change is missed.
-    let news = request.services().auth_connections.follow(found.id);
+    let changes = request.services().auth_connections.follow(found.id);
     let state = Following {
         api: request.shared_api(),
         connection: found.id,
-        news,
-        look: true,
-        seen: None,
+        changes,
+        must_read: true,
+        last_mark: None,
         last: None,
         until: Instant::now() + TIMEOUT,
-        over: false,
+        has_ended: false,
     };
     Ok(sse::response(frames(state)))
 }
@@ -71,15 +71,15 @@ pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answ
 struct Following {
     api: actix_web::web::Data<Api>,
     connection: AuthConnectionId,
-    news: Pin<Box<dyn Stream<Item = ()> + Send>>,
+    changes: Pin<Box<dyn Stream<Item = ()> + Send>>,
     /// Whether to read the state without waiting for a notification.
-    look: bool,
+    must_read: bool,
     /// The id, revision and status of the flow that was sent last.
-    seen: Option<(AuthFlowId, i64, FlowStatus)>,
+    last_mark: Option<(AuthFlowId, i64, FlowStatus)>,
     /// The flow that was sent last.
     last: Option<Flow>,
     until: Instant,
-    over: bool,
+    has_ended: bool,
 }
 
 fn frames(state: Following) -> impl Stream<Item = Bytes> {
@@ -89,15 +89,15 @@ fn frames(state: Following) -> impl Stream<Item = Bytes> {
 impl Following {
     /// Returns the next frame; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
-        while !self.over {
-            if !std::mem::take(&mut self.look) && !self.receive().await? {
+        while !self.has_ended {
+            if !std::mem::take(&mut self.must_read) && !self.receive().await? {
                 return Some(sse::frame(&Heartbeat { event: "sse_heartbeat", timestamp: self.now() }));
             }
-            match self.given().await {
+            match self.read_state().await {
                 Ok(Some(frame)) => return Some(frame),
                 Ok(None) => {}
                 Err(error) => {
-                    self.over = true;
+                    self.has_ended = true;
                     let error = error.to_body();
                     return Some(sse::frame(&Failure { event: "error", timestamp: self.now(), error }));
                 }
@@ -114,7 +114,7 @@ impl Following {
         let expiry = self.last.as_ref().map(|flow| flow.expires_at - self.now().0);
         let expiry = expiry.map_or(TIMEOUT, |left| Duration::try_from(left).unwrap_or(Duration::from_secs(1)));
         tokio::select! {
-            news = self.news.next() => news.map(|()| true),
+            changes = self.changes.next() => changes.map(|()| true),
             () = tokio::time::sleep(expiry) => Some(true),
             () = silence => Some(false),
             () = tokio::time::sleep_until(self.until), if self.last.is_none() => None,
@@ -126,7 +126,7 @@ impl Following {
     }
 
     /// Returns the frame of the present state, unless that state was sent before.
-    async fn given(&mut self) -> Result<Option<Bytes>, ApiError> {
+    async fn read_state(&mut self) -> Result<Option<Bytes>, ApiError> {
         let flow = match self.api.services.auth_connections.look(self.connection).await? {
             Some(connection) => match connection.flow {
                 Some(flow) => *flow,
@@ -134,16 +134,16 @@ impl Following {
             },
             // The connection was deleted, which canceled its running flow.
             None => {
-                self.over = true;
+                self.has_ended = true;
                 return Ok(self.last.take().map(|last| self.canceled(last)));
             }
         };
         let mark = (flow.id, flow.revision, flow.status);
-        if self.seen.as_ref().is_some_and(|seen| *seen == mark) {
+        if self.last_mark.as_ref().is_some_and(|last_mark| *last_mark == mark) {
             return Ok(None);
         }
-        self.seen = Some(mark);
-        self.over = flow.status != FlowStatus::InProgress;
+        self.last_mark = Some(mark);
+        self.has_ended = flow.status != FlowStatus::InProgress;
         let facts = FlowFacts::of(&self.api, &flow).await?;
         let frame = self.frame(&flow, facts);
         self.last = Some(flow);

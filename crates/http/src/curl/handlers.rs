@@ -29,7 +29,7 @@ use crate::{
 /// The maximum size of the target's body, in bytes.
 const MAX_BYTES: usize = 10 * 1024 * 1024;
 /// A larger body, in bytes, needs one of a few slots while it is received, and a larger response one while it is sent.
-const SMALL: usize = 1024 * 1024;
+const MAX_UNSLOTTED_BYTES: usize = 1024 * 1024;
 
 /// The request to send.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -78,7 +78,9 @@ pub(crate) async fn curl(mut request: Request<ActiveSession>) -> Answer {
         let CurlAnswer { status, headers, body } =
             request.services().curl.send(request.session(), curl_request).await?;
         let rest = limit.saturating_sub(began.elapsed());
-        let body = tokio::time::timeout(rest, whole(body, request.session())).await.map_err(|_| late(limit))??;
+        let body = tokio::time::timeout(rest, read_body(body, request.session()))
+            .await
+            .map_err(|_| timeout_error(limit))??;
         Ok::<_, ApiError>((status, headers, body))
     };
     let (status, headers, body) = request.while_served(requested).await?;
@@ -94,21 +96,21 @@ pub(crate) async fn curl(mut request: Request<ActiveSession>) -> Answer {
     let answer = CurlBody { status, headers: by_name, body, duration_ms };
     let answer = serde_json::to_vec(&answer).map_err(ApiError::internal)?;
     Ok(match answer.len() {
-        0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
+        0..=MAX_UNSLOTTED_BYTES => HttpResponse::Ok().content_type("application/json").body(answer),
         // The request was sent, so a missing slot must not be reported as if nothing was done.
         _ => image_response::acquire_slot(request.session())
             .await
-            .map_err(|_| late(limit))?
+            .map_err(|_| timeout_error(limit))?
             .answer("application/json", answer),
     })
 }
 
-fn late(limit: Duration) -> ApiError {
+fn timeout_error(limit: Duration) -> ApiError {
     let seconds = u32::try_from(limit.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
     OperationError::Unanswered { seconds }.into()
 }
 
-async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiError> {
+async fn read_body(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiError> {
     let mut body = Vec::new();
     let mut place = None;
     while let Some(part) = parts.next().await {
@@ -120,7 +122,7 @@ async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiE
             }
             other => other.into(),
         })?;
-        if body.len() + part.len() > SMALL && place.is_none() {
+        if body.len() + part.len() > MAX_UNSLOTTED_BYTES && place.is_none() {
             place = Some(image_response::acquire_site_slot(session).await?);
         }
         if body.len() + part.len() > MAX_BYTES {

@@ -23,7 +23,7 @@ const MAX_BYTES: usize = 10 * 1024 * 1024;
 
 /// Headers of the target's response that are returned under their own names. They describe its body only; no browser
 /// and no proxy in front of this server does more with them.
-const GIVEN_BACK: [&str; 8] = [
+const RETURNED_HEADERS: [&str; 8] = [
     "accept-ranges",
     "allow",
     "content-language",
@@ -36,7 +36,7 @@ const GIVEN_BACK: [&str; 8] = [
 
 /// Headers that are not returned: those of the connection to the target, and the encoding of a body that is already
 /// decoded.
-const OF_THE_CONNECTION: [&str; 9] = [
+const CONNECTION_HEADERS: [&str; 9] = [
     "connection",
     "content-encoding",
     "content-length",
@@ -51,11 +51,11 @@ const OF_THE_CONNECTION: [&str; 9] = [
 const BODILESS: [StatusCode; 2] = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED];
 
 /// The prefix of the names of all other headers of the target's response, so that only the caller acts on them.
-const THEIRS: &str = "x-target-";
+const TARGET_PREFIX: &str = "x-target-";
 
 /// Any method of `/vm/{session_id}/curl/raw?url=…`: sends the request through the session's browser.
 pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
-    not_from_a_page(request.http())?;
+    refuse_web_pages(request.http())?;
     let method = request.http().method().clone();
     if method == Method::CONNECT {
         // CONNECT opens a tunnel, and the bytes that follow it are no body.
@@ -79,7 +79,7 @@ pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
         true => response.finish(),
         false => stream::answer(response, request, body),
     };
-    give_back(response.headers_mut(), headers);
+    copy_headers(response.headers_mut(), headers);
     if status.is_client_error() || status.is_server_error() {
         // The target has responded. The client library would retry otherwise.
         response.headers_mut().insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static("false"));
@@ -92,7 +92,7 @@ pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
 ///
 /// # Errors
 /// `forbidden` for a request of a web page.
-fn not_from_a_page(request: &HttpRequest) -> Result<(), ApiError> {
+fn refuse_web_pages(request: &HttpRequest) -> Result<(), ApiError> {
     let headers = request.headers();
     let given = |name: &str| headers.contains_key(name);
     // Node.js sends `Sec-Fetch-Mode: cors` with every request, and none of the other headers.
@@ -111,14 +111,14 @@ fn not_from_a_page(request: &HttpRequest) -> Result<(), ApiError> {
     }
 }
 
-fn give_back(headers: &mut HeaderMap, theirs: Vec<(String, String)>) {
+fn copy_headers(headers: &mut HeaderMap, theirs: Vec<(String, String)>) {
     headers.remove(header::CONTENT_TYPE);
     for (name, value) in theirs {
         let name = name.to_ascii_lowercase();
-        if OF_THE_CONNECTION.contains(&name.as_str()) {
+        if CONNECTION_HEADERS.contains(&name.as_str()) {
             continue;
         }
-        let as_it_is = GIVEN_BACK.contains(&name.as_str()) && !has_parts(&name, &value);
+        let as_it_is = RETURNED_HEADERS.contains(&name.as_str()) && !has_parts(&name, &value);
         let name = if as_it_is { name } else { format!("{THEIRS}{name}") };
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.append(name, value);
@@ -152,7 +152,10 @@ mod tests {
 
     fn received(theirs: &[(&str, &str)]) -> Vec<(String, String)> {
         let mut headers = HeaderMap::new();
-        give_back(&mut headers, theirs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect());
+        copy_headers(
+            &mut headers,
+            theirs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        );
         let text = |value: &HeaderValue| value.to_str().expect("text").to_owned();
         let mut given: Vec<_> = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
         given.sort();

@@ -82,7 +82,7 @@ async fn video<C: SessionCredential>(request: Request<C>) -> Answer {
     let also_failed = request.query::<DownloadReplayParams>()?.partial.unwrap_or(false);
     // A stored video never changes, so its id is its entity tag.
     let tag = format!("\"{}\"", which.to_ascii_lowercase());
-    let part = range::wanted(request.http().headers(), &tag);
+    let part = range::requested_part(request.http().headers(), &tag);
     let video = request.services().replays.video(request.session(), &which, part, also_failed).await?;
     let mut response = match video.part {
         Some((first, last)) => {

@@ -5,7 +5,7 @@ use casement_domain::replay::Part;
 
 /// Returns the part that the headers request of the video with this entity tag. Returns `None` for the whole video,
 /// also if the range is malformed, there are several ranges, or `If-Range` names another tag.
-pub(super) fn wanted(headers: &HeaderMap, tag: &str) -> Option<Part> {
+pub(super) fn requested_part(headers: &HeaderMap, tag: &str) -> Option<Part> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     if text(header::IF_RANGE).is_some_and(|known| known != tag) {
         return None;
@@ -39,7 +39,7 @@ mod tests {
         if let Some(tag) = if_range {
             headers.insert(header::IF_RANGE, HeaderValue::from_str(tag).expect("a value"));
         }
-        wanted(&headers, "\"x\"")
+        requested_part(&headers, "\"x\"")
     }
 
     #[test]
@@ -52,6 +52,6 @@ mod tests {
             assert_eq!(of(all, None), None, "{all}");
         }
         assert_eq!(of("bytes=5-", Some("\"y\"")), None);
-        assert_eq!(wanted(&HeaderMap::new(), "\"x\""), None);
+        assert_eq!(requested_part(&HeaderMap::new(), "\"x\""), None);
     }
 }

@@ -103,8 +103,8 @@ async fn answer(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
                 }
             }
         }
-        Request::Call(words) => {
-            let taken = begin(state, words).await;
+        Request::Call(params) => {
+            let taken = begin(state, params).await;
             send(stream, &if taken { Answer::Done } else { refused(&"no process waits for a call") }).await
         }
         Request::Follow { from } => follow(state, stream, from).await,
@@ -123,10 +123,10 @@ async fn hold(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
 }
 
 /// Sends the process its call. Returns false if the process did not take it, because it has ended or is ending.
-async fn begin(state: &Rc<State>, words: CallParams) -> bool {
-    let time = Duration::from_secs(words.seconds);
+async fn begin(state: &Rc<State>, params: CallParams) -> bool {
+    let time = Duration::from_secs(params.seconds);
     let given =
-        state.process.borrow_mut().as_mut().and_then(|process| Some((process.call(words)?, process.phase.clone())));
+        state.process.borrow_mut().as_mut().and_then(|process| Some((process.call(params)?, process.phase.clone())));
     let Some((taken, mut phase)) = given else { return false };
     let state = Rc::clone(state);
     spawn_local(async move {

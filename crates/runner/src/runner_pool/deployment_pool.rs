@@ -307,7 +307,7 @@ impl DeploymentPool {
             waiter.send(Err(reason.clone())).ok();
         }
         if has_failed {
-            runner_pool.fall.send(FailedDeployment { deployment: self.runnable.deployment, reason }).ok();
+            runner_pool.failed_sender.send(FailedDeployment { deployment: self.runnable.deployment, reason }).ok();
         } else {
             self.replenish_after_suspension();
         }
@@ -326,7 +326,7 @@ impl DeploymentPool {
             waiter.send(Err(reason.clone())).ok();
         }
         if has_failed {
-            runner_pool.fall.send(FailedDeployment { deployment: self.runnable.deployment, reason }).ok();
+            runner_pool.failed_sender.send(FailedDeployment { deployment: self.runnable.deployment, reason }).ok();
         } else {
             tokio::time::sleep(LOAD_BACKOFF).await;
         }

@@ -128,7 +128,7 @@ impl Writer {
         }
         let now = to_microseconds(self.clock.now());
         for entry in self.refused.finish() {
-            self.file(AuditEntry { at: now, ..entry });
+            self.add_record(AuditEntry { at: now, ..entry });
         }
         // Retries until the timeout of `finish`.
         while append(&*self.repository, &mut self.unwritten).await.is_err() {
@@ -143,7 +143,7 @@ impl Writer {
                 Message::Record(record) => waiting.extend(self.take(record)),
                 Message::Refused(entry) => {
                     if let Some(entry) = self.refused.take(entry) {
-                        self.file(entry);
+                        self.add_record(entry);
                     }
                 }
                 Message::Flush(flush) => {
@@ -154,7 +154,7 @@ impl Writer {
         }
         let now = to_microseconds(self.clock.now());
         for entry in self.refused.due(now) {
-            self.file(AuditEntry { at: now, ..entry });
+            self.add_record(AuditEntry { at: now, ..entry });
         }
         let written = append(&*self.repository, &mut self.unwritten).await;
         if let Err(error) = &written {
@@ -190,14 +190,14 @@ impl Writer {
                 self.held.push(early);
                 self.unwritten.push(entry);
             }
-            None => self.file(entry),
+            None => self.add_record(entry),
         }
         done
     }
 
     /// Adds a record, with the floor as its earliest timestamp: exports up to the floor are complete and would miss
     /// earlier records.
-    fn file(&mut self, entry: AuditEntry) {
+    fn add_record(&mut self, entry: AuditEntry) {
         let at = self.timestamps.floor().map_or(entry.at, |floor| floor.max(entry.at));
         self.unwritten.push(AuditEntry { at, ..entry });
     }

@@ -80,7 +80,7 @@ impl Queue {
     pub(super) fn offer(&self, message: WriterMessage) -> bool {
         let is_urgent = message.is_urgent();
         let taken = self.sender.try_send(message).is_ok();
-        self.press(is_urgent);
+        self.wake_writer(is_urgent);
         taken
     }
 
@@ -88,11 +88,11 @@ impl Queue {
     pub(super) async fn send(&self, message: WriterMessage) -> bool {
         let is_urgent = message.is_urgent();
         let taken = self.sender.send(message).await.is_ok();
-        self.press(is_urgent);
+        self.wake_writer(is_urgent);
         taken
     }
 
-    fn press(&self, is_urgent: bool) {
+    fn wake_writer(&self, is_urgent: bool) {
         if is_urgent || self.sender.max_capacity() - self.sender.capacity() >= MIN_IMMEDIATE {
             self.urgent.notify_one();
         }
@@ -179,19 +179,19 @@ impl Writer {
             let Some(first) = first else { return false };
             self.waiting.push_back(first);
         }
-        self.take_what_came();
+        self.receive_queued();
         if !self.write_at_once() {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep(self.collect_interval()) => {}
                 () = self.urgent.notified() => {}
             }
-            self.take_what_came();
+            self.receive_queued();
         }
         true
     }
 
-    fn take_what_came(&mut self) {
+    fn receive_queued(&mut self) {
         while self.waiting.len() < MAX_GROUP_EVENTS
             && let Ok(more) = self.inbound.try_recv()
         {

@@ -30,7 +30,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A small web server on 127.0.0.1. It serves `/`, `/form` and `/green`; [`Pages::put`] adds other pages.
 pub struct Pages {
     address: SocketAddr,
-    shelf: Arc<Shelf>,
+    store: Arc<PageStore>,
 }
 
 /// A response.
@@ -65,7 +65,7 @@ enum Sent {
 }
 
 #[derive(Default)]
-struct Shelf {
+struct PageStore {
     /// The pages by path.
     pages: Mutex<HashMap<String, Answer>>,
     requests: Mutex<Vec<String>>,
@@ -75,16 +75,16 @@ impl Pages {
     /// Starts the server, which runs until the test program ends.
     pub fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let pages = Self { address: listener.local_addr()?, shelf: Arc::default() };
+        let pages = Self { address: listener.local_addr()?, store: Arc::default() };
         for (path, html) in [("/", INDEX), ("/form", FORM), ("/green", GREEN)] {
             pages.put(path, html);
         }
-        let shelf = Arc::clone(&pages.shelf);
+        let store = Arc::clone(&pages.store);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let shelf = Arc::clone(&shelf);
+                let store = Arc::clone(&store);
                 // The browser may close a connection early.
-                thread::spawn(move || drop(shelf.serve(stream)));
+                thread::spawn(move || drop(store.serve(stream)));
             }
         });
         Ok(pages)
@@ -132,16 +132,16 @@ impl Pages {
 
     fn answer(&self, path: &str, status: &'static str, (head, body): (&str, &str), sent: Sent) {
         let answer = Answer { status, head: head.to_owned(), body: body.to_owned(), sent };
-        self.shelf.pages.lock().insert(path.to_owned(), answer);
+        self.store.pages.lock().insert(path.to_owned(), answer);
     }
 
     /// Returns all requests so far, as `GET /path?query`, in order.
     pub fn requests(&self) -> Vec<String> {
-        self.shelf.requests.lock().clone()
+        self.store.requests.lock().clone()
     }
 }
 
-impl Shelf {
+impl PageStore {
     fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
         stream.set_read_timeout(Some(TEST_TIMEOUT))?;
         let mut reader = BufReader::new(stream);
@@ -163,7 +163,7 @@ impl Shelf {
             }
             write!(reader.get_mut(), "HTTP/1.1 {status}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}")?;
             if sent == Sent::WithoutEnd {
-                return until_hung_up(reader.get_mut());
+                return until_disconnected(reader.get_mut());
             }
         }
     }
@@ -175,7 +175,7 @@ impl Shelf {
             if found.sent != Sent::Nothing {
                 return Ok(Some(found));
             }
-            if is_hung_up(stream)? {
+            if is_disconnected(stream)? {
                 return Ok(None);
             }
         }
@@ -183,7 +183,7 @@ impl Shelf {
 }
 
 /// Waits 20 ms for the client to disconnect. Returns true if it did.
-fn is_hung_up(stream: &mut TcpStream) -> std::io::Result<bool> {
+fn is_disconnected(stream: &mut TcpStream) -> std::io::Result<bool> {
     stream.set_read_timeout(Some(Duration::from_millis(20)))?;
     let peeked = stream.peek(&mut [0]);
     stream.set_read_timeout(Some(TEST_TIMEOUT))?;
@@ -193,7 +193,7 @@ fn is_hung_up(stream: &mut TcpStream) -> std::io::Result<bool> {
     }
 }
 
-fn until_hung_up(stream: &mut TcpStream) -> std::io::Result<()> {
+fn until_disconnected(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.set_read_timeout(None)?;
     std::io::copy(stream, &mut std::io::sink()).map(drop)
 }

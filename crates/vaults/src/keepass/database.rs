@@ -6,7 +6,7 @@ use ::keepass::Database;
 use ::keepass::db::{EntryRef, fields};
 use casement_domain::credential_provider::OneTimeSecret;
 
-use super::talk::{Hidden, Login, ReaderResponse, Secrets};
+use super::messages::{Hidden, Login, ReaderResponse, Secrets};
 use crate::bounds::{MAX_ITEMS, MAX_URL, MAX_URLS, MAX_VALUE, MAX_VALUES, truncated};
 
 /// The maximum depth of nested groups.

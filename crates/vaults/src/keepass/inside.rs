@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use super::database;
-use super::talk::{Query, ReaderRequest, ReaderResponse};
+use super::messages::{Query, ReaderRequest, ReaderResponse};
 
 /// The maximum size of a file in bytes, attachments included.
 const MAX_BYTES: u64 = 64 << 20;

@@ -5,7 +5,7 @@
 
 mod database;
 mod inside;
-mod talk;
+mod messages;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ use zeroize::Zeroizing;
 
 pub use inside::read_keepass;
 
-use talk::{Hidden, Login, Query, ReaderRequest, ReaderResponse, Secrets};
+use messages::{Hidden, Login, Query, ReaderRequest, ReaderResponse, Secrets};
 
 /// The timeout of one response, including the wait for other requests.
 const RESPONSE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -74,7 +74,7 @@ impl Keepass {
         let answer =
             tokio::time::timeout(RESPONSE_TIMEOUT, exchange_future).await.map_err(|_| ProviderFault::Silent)?;
         let vault = ProviderVault { id: name.clone(), name: name.clone() };
-        Ok((vault, well(answer.map_err(|_| broke_off())?)?))
+        Ok((vault, check_response(answer.map_err(|_| broke_off())?)?))
     }
 
     async fn answer(&self, file: &Path, request: &ReaderRequest) -> std::io::Result<ReaderResponse> {
@@ -107,7 +107,7 @@ async fn exchange(child: &mut Child, request: &ReaderRequest) -> std::io::Result
     Ok(answer)
 }
 
-fn well(answer: ReaderResponse) -> Result<ReaderResponse, ProviderFault> {
+fn check_response(answer: ReaderResponse) -> Result<ReaderResponse, ProviderFault> {
     match answer {
         ReaderResponse::NoFile(why) => Err(ProviderFault::Unreachable(format!("its file: {why}"))),
         ReaderResponse::Refused => Err(ProviderFault::Refused),

@@ -6,7 +6,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 use time::macros::datetime;
 
-use super::support::{Mood, Server, TOKEN, login, long_id, open, stores};
+use super::support::{Behaviour, Server, TOKEN, login, long_id, open, stores};
 
 #[tokio::test]
 async fn logins_in_use_are_listed_and_nothing_else() {
@@ -107,7 +107,7 @@ async fn an_unexpected_response_is_a_fault_that_repeats_none_of_it() {
         (401, b"s3cr3t".to_vec(), ProviderFault::Refused),
         (403, b"".to_vec(), ProviderFault::Refused),
     ] {
-        server.feels(Mood::Answers(status, body));
+        server.set_behaviour(Behaviour::Answers(status, body));
         let fault = stores(&[&server]).vaults(&provider).await.unwrap_err();
         if let (ProviderFault::BadAnswer(reason), ProviderFault::BadAnswer(words)) = (&fault, &expected) {
             // The position where serde stopped does not matter.
@@ -118,10 +118,10 @@ async fn an_unexpected_response_is_a_fault_that_repeats_none_of_it() {
         }
         assert!(!fault.to_string().contains("s3cr3t"), "{fault}");
     }
-    server.feels(Mood::Unreachable);
+    server.set_behaviour(Behaviour::Unreachable);
     let fault = stores(&[&server]).vaults(&provider).await.unwrap_err();
     assert_eq!(fault, ProviderFault::Unreachable("nobody there".to_owned()));
-    server.feels(Mood::Well);
+    server.set_behaviour(Behaviour::Well);
     let mut stranger = provider.clone();
     stranger.token = "another".to_owned().into();
     assert_eq!(stores(&[&server]).vaults(&stranger).await.unwrap_err(), ProviderFault::Refused);
@@ -134,7 +134,7 @@ async fn a_response_with_another_item_is_refused() {
     let (provider, stores) = (open(1, &server, 300), stores(&[&server]));
     let listed = stores.items(&provider).await.unwrap();
     let other = login(2, "Bank", "https://bank.example", json!({})).to_string();
-    server.feels(Mood::Answers(200, other.into_bytes()));
+    server.set_behaviour(Behaviour::Answers(200, other.into_bytes()));
     let fault = stores.secrets(&provider, &listed[0]).await.unwrap_err();
     assert_eq!(fault, ProviderFault::BadAnswer("another item than was asked for".to_owned()));
 }
@@ -174,7 +174,7 @@ async fn only_the_first_addresses_and_fields_of_an_endless_item_are_read() {
 #[tokio::test(start_paused = true)]
 async fn a_list_that_never_arrives_times_out_after_a_minute() {
     let server = Server::new("https://connect.test", Vec::new());
-    server.feels(Mood::Never);
+    server.set_behaviour(Behaviour::Never);
     let (provider, begun) = (open(1, &server, 300), tokio::time::Instant::now());
     assert_eq!(stores(&[&server]).items(&provider).await.unwrap_err(), ProviderFault::Silent);
     assert_eq!(begun.elapsed().as_secs(), 60);

@@ -8,7 +8,7 @@ use casement_domain::testing::organization_id;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use super::support::{Mood, Server, login, long_id, provider_id, stored_provider, stores, use_cases};
+use super::support::{Behaviour, Server, login, long_id, provider_id, stored_provider, stores, use_cases};
 
 /// Returns the scope of all providers of the organization.
 fn all() -> ProviderScope {
@@ -85,19 +85,19 @@ async fn an_unknown_or_disabled_provider_is_an_error() {
 #[tokio::test]
 async fn a_failing_provider_does_not_stop_the_search() {
     let fails = world();
-    fails.first.feels(Mood::Unreachable);
+    fails.first.set_behaviour(Behaviour::Unreachable);
     assert_eq!(fails.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
     // A provider that fails after its list was cached does not stop the search either.
     let world = world();
     assert_ne!(world.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
-    world.first.feels(Mood::Unreachable);
+    world.first.set_behaviour(Behaviour::Unreachable);
     assert_eq!(world.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
     let lost = world.find(None, Lookup::Domain("a.example")).await.unwrap_err();
     assert!(
         matches!(&lost, FindError::Fault { provider, .. } if provider == "provider 1"),
         "what is found nowhere may be where nobody could look: {lost}"
     );
-    world.second.feels(Mood::Answers(401, Vec::new()));
+    world.second.set_behaviour(Behaviour::Answers(401, Vec::new()));
     let refused = world.find(Some("provider 2"), Lookup::Path("Team/B")).await.unwrap_err();
     assert!(matches!(&refused, FindError::Fault { fault: ProviderFault::Refused, .. }), "{refused}");
 }
@@ -125,7 +125,7 @@ async fn a_flow_gets_the_secrets_of_an_item_under_its_own_names() {
     let found = fetch(ExternalWanted::Domain("shop.example")).await.unwrap().unwrap();
     assert_eq!(found.values["password"].expose_secret(), "s3cr3t-5");
     assert!(fetch(ExternalWanted::Domain("nowhere.example")).await.unwrap().is_none());
-    world.second.feels(Mood::Unreachable);
+    world.second.set_behaviour(Behaviour::Unreachable);
     let fault = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap_err();
     assert_eq!(fault, "the credential provider provider 2: the store cannot be reached: nobody there");
 

@@ -1,8 +1,8 @@
 //! Tests of credential stores with arbitrary responses.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod cache;
 mod connect;
 mod finding;
 mod keepass;
-mod remembering;
 mod support;

@@ -29,7 +29,7 @@ pub(crate) fn long_id(kind: char, n: usize) -> String {
 
 /// The behaviour of the server at the next request.
 #[derive(Clone, Debug)]
-pub(crate) enum Mood {
+pub(crate) enum Behaviour {
     Well,
     Answers(u16, Vec<u8>),
     Unreachable,
@@ -41,7 +41,7 @@ pub(crate) struct Server {
     base: Url,
     /// The name and the complete items of each vault.
     pub(crate) vaults: Mutex<Vec<(String, String, Vec<Value>)>>,
-    pub(crate) mood: Mutex<Mood>,
+    pub(crate) behaviour: Mutex<Behaviour>,
     /// The response that replaces any list of items.
     list: Mutex<Option<Vec<u8>>>,
     /// The paths of the requests.
@@ -72,14 +72,14 @@ impl Server {
         Arc::new(Self {
             base: base.parse().unwrap(),
             vaults: Mutex::new(vec![(long_id('v', 1), "Team".to_owned(), items)]),
-            mood: Mutex::new(Mood::Well),
+            behaviour: Mutex::new(Behaviour::Well),
             list: Mutex::default(),
             requests: Mutex::default(),
         })
     }
 
-    pub(crate) fn feels(&self, mood: Mood) {
-        *self.mood.lock() = mood;
+    pub(crate) fn set_behaviour(&self, behaviour: Behaviour) {
+        *self.behaviour.lock() = behaviour;
     }
 
     /// Sets the response to every list of items.
@@ -141,21 +141,21 @@ impl Web for Net {
         server.requests.lock().push(path.clone());
         // Other tasks run in between.
         tokio::task::yield_now().await;
-        let mood = server.mood.lock().clone();
-        let (status, body) = match mood {
-            Mood::Well if bearer.expose_secret() != TOKEN => {
+        let behaviour = server.behaviour.lock().clone();
+        let (status, body) = match behaviour {
+            Behaviour::Well if bearer.expose_secret() != TOKEN => {
                 (401, json!({ "status": 401, "message": "Invalid token signature" }).to_string().into_bytes())
             }
-            Mood::Well if path.ends_with("/items") && server.list.lock().is_some() => {
+            Behaviour::Well if path.ends_with("/items") && server.list.lock().is_some() => {
                 (200, server.list.lock().clone().unwrap())
             }
-            Mood::Well => {
+            Behaviour::Well => {
                 let (status, body) = server.answer(&path);
                 (status, body.to_string().into_bytes())
             }
-            Mood::Answers(status, body) => (status, body),
-            Mood::Unreachable => return Err(NoAnswer::Unreachable("nobody there".to_owned())),
-            Mood::Never => std::future::pending().await,
+            Behaviour::Answers(status, body) => (status, body),
+            Behaviour::Unreachable => return Err(NoAnswer::Unreachable("nobody there".to_owned())),
+            Behaviour::Never => std::future::pending().await,
         };
         if body.len() > most_bytes { Err(NoAnswer::TooLong) } else { Ok(WebAnswer { status, body: body.into() }) }
     }

@@ -68,9 +68,9 @@ async fn a_granted_browser_that_does_not_answer_keeps_the_queue_position() {
     let rows = world.keep_sessions([leased_session(1)]);
     finds(&mut world, [granted(leased_session(1)), granted(leased_session(2))]);
     world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
-    world.buries(browser_id(1));
-    world.closes(session_id(1), EndReason::StartFailed);
-    world.wakes(1);
+    world.expect_cleanup(browser_id(1));
+    world.expect_close(session_id(1), EndReason::StartFailed);
+    world.expect_wakes(1);
     let casement = world.build();
     let mut waiting = in_line(&casement).await;
     match casement.leases.wait(&mut waiting).await.expect("leased") {
@@ -92,9 +92,9 @@ async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait
     finds(&mut world, [TicketOutcome::Waiting]);
     world.wait_queue.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.engine.expect_hand_out().times(1).returning(|_, _| Err(hung()));
-    world.buries(browser_id(1));
-    world.closes(session_id(1), EndReason::StartFailed);
-    world.wakes(1);
+    world.expect_cleanup(browser_id(1));
+    world.expect_close(session_id(1), EndReason::StartFailed);
+    world.expect_wakes(1);
     let casement = world.build();
     let mut waiting = in_line(&casement).await;
     assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)));
@@ -107,9 +107,9 @@ async fn a_ticket_that_could_not_leave_leaves_once_the_store_answers() {
     let rows = world.keep_sessions([leased_session(1)]);
     let mut answers = [Err(store_down()), Err(store_down()), Ok(granted(leased_session(1)))].into_iter();
     world.wait_queue.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
-    world.closes(session_id(1), EndReason::StartFailed);
-    world.wakes(1);
-    world.buries(browser_id(1));
+    world.expect_close(session_id(1), EndReason::StartFailed);
+    world.expect_wakes(1);
+    world.expect_cleanup(browser_id(1));
     let casement = world.build();
     casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("it is away");
     casement.leases.reconcile().await.expect_err("it still is");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use casement_domain::credential_provider::{CredentialStore as _, ProviderFault};
 use serde_json::json;
 
-use super::support::{Mood, Server, login, open, provider_id, stores};
+use super::support::{Behaviour, Server, login, open, provider_id, stores};
 
 fn server() -> std::sync::Arc<Server> {
     Server::new("https://connect.test", vec![login(1, "Shop", "https://shop.example", json!({}))])
@@ -63,7 +63,7 @@ async fn concurrent_callers_share_one_read_of_a_list() {
 async fn the_backoff_of_a_failing_store_doubles() {
     let server = server();
     let (provider, stores) = (open(1, &server, 300), stores(&[&server]));
-    server.feels(Mood::Answers(503, Vec::new()));
+    server.set_behaviour(Behaviour::Answers(503, Vec::new()));
     let last = ProviderFault::BadAnswer("status 503".to_owned());
     for rest in [1, 2, 4, 8, 16, 32, 60, 60] {
         assert_eq!(stores.items(&provider).await.unwrap_err(), last);
@@ -76,11 +76,11 @@ async fn the_backoff_of_a_failing_store_doubles() {
     }
     assert_eq!(stores.items(&provider).await.unwrap_err(), last);
     server.requests();
-    server.feels(Mood::Well);
+    server.set_behaviour(Behaviour::Well);
     stores.vaults(&provider).await.unwrap();
     assert_eq!(server.requests().len(), 1, "a test asks at once");
     stores.items(&provider).await.unwrap();
-    server.feels(Mood::Answers(503, Vec::new()));
+    server.set_behaviour(Behaviour::Answers(503, Vec::new()));
     let fresh = open(1, &server, 0);
     pass(300).await;
     assert_eq!(stores.items(&fresh).await.unwrap_err(), last);
