@@ -7,7 +7,7 @@ use actix_web::{
 use casement_domain::{
     extension::{Extension, ExtensionFilter, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload},
     field::{FieldCode, InvalidInput, InvalidValue},
-    session_operation::OperationError,
+    session_operation::{ByteStream, OperationError},
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};

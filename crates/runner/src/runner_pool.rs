@@ -191,9 +191,9 @@ impl Runner for AppRunnerPool {
         }
     }
 
-    async fn failed_receiver(&self) -> FailedDeployment {
+    async fn failed_deployment(&self) -> FailedDeployment {
         match self.0.failed_receiver.lock().await.recv().await {
-            Some(failed_receiver) => failed_receiver,
+            Some(failed_deployment) => failed_deployment,
             None => std::future::pending().await,
         }
     }

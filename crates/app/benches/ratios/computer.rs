@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::machine::quiet;
-use crate::relay::Way;
+use crate::relay::PathClient;
 use crate::samples::Samples;
 use crate::table::{Row, Table, ms};
 
@@ -26,7 +26,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
         let session = client.call("POST", "/browsers", Some(&body))?.expect(201)?.json()?;
         let base = format!("/browsers/{}/computer", session["session_id"].as_str().unwrap_or_default());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let mut straight = Way::straight(&server, &runtime)?;
+        let mut straight = PathClient::straight(&server, &runtime)?;
         straight.evaluate(PAGE)?;
         quiet();
         let how = if headless { "headless" } else { "with a display" };
@@ -36,7 +36,13 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pictures(client: &mut Client, straight: &mut Way, base: &str, how: &str, table: &mut Table) -> anyhow::Result<()> {
+fn pictures(
+    client: &mut Client,
+    straight: &mut PathClient,
+    base: &str,
+    how: &str,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     let (mut ours, mut direct) = (Samples::default(), Samples::default());
     let path = format!("{base}/screenshot");
     for _ in 0..PICTURES {
@@ -54,7 +60,13 @@ fn pictures(client: &mut Client, straight: &mut Way, base: &str, how: &str, tabl
 }
 
 /// Measures writing and reading a text, against two direct evaluations on a page.
-fn clipboard(client: &mut Client, straight: &mut Way, base: &str, how: &str, table: &mut Table) -> anyhow::Result<()> {
+fn clipboard(
+    client: &mut Client,
+    straight: &mut PathClient,
+    base: &str,
+    how: &str,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     let (mut ours, mut direct) = (Samples::default(), Samples::default());
     let (write, read) = (format!("{base}/clipboard/write"), format!("{base}/clipboard/read"));
     // The first call opens the page for the clipboard.

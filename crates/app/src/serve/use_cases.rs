@@ -81,7 +81,7 @@ impl UseCases {
             blobs: infrastructure.blobs.clone(),
             sealer: keys,
         };
-        let (app_runtime, stop) = (infrastructure.app_runtime.clone(), services.stop.child_token());
+        let (app_runtime, stop) = (infrastructure.machines.clone(), services.stop.child_token());
         let apps = Apps::new(under_apps, rows.apps.clone(), app_runtime, &settings.apps, stop);
         let credentials = credentials::use_cases(rows.credentials.clone(), keys, limits.max_credentials);
         let credential_providers = credential_providers::use_cases(rows.credential_providers.clone(), keys, settings);

@@ -119,7 +119,7 @@ fn copy_headers(headers: &mut HeaderMap, theirs: Vec<(String, String)>) {
             continue;
         }
         let as_it_is = RETURNED_HEADERS.contains(&name.as_str()) && !has_parts(&name, &value);
-        let name = if as_it_is { name } else { format!("{THEIRS}{name}") };
+        let name = if as_it_is { name } else { format!("{TARGET_PREFIX}{name}") };
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.append(name, value);
         }
