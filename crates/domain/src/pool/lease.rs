@@ -7,20 +7,19 @@ use std::task::Poll;
 
 use time::Duration;
 
-use super::next_browser::{NextBrowser, NextBrowserCache};
+use super::fast_path::NextBrowserCache;
 use super::service::not_found;
 use super::uncertain_writes::{UncertainWrite, UncertainWrites};
 use super::{
-    ImmediateLease, LeaseFrom, LeaseRequest, Pool, PoolDeps, QueueEntered, QueueEntry, TicketOutcome, Waiter,
-    WaiterEvent,
+    ImmediateLease, LeaseRequest, Pool, PoolDeps, QueueEntered, QueueEntry, TicketOutcome, Waiter, WaiterEvent,
 };
 use crate::access::Scope;
-use crate::audit::{PreparedRecord, PreparedRecordOutcome};
+use crate::audit::PreparedRecord;
 use crate::browser::StartUrl;
 use crate::clock::MonotonicTime;
 use crate::error::{NameTaken, SpecificError, UseCaseError};
 use crate::field::{Fields, InvalidInput, within};
-use crate::ids::{BrowserId, PoolId, SessionId, TicketId};
+use crate::ids::{PoolId, SessionId, TicketId};
 use crate::name::LabelName;
 use crate::session::{EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, UseSessionError, hand_out};
 use crate::store_error::StoreError;
@@ -117,7 +116,7 @@ pub struct WaitingCaller {
 pub struct Leases {
     pub(super) deps: PoolDeps,
     pub(super) sessions: Sessions,
-    next_browsers: NextBrowserCache,
+    pub(super) next_browsers: NextBrowserCache,
     pub(super) uncertain: UncertainWrites,
 }
 
@@ -136,12 +135,6 @@ impl Leases {
 
     async fn pool(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
         self.deps.pools.find(scope.project_id(), &IdOrName::parse(which)).await
-    }
-
-    /// Returns whether a likely next browser of the pool is cached. It may be leased a moment later.
-    #[must_use]
-    pub fn has_cached_candidate(&self, scope: &Scope, which: &str) -> bool {
-        self.next_browsers.has(scope.project_id(), which)
     }
 
     /// Leases a browser at once, or enters the wait queue.
@@ -166,8 +159,8 @@ impl Leases {
     ) -> Result<Acquired, UseCaseError> {
         scope.writable()?;
         let (mut lease, requested) = self.parse(&input)?;
-        if let Some(seen) = self.next_browsers.take(scope.project_id(), which)
-            && let Some(session) = self.lease_cached(seen, &mut lease, &input, record).await?
+        if let Some(record) = record
+            && let Some(session) = self.lease_cached(scope, which, &input, &mut lease, record).await?
         {
             return Ok(Acquired::Leased(Box::new(session)));
         }
@@ -179,100 +172,63 @@ impl Leases {
         };
         let pool = found?.ok_or_else(|| not_found(which))?;
         lease.telemetry = merged_capture(&input, &pool)?;
+        if let Some(session) = self.lease_idle(&pool, which, &mut lease).await? {
+            return Ok(Acquired::Leased(Box::new(session)));
+        }
         let wait = Duration::seconds(i64::from(requested.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
-        let seconds = input.client_timeout.map_or(wait, |client_timeout| wait.min(client_timeout));
+        let wait = input.client_timeout.map_or(wait, |client_timeout| wait.min(client_timeout));
+        match wait > Duration::ZERO {
+            true => self.enter_queue(pool.id, which, lease, wait).await,
+            false => Ok(Acquired::TimeUp),
+        }
+    }
+
+    /// Leases an idle browser that answers; `None` if none is idle or callers wait.
+    async fn lease_idle(
+        &self,
+        pool: &Pool,
+        which: &str,
+        lease: &mut LeaseRequest,
+    ) -> Result<Option<Session>, UseCaseError> {
         for _ in 0..MAX_DEAD_BROWSERS {
-            match self.take_now(pool.id.into(), &lease).await? {
+            let taken = self.deps.wait_queue.take_now(&pool.id.into(), lease, self.deps.clock.now()).await;
+            match taken.map_err(|error| self.note_uncertain_lease(lease, error))? {
                 ImmediateLease::Leased(session) => {
                     if let Some(session) = self.hand_out(*session).await {
-                        return Ok(Acquired::Leased(Box::new(session)));
+                        return Ok(Some(session));
                     }
                     // The failed lease keeps its session id, so the next attempt needs a new one.
                     lease.session = SessionId::mint(self.deps.ids.as_ref());
                 }
-                ImmediateLease::NameTaken => return Err(name_taken(&lease)),
+                ImmediateLease::NameTaken => return Err(name_taken(lease)),
                 ImmediateLease::PoolGone => return Err(not_found(which).into()),
                 ImmediateLease::Busy => break,
             }
         }
-        if seconds <= Duration::ZERO {
-            return Ok(Acquired::TimeUp);
-        }
+        Ok(None)
+    }
+
+    async fn enter_queue(
+        &self,
+        pool: PoolId,
+        which: &str,
+        lease: LeaseRequest,
+        wait: Duration,
+    ) -> Result<Acquired, UseCaseError> {
         let ticket = TicketId::mint(self.deps.ids.as_ref());
         let mut waiting = WaitingCaller {
             ticket,
             turn: self.deps.tickets.expect(ticket),
-            pool: pool.id,
+            pool,
             pool_text: which.to_owned(),
             position: None,
             lease,
-            until: self.deps.monotonic.monotonic_now() + seconds,
+            until: self.deps.monotonic.monotonic_now() + wait,
         };
         if let Err(error) = self.enter(&mut waiting).await {
             return Err(self.leave_queue_after_error(&waiting, error).await);
         }
         Ok(Acquired::Waiting(Box::new(waiting)))
-    }
-
-    async fn take_now(&self, from: LeaseFrom, lease: &LeaseRequest) -> Result<ImmediateLease, StoreError> {
-        let taken = self.deps.wait_queue.take_now(&from, lease, self.deps.clock.now()).await;
-        taken.map_err(|error| self.note_uncertain_lease(lease, error))
-    }
-
-    async fn take_recorded(
-        &self,
-        from: LeaseFrom,
-        browser: BrowserId,
-        lease: &LeaseRequest,
-        record: &PreparedRecord,
-    ) -> Result<ImmediateLease, StoreError> {
-        let now = self.deps.clock.now();
-        let taken = self.deps.wait_queue.take_recorded(&from, browser, lease, record.entry(), now).await;
-        let taken = taken.map_err(|error| self.note_uncertain_lease(lease, error))?;
-        let leased = matches!(taken, ImmediateLease::Leased(_));
-        record.resolve(if leased { PreparedRecordOutcome::Stored } else { PreparedRecordOutcome::Declined });
-        Ok(taken)
-    }
-
-    /// Leases the cached next browser. Returns `None` if the pool changed, no browser is idle, or the browser does not
-    /// answer.
-    async fn lease_cached(
-        &self,
-        seen: NextBrowser,
-        lease: &mut LeaseRequest,
-        input: &AcquireRequest,
-        record: Option<&PreparedRecord>,
-    ) -> Result<Option<Session>, UseCaseError> {
-        let NextBrowser { pool, next } = seen;
-        lease.telemetry = merged_capture(input, &pool)?;
-        let from = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
-        let taken = match record {
-            Some(record) => self.take_recorded(from, next, lease, record).await?,
-            None => self.take_now(from, lease).await?,
-        };
-        match taken {
-            ImmediateLease::Leased(session) => {
-                let handed_out = self.hand_out(*session).await;
-                if handed_out.is_none() {
-                    // The failed lease keeps its session id, and the audit record describes that lease.
-                    lease.session = SessionId::mint(self.deps.ids.as_ref());
-                    if let Some(record) = record {
-                        record.resolve(PreparedRecordOutcome::Superseded);
-                    }
-                }
-                Ok(handed_out)
-            }
-            ImmediateLease::NameTaken => Err(name_taken(lease)),
-            ImmediateLease::Busy | ImmediateLease::PoolGone => Ok(None),
-        }
-    }
-
-    /// Caches the next browser after a lease, concurrently with its response, so that the next caller need not read the
-    /// pool. Errors are ignored: the cache is optional.
-    pub async fn look_ahead(&self, scope: &Scope, which: &str) {
-        let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await;
-        let Ok(Some((pool, Some(next)))) = found else { return };
-        self.next_browsers.note(scope.project_id(), which, NextBrowser { pool, next });
     }
 
     /// Returns the lease and the wait in seconds, if the caller sets one.
@@ -338,7 +294,7 @@ impl Leases {
     }
 
     /// Notes a lease that may have been stored, so that it is taken back later.
-    fn note_uncertain_lease(&self, lease: &LeaseRequest, error: StoreError) -> StoreError {
+    pub(super) fn note_uncertain_lease(&self, lease: &LeaseRequest, error: StoreError) -> StoreError {
         self.uncertain_write(UncertainWrite::Lease(lease.session));
         error.with_maybe_done(false)
     }
@@ -389,7 +345,7 @@ impl Leases {
 
     /// Probes the browser of a new lease and hands it out. The probe comes after the lease, because an earlier answer
     /// says nothing about a browser that died since.
-    async fn hand_out(&self, session: Session) -> Option<Session> {
+    pub(super) async fn hand_out(&self, session: Session) -> Option<Session> {
         let browser = session.browser?;
         // The session is watched before its caller can use it, so that every connection counts.
         self.sessions.activity().watch(&session);
@@ -447,11 +403,11 @@ async fn run_until<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Futu
     .await
 }
 
-fn merged_capture(input: &AcquireRequest, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
+pub(super) fn merged_capture(input: &AcquireRequest, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
     telemetry::on_change(input.telemetry.as_ref(), pool.config.telemetry.as_ref())
         .map_err(|bad| InvalidInput::of("telemetry", bad))
 }
 
-fn name_taken(lease: &LeaseRequest) -> UseCaseError {
+pub(super) fn name_taken(lease: &LeaseRequest) -> UseCaseError {
     NameTaken::new("a session", lease.name.as_ref().map(ToString::to_string).unwrap_or_default()).into()
 }

@@ -2,12 +2,12 @@
 
 mod fair_queue;
 mod fair_slots;
+mod fast_path;
 mod filler;
 mod input;
 mod lease;
 mod lease_cleanup;
 mod model;
-mod next_browser;
 mod plan;
 mod ports;
 mod service;

@@ -26,18 +26,11 @@ fn read(times: usize) -> World {
     world
 }
 
-/// Expects one lease of the unchanged pool and one of the pool in any state, if there is a result for it.
-fn leases(world: &mut World, as_seen: Option<ImmediateLease>, anyhow: Option<ImmediateLease>) {
-    for (unchanged_since, taken) in [(Some(warm_pool().updated_at), as_seen), (None, anyhow)] {
-        let Some(taken) = taken else { continue };
-        let from = LeaseFrom { unchanged_since, ..pool_id(1).into() };
-        world
-            .wait_queue
-            .expect_take_now()
-            .withf(move |requested, _, _| *requested == from)
-            .times(1)
-            .return_once(|_, _, _| Ok(taken));
-    }
+/// Expects one lease of the pool in any state.
+fn leases(world: &mut World, taken: ImmediateLease) {
+    let from = LeaseFrom::from(pool_id(1));
+    let expected = world.wait_queue.expect_take_now().withf(move |requested, _, _| *requested == from);
+    expected.times(1).return_once(|_, _, _| Ok(taken));
 }
 
 fn leased() -> ImmediateLease {
@@ -61,58 +54,36 @@ fn early(begun: usize) -> PreparedRecord {
     PreparedRecord::new(audit_entry(1), Arc::new(trail))
 }
 
-async fn acquire(casement: &UseCases) -> Session {
-    acquire_recorded(casement, AcquireRequest::default(), None).await
-}
-
-async fn acquire_recorded(casement: &UseCases, input: AcquireRequest, record: Option<&PreparedRecord>) -> Session {
-    match casement.leases.acquire_recorded(&scope(), "warm", input, record).await.expect("leased") {
+async fn acquire(casement: &UseCases, record: Option<&PreparedRecord>) -> Session {
+    match casement.leases.acquire_recorded(&scope(), "warm", AcquireRequest::default(), record).await.expect("leased") {
         Acquired::Leased(session) => *session,
         _ => panic!("a browser was idle"),
     }
 }
 
 #[tokio::test]
-async fn the_next_caller_leases_without_reading_the_pool_and_its_browser_is_probed_after() {
+async fn a_cached_browser_serves_one_caller() {
     let mut world = read(1);
-    let mut order = Sequence::new();
-    let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
-    let taking = world
-        .wait_queue
-        .expect_take_now()
-        .withf(move |requested, _, _| *requested == from)
-        .times(1)
-        .in_sequence(&mut order);
-    taking.return_once(|_, _, _| Ok(leased()));
-    let asking = world.engine.expect_hand_out().withf(|id, _| *id == browser_id(1));
-    asking.times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
-    let casement = world.build();
-    casement.leases.look_ahead(&scope(), "warm").await;
-    assert_eq!(acquire(&casement).await, leased_session(1));
-}
-
-#[tokio::test]
-async fn a_cached_pool_that_has_changed_is_read_again() {
-    let mut world = read(1);
-    leases(&mut world, Some(ImmediateLease::Busy), Some(leased()));
-    world.engine.expect_hand_out().returning(|_, _| Ok(()));
-    let casement = world.build();
-    casement.leases.look_ahead(&scope(), "warm").await;
-    assert_eq!(acquire(&casement).await, leased_session(1));
-}
-
-#[tokio::test]
-async fn what_was_seen_serves_one_caller() {
-    let mut world = read(1);
-    leases(&mut world, Some(leased()), Some(leased()));
+    leases_recorded(&mut world, leased());
+    leases(&mut world, leased());
     world.engine.expect_hand_out().times(2).returning(|_, _| Ok(()));
     let casement = world.build();
-    assert!(!casement.leases.has_cached_candidate(&scope(), "warm"));
     casement.leases.look_ahead(&scope(), "warm").await;
-    assert!(casement.leases.has_cached_candidate(&scope(), "warm"));
-    acquire(&casement).await;
-    assert!(!casement.leases.has_cached_candidate(&scope(), "warm"));
-    acquire(&casement).await;
+    for (begun, outcome) in [(0, PreparedRecordOutcome::Stored), (1, PreparedRecordOutcome::Declined)] {
+        let record = early(begun);
+        acquire(&casement, Some(&record)).await;
+        assert_eq!(record.outcome(), outcome);
+    }
+}
+
+#[tokio::test]
+async fn a_caller_without_an_audit_record_reads_the_pool() {
+    let mut world = read(1);
+    leases(&mut world, leased());
+    world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
+    let casement = world.build();
+    casement.leases.look_ahead(&scope(), "warm").await;
+    assert_eq!(acquire(&casement, None).await, leased_session(1));
 }
 
 #[tokio::test]
@@ -126,7 +97,7 @@ async fn a_cached_lease_is_stored_with_its_audit_record_before_the_probe() {
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);
     assert_eq!(record.outcome(), PreparedRecordOutcome::Open);
-    assert_eq!(acquire_recorded(&casement, AcquireRequest::default(), Some(&record)).await, leased_session(1));
+    assert_eq!(acquire(&casement, Some(&record)).await, leased_session(1));
     assert_eq!(record.outcome(), PreparedRecordOutcome::Stored);
 }
 
@@ -134,12 +105,12 @@ async fn a_cached_lease_is_stored_with_its_audit_record_before_the_probe() {
 async fn an_uncached_lease_is_stored_without_its_audit_record() {
     let mut world = read(1);
     leases_recorded(&mut world, ImmediateLease::Busy);
-    leases(&mut world, None, Some(leased()));
+    leases(&mut world, leased());
     world.engine.expect_hand_out().returning(|_, _| Ok(()));
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(1);
-    acquire_recorded(&casement, AcquireRequest::default(), Some(&record)).await;
+    acquire(&casement, Some(&record)).await;
     assert_eq!(record.outcome(), PreparedRecordOutcome::Declined);
 }
 
@@ -154,7 +125,7 @@ async fn a_recorded_lease_of_a_dead_browser_is_replaced_and_recorded_again() {
         Ok(ImmediateLease::Leased(Box::new(session)))
     });
     let next = Session { browser: Some(browser_id(2)), ..leased_session(2) };
-    leases(&mut world, None, Some(ImmediateLease::Leased(Box::new(next.clone()))));
+    leases(&mut world, ImmediateLease::Leased(Box::new(next.clone())));
     world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
     world.expect_cleanup(browser_id(1));
     world.connections.expect_close().times(1).return_const(());
@@ -162,7 +133,7 @@ async fn a_recorded_lease_of_a_dead_browser_is_replaced_and_recorded_again() {
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);
-    assert_eq!(acquire_recorded(&casement, AcquireRequest::default(), Some(&record)).await, next);
+    assert_eq!(acquire(&casement, Some(&record)).await, next);
     assert_eq!(record.outcome(), PreparedRecordOutcome::Superseded);
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::Pool;
+use super::super::Pool;
 use crate::ids::{BrowserId, ProjectId};
 
 /// The maximum of cached pools; when it is reached, the cache is emptied.
@@ -24,7 +24,7 @@ pub(super) struct NextBrowser {
 
 /// The cache, keyed by project and the pool's name or id as callers write it. Each entry is taken by one caller.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NextBrowserCache(Arc<Mutex<HashMap<(ProjectId, String), NextBrowser>>>);
+pub(in super::super) struct NextBrowserCache(Arc<Mutex<HashMap<(ProjectId, String), NextBrowser>>>);
 
 impl NextBrowserCache {
     fn all(&self) -> MutexGuard<'_, HashMap<(ProjectId, String), NextBrowser>> {
@@ -33,10 +33,6 @@ impl NextBrowserCache {
 
     pub(super) fn take(&self, project: ProjectId, which: &str) -> Option<NextBrowser> {
         self.all().remove(&(project, which.to_owned()))
-    }
-
-    pub(super) fn has(&self, project: ProjectId, which: &str) -> bool {
-        self.all().contains_key(&(project, which.to_owned()))
     }
 
     pub(super) fn note(&self, project: ProjectId, which: &str, next_browser: NextBrowser) {
@@ -62,10 +58,10 @@ mod tests {
         let next_browsers = NextBrowserCache::default();
         next_browsers.note(project_id(), "one", next_browser(1));
         for (project, which) in [(ProjectId::from_ulid(ulid::Ulid(2)), "one"), (project_id(), "two")] {
-            assert!(!next_browsers.has(project, which) && next_browsers.take(project, which).is_none());
+            assert!(next_browsers.take(project, which).is_none());
         }
-        assert!(next_browsers.has(project_id(), "one") && next_browsers.take(project_id(), "one").is_some());
-        assert!(!next_browsers.has(project_id(), "one") && next_browsers.take(project_id(), "one").is_none());
+        assert!(next_browsers.take(project_id(), "one").is_some());
+        assert!(next_browsers.take(project_id(), "one").is_none());
     }
 
     #[test]
