@@ -28,6 +28,7 @@ use super::fault::{Fault, Field};
 use super::names::{Walk, open_directory};
 use super::path::Place;
 use super::receive::blocking;
+use crate::reply::line;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{Change, ChangeKind, MAX_WATCHES, Watch, WatchLine};
 
@@ -167,9 +168,7 @@ impl Watches {
                         WatchLine::Ended { ended: has_ended(watches.why_ended(&id).filter(|why| *why != STOPPED)?) }
                     }
                 };
-                let mut line = serde_json::to_vec(&seen).unwrap_or_default();
-                line.push(b'\n');
-                Some(Ok(Bytes::from(line)))
+                Some(Ok(line(&seen)))
             })
         }))
     }

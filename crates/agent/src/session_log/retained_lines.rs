@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::sync::Notify;
 
-use super::now_ms;
+use crate::clock::now_ms;
 use casement_agent_protocol::session_log::LogLine;
 
 /// What is kept of each log, in bytes.
