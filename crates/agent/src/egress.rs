@@ -181,9 +181,9 @@ impl Exchange {
 
 const CONNECT: &[u8] = b"CONNECT ";
 
-fn keep(buffered: &mut Vec<u8>, bytes: &[u8]) {
-    let room = MAX_LOOKED_AT - buffered.len();
-    buffered.extend_from_slice(&bytes[..bytes.len().min(room)]);
+fn keep(head: &mut Vec<u8>, bytes: &[u8]) {
+    let room = MAX_LOOKED_AT - head.len();
+    head.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
 #[cfg(test)]

@@ -63,11 +63,8 @@ impl Keyboard {
             self.symbols(*code)
                 .is_some_and(|all| all.iter().all(|one| *one == 0) || (ours.contains(code) && all[0] == all[1]))
         };
-        let (mut buffered, mut new): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
-        buffered.extend(ours.iter().filter(|code| free(code)));
-        new.extend((first..=last).filter(|code| !ours.contains(code) && free(code)));
-        new.append(&mut buffered);
-        self.spare = new;
+        let untouched = (first..=last).filter(|code| !ours.contains(code) && free(code));
+        self.spare = untouched.chain(ours.iter().copied().filter(|code| free(code))).collect();
         Ok(())
     }
 

@@ -120,8 +120,8 @@ impl Tab {
         });
         let answer = self.cdp.call(Some(&document.session), METHOD, call, within).await?;
         if let Some(thrown) = answer.get("exceptionDetails") {
-            let given = thrown["exception"]["description"].as_str().or(thrown["text"].as_str()).unwrap_or_default();
-            return Err(CdpError::Refused { method: METHOD, message: given.chars().take(300).collect() });
+            let reason = thrown["exception"]["description"].as_str().or(thrown["text"].as_str()).unwrap_or_default();
+            return Err(CdpError::Refused { method: METHOD, message: reason.chars().take(300).collect() });
         }
         Ok(answer)
     }

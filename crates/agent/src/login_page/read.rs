@@ -143,8 +143,8 @@ impl Tab {
         let roots = described["node"]["shadowRoots"].as_array()?;
         let root = roots.iter().find(|root| root["shadowRootType"] == "closed")?["backendNodeId"].as_i64()?;
         let root = self.resolve(document, root, PLACE).await?;
-        let buffered = [json!({ "objectId": host }), json!({ "objectId": root })];
-        self.ask(document, "keep", &buffered, PLACE).await.ok().map(drop)
+        let pair = [json!({ "objectId": host }), json!({ "objectId": root })];
+        self.ask(document, "keep", &pair, PLACE).await.ok().map(drop)
     }
 
     async fn place(&self, documents: &[Document], at: usize) -> Option<Place> {

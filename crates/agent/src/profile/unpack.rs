@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use tar::{Entry, EntryType};
 use zstd::stream::read::Decoder;
 
-use super::keep::is_buffered;
+use super::keep::is_saved;
 use casement_agent_protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
 
 /// The longest path of an entry, the longest part of one, and how many directories deep one may lie.
@@ -90,7 +90,7 @@ fn unpack_into(archive: &File, limits: Limits, target: &Path) -> Result<(), Unpa
         if !matches!(kind, EntryType::Regular | EntryType::Directory) {
             return Err(unsafe_entry(&name, "is neither a file nor a directory"));
         }
-        if is_buffered(&path) {
+        if is_saved(&path) {
             let made = if kind.is_dir() { make(&target.join(&path)) } else { write(&mut entry, &target.join(&path)) };
             made.map_err(|fault| fault.of(&name))?;
         }

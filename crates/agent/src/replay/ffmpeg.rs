@@ -173,13 +173,13 @@ fn command(program: &Path) -> Command {
     command
 }
 
-async fn read_errors(mut stderr: ChildStderr, buffered: Arc<Mutex<Vec<u8>>>) {
+async fn read_errors(mut stderr: ChildStderr, errors: Arc<Mutex<Vec<u8>>>) {
     let mut buffer = [0; 512];
     while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-        let mut buffered = buffered.lock();
-        buffered.extend_from_slice(&buffer[..length]);
-        let surplus = buffered.len().saturating_sub(MAX_ERROR_BYTES);
-        buffered.drain(..surplus);
+        let mut errors = errors.lock();
+        errors.extend_from_slice(&buffer[..length]);
+        let surplus = errors.len().saturating_sub(MAX_ERROR_BYTES);
+        errors.drain(..surplus);
     }
 }
 

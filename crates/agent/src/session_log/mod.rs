@@ -46,16 +46,16 @@ pub(crate) async fn serve(head: &Parts, body: Incoming) -> Answer {
 }
 
 fn of_buffered(
-    buffered: &'static RetainedLines,
+    retained: &'static RetainedLines,
     follow: bool,
     place: OwnedSemaphorePermit,
 ) -> BoxStream<'static, io::Result<Bytes>> {
     let lines = stream::unfold((0_u64, place), move |(next, place)| async move {
         loop {
-            let mut changed = std::pin::pin!(buffered.changed());
+            let mut changed = std::pin::pin!(retained.changed());
             // From now on nothing is missed.
             changed.as_mut().enable();
-            let (lines, after) = buffered.read(next, CHUNK_BYTES);
+            let (lines, after) = retained.read(next, CHUNK_BYTES);
             if !lines.is_empty() {
                 return Some((Ok(encoded(&lines)), (after, place)));
             }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_no_query_no_port_and_unknown_name() {
+    fn a_place_has_no_query_port_or_user_name() {
         let place = |url| place(url);
         assert_eq!(place("https://u:p@Shop.test:8443/a/b?secret#x"), ("shop.test".to_owned(), "/a/b".to_owned()));
         assert_eq!(place("http://[::1]/"), ("[::1]".to_owned(), "/".to_owned()));

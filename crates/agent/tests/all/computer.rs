@@ -130,12 +130,8 @@ impl Stage {
     }
 
     pub(crate) async fn read_clipboard(&self) -> String {
-        let mut download = self.client.download("/v1/computer/clipboard/read", &(), LONG).await.unwrap();
-        let mut text = Vec::new();
-        while let Some(part) = download.next().await {
-            text.extend_from_slice(&part.unwrap());
-        }
-        String::from_utf8(text).unwrap()
+        let text = self.client.download("/v1/computer/clipboard/read", &(), LONG).await.unwrap();
+        String::from_utf8(text.collect(usize::MAX).await.unwrap().into()).unwrap()
     }
 }
 
@@ -348,7 +344,7 @@ pub(crate) fn refused(result: Result<(), ClientError>) -> (ErrorCode, Option<Str
 }
 
 #[tokio::test]
-async fn a_page_that_takes_no_input_is_reported_of_and_the_agent_lives() {
+async fn a_page_that_takes_no_input_is_reported_and_the_agent_lives() {
     let mut stage = Stage::set(true, false).await;
     // It takes nothing from the moment on at which it asks.
     let hangs = "setTimeout(() => {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cdp::Cdp;
-use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, is_reported, news, signal};
+use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, news, signal, try_signal};
 
 /// One browser for all of this: starting one is what costs.
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too(
 
 /// The browser's own services ask right after the start, and again after a failure that they take for passing.
 #[tokio::test]
-async fn an_idle_browser_asks_for_nothing_and_a_form_is_reported_to_no_one() {
+async fn an_idle_browser_asks_for_nothing_and_sends_a_form_to_no_one() {
     let displays = [(true, false), (true, true), (false, false)];
     let sandboxes = displays.map(|(headless, stealth)| {
         let mut config = config(headless);
@@ -309,7 +309,7 @@ async fn a_page_that_does_not_answer_is_not_handed_out(sandbox: &Sandbox) {
     let client = sandbox.client().await;
     // Pages that went a moment ago take their processes along: one that is listed may be gone.
     let mut renderers = sandbox.processes("--type=renderer");
-    renderers.retain(|pid| is_reported(*pid, "STOP"));
+    renderers.retain(|pid| try_signal(*pid, "STOP"));
     let refused = client.handout(None, None, Some(Duration::from_millis(300))).await;
     renderers.iter().for_each(|pid| signal(*pid, "CONT"));
     assert_eq!(refusal(refused), ErrorCode::BrowserHung);

@@ -38,11 +38,7 @@ pub(crate) struct Ran {
 pub(crate) async fn run(client: &AgentClient, program: Program, timeout_ms: u64) -> Result<Ran, ClientError> {
     // The answer begins when the program has ended.
     let within = Duration::from_millis(timeout_ms) + SHORT_TIMEOUT;
-    let mut answer = client.download(EXEC, &Exec { program, timeout_ms }, within).await?;
-    let mut bytes = Vec::new();
-    while let Some(part) = answer.next().await {
-        bytes.extend_from_slice(&part?);
-    }
+    let bytes = client.download(EXEC, &Exec { program, timeout_ms }, within).await?.collect(usize::MAX).await?;
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
     let reported: Executed = serde_json::from_slice(&bytes[..end]).unwrap();
     let (stdout, stderr) = bytes[end + 1..].split_at(usize::try_from(reported.stdout_bytes).unwrap());
@@ -179,7 +175,7 @@ async fn what_survives_its_parent_holds_nothing_up_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_spawned_program_is_followed_reported_things_and_ended() {
+async fn a_spawned_program_is_followed_gets_input_and_is_ended() {
     let sandbox = Sandbox::start(&without_browser());
     let client = sandbox.client().await;
     let spawned =

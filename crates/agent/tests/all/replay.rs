@@ -10,7 +10,6 @@ use casement_agent_protocol::replay::{
     LIST, READ, ReadReplay, Replay, ReplayName, ReplayState, Replays, START, STOP, StartReplay,
 };
 use casement_agent_protocol::{ErrorCode, Status, Viewport};
-use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
 use crate::cdp::{Cdp, EMPTY};
@@ -51,10 +50,9 @@ async fn read(client: &AgentClient, id: &str, offset: u64, length: Option<u64>) 
     let requested = ReadReplay { replay_id: id.to_owned(), offset, length };
     let bytes = client.download(READ, &requested, WITHIN).await?;
     let length = bytes.length.unwrap();
-    let parts: Vec<_> = bytes.try_collect().await?;
-    let bytes = parts.concat();
+    let bytes = bytes.collect(usize::MAX).await?;
     assert_eq!(bytes.len() as u64, length);
-    Ok(bytes)
+    Ok(bytes.into())
 }
 
 /// A film on the disk of the test.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::{LARGE, decode, refusal};
-use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, news, signal};
+use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, end, news, signal};
 
 /// An extension that shows on every page that it is there, with its service worker's word.
 fn extension(mark: &str) -> Vec<u8> {
@@ -225,13 +225,7 @@ async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason(
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let answer = requested.await.unwrap();
-    let ended = loop {
-        match events.next().await.unwrap() {
-            Some(Event::Exited { reason, detail }) => break (reason, detail),
-            Some(_) => {}
-            None => panic!("no last word"),
-        }
-    };
+    let ended = end(&mut events).await;
     assert_eq!(ended.0, ExitReason::Crashed, "{}", ended.1);
     println!("{answer:?}; {}", ended.1);
     assert_eq!(sandbox.ended().await, Some(1));

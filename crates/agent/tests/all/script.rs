@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use casement_agent_protocol::client::{AgentClient, ClientError};
 use casement_agent_protocol::script::{EXECUTE, ExecuteScript, MAX_OUTPUT, MAX_WAITING, ScriptEnd};
 use casement_agent_protocol::{AgentConfig, ErrorCode};
-use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
@@ -21,8 +20,8 @@ pub(crate) fn scripted() -> AgentConfig {
 
 pub(crate) async fn execute_for(client: &AgentClient, code: &str, timeout_ms: u64) -> Result<ScriptEnd, ClientError> {
     let requested = ExecuteScript { code: code.to_owned(), timeout_ms, within_ms: None };
-    let parts: Vec<_> = client.download(EXECUTE, &requested, LONG).await?.try_collect().await?;
-    Ok(serde_json::from_slice(&parts.concat()).unwrap())
+    let end = client.download(EXECUTE, &requested, LONG).await?.collect(usize::MAX).await?;
+    Ok(serde_json::from_slice(&end).unwrap())
 }
 
 pub(crate) async fn execute(client: &AgentClient, code: &str) -> ScriptEnd {

@@ -117,7 +117,7 @@ async fn what_is_no_log_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn the_sessions_own_programs_are_received() {
+async fn the_sessions_own_programs_are_reported() {
     let sandbox = Sandbox::start(&config(false));
     sandbox.ready("logs").await;
     let client = sandbox.client().await;

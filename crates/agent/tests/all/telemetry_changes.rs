@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use casement_agent_protocol::AgentConfig;
 use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::replay::{Replay, START, StartReplay};
-use casement_agent_protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
 use casement_agent_protocol::telemetry::{Category, EventLine};
-use futures_util::TryStreamExt as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cdp::{Cdp, EMPTY};
 use crate::sandbox::{RUNNER, Sandbox, TEST_TIMEOUT, config, signal};
+use crate::script::{execute, result};
 use crate::telemetry::*;
 
 /// How many connections to the browser's debugging port are open.
@@ -71,7 +70,7 @@ async fn disabled_categories_are_not_captured_and_without_any_there_is_no_connec
 }
 
 #[tokio::test]
-async fn programs_beside_the_browser_that_crash_are_reported_of() {
+async fn crashes_of_programs_beside_the_browser_are_reported() {
     let sandbox = Sandbox::start(&AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(false) });
     sandbox.ready("with a display").await;
     let client = sandbox.client().await;
@@ -81,9 +80,7 @@ async fn programs_beside_the_browser_that_crash_are_reported_of() {
 
     // One that ends by itself is no crash.
     for code in ["process.exit(3)", "process.abort()"] {
-        let requested = ExecuteScript { code: code.to_owned(), timeout_ms: 60_000, within_ms: None };
-        let parts: Vec<_> = client.download(EXECUTE, &requested, WITHIN).await.unwrap().try_collect().await.unwrap();
-        assert!(!serde_json::from_slice::<ScriptEnd>(&parts.concat()).unwrap().success);
+        assert!(!execute(&client, code).await.success);
     }
     let runner = data(&received.until("the script runner's crash", crashed("script-runner")).await);
     assert!(runner["phase"] == "running" && runner["pid"].is_u64(), "{runner}");
@@ -120,7 +117,7 @@ async fn a_browser_that_is_started_anew_is_captured_again() {
 }
 
 #[tokio::test]
-async fn a_browser_that_does_not_come_back_is_reported_of() {
+async fn a_browser_that_does_not_come_back_is_reported() {
     let sandbox = Sandbox::start(&config(true));
     sandbox.ready("for the last time").await;
     let client = sandbox.client().await;
@@ -185,13 +182,9 @@ async fn other_clients_of_the_browser_are_not_disturbed_and_what_they_do_is_repo
     let received = Received::after(&sandbox, 0).await;
     capture(&client, &EVERYTHING).await;
     for _ in 0..2 {
-        let requested = ExecuteScript { code: PLAYWRIGHT.to_owned(), timeout_ms: 100_000, within_ms: None };
         let began = Instant::now();
-        let parts: Vec<_> = client.download(EXECUTE, &requested, WITHIN).await.unwrap().try_collect().await.unwrap();
-        let end: ScriptEnd = serde_json::from_slice(&parts.concat()).unwrap();
-        assert!(end.success, "{end:?}");
+        let result = result(&client, PLAYWRIGHT).await;
         println!("Playwright took {:?}", began.elapsed());
-        let result: Value = serde_json::from_str(end.result.unwrap().get()).unwrap();
         let expected = json!({
             "mocked": true, "answer": "an answer", "title": "popup", "inWorker": 42, "frames": 2, "said": ["from the worker"],
         });

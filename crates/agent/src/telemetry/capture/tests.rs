@@ -59,7 +59,7 @@ async fn requests_that_are_forgotten_do_not_keep_a_page_from_being_idle() {
 }
 
 #[tokio::test]
-async fn what_receives_the_user_is_taken_away_and_never_there_twice() {
+async fn the_interaction_script_is_removed_and_never_there_twice() {
     let (mut capture, _events) = of_a_page(&[Category::Interaction]).await;
     let mut names = 0;
     let mut answered = |capture: &mut Capture| {
