@@ -24,9 +24,7 @@ async fn send(client: &AgentClient, request: &CurlRequest) -> Result<(CurlHead, 
 
 #[tokio::test]
 async fn a_request_goes_through_the_browser_and_disturbs_no_page() {
-    let sandbox = Sandbox::start(&config(true));
-    sandbox.ready("curl").await;
-    let client = sandbox.client().await;
+    let (sandbox, _, client) = Sandbox::with_browser(&config(true), "curl").await;
     let mut request = get("http://localhost/headers");
     request.headers.push(("X-Mine".to_owned(), "1".to_owned()));
     let (head, body) = send(&client, &request).await.unwrap();

@@ -87,9 +87,7 @@ async fn a_sandbox_that_no_server_has_taken_over_ends_within_a_minute() {
 
 #[tokio::test]
 async fn a_stopped_browser_is_reported_as_hung_at_once_and_ends_within_a_minute() {
-    let mut sandbox = Sandbox::start(&config(true));
-    sandbox.ready("to be stopped").await;
-    let client = sandbox.client().await;
+    let (mut sandbox, _, client) = Sandbox::with_browser(&config(true), "to be stopped").await;
     let mut events = client.events().await.unwrap();
     signal(sandbox.browser(), "STOP");
     let taken = client.screenshot(None, (1280, 800)).await.map(drop);

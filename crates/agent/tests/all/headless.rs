@@ -51,9 +51,7 @@ async fn a_headless_session_from_its_start_to_its_crash() {
 
 #[tokio::test]
 async fn a_page_that_a_client_has_sized_keeps_its_size_when_the_viewport_changes() {
-    let sandbox = Sandbox::start(&config(true));
-    let status = sandbox.ready("sized by a client").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config(true), "sized by a client").await;
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
     let first = cdp.attach(&target).await;

@@ -156,9 +156,7 @@ async fn a_profile_loaded_into_a_living_session_takes_the_place_of_everything_be
     let archive = capture(&first.client().await).await;
     drop(first);
     for headless in [true, false] {
-        let sandbox = Sandbox::start(&config(headless));
-        let status = sandbox.ready("before a profile").await;
-        let client = sandbox.client().await;
+        let (sandbox, status, client) = Sandbox::with_browser(&config(headless), "before a profile").await;
         let mut cdp = Cdp::dial(&sandbox, &status).await;
         let page = visit(&mut cdp, "http://localhost/kept").await;
         cdp.evaluate(&page, "document.cookie = 'before=1'; localStorage.before = 'here'").await;
@@ -234,9 +232,7 @@ async fn what_was_written_in_the_last_moment_is_in_the_profile() {
 
 #[tokio::test]
 async fn a_profile_that_cannot_be_used_is_refused_and_the_session_goes_on() {
-    let sandbox = Sandbox::start(&config(true));
-    let status = sandbox.ready("before bad profiles").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config(true), "before bad profiles").await;
     for bad in [&b"no archive"[..], b""] {
         assert_eq!(refusal(load(&client, bad).await), ErrorCode::NotAllowed);
         assert_eq!(refusal(client.restart(&with_profile()).await), ErrorCode::Missing);

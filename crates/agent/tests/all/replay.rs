@@ -141,9 +141,7 @@ async fn let_it_record(seconds: f64) {
 async fn a_video_of_everything(headless: bool) {
     let mut config = config(headless);
     config.start_url = Some(EMPTY.to_owned());
-    let sandbox = Sandbox::start(&config);
-    let status = sandbox.ready("recorded").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config, "recorded").await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     paint(&mut cdp, &page, "red").await;
 

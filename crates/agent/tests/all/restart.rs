@@ -53,9 +53,7 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
     for (headless, stealth) in [(true, false), (true, true), (false, false)] {
         let mut config = config(headless);
         config.stealth = stealth;
-        let sandbox = Sandbox::start(&config);
-        let first = sandbox.ready("before the restart").await;
-        let client = sandbox.client().await;
+        let (sandbox, first, client) = Sandbox::with_browser(&config, "before the restart").await;
         let mut events = client.events().await.unwrap();
         let mut cdp = Cdp::dial(&sandbox, &first).await;
         let page = cdp.page("http://page.test/", false).await;
@@ -120,9 +118,7 @@ async fn restored(cdp: &mut Cdp, address: &str) -> String {
 
 #[tokio::test]
 async fn extensions_that_cannot_be_loaded_are_refused_and_the_session_goes_on() {
-    let sandbox = Sandbox::start(&config(false));
-    let first = sandbox.ready("refusals").await;
-    let client = sandbox.client().await;
+    let (sandbox, first, client) = Sandbox::with_browser(&config(false), "refusals").await;
     assert_eq!(refusal(client.restart(&named(&["never-added"])).await), ErrorCode::Missing);
     for (name, archive, code) in [
         ("text", b"no archive".to_vec(), ErrorCode::NotAllowed),
@@ -180,9 +176,7 @@ async fn a_start_that_is_held_back_waits_for_its_extensions() {
 
 #[tokio::test]
 async fn a_viewport_larger_than_the_display_can_become_restarts_it() {
-    let sandbox = Sandbox::start(&config(false));
-    let status = sandbox.ready("a small display").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config(false), "a small display").await;
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let page = cdp.page("http://page.test/", false).await;
     cdp.until(&page, "document.readyState + document.title", &json!("completecoloured")).await;
@@ -203,9 +197,7 @@ async fn a_viewport_larger_than_the_display_can_become_restarts_it() {
 
 #[tokio::test]
 async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason() {
-    let mut sandbox = Sandbox::start(&config(true));
-    sandbox.ready("before a failed restart").await;
-    let client = sandbox.client().await;
+    let (mut sandbox, _, client) = Sandbox::with_browser(&config(true), "before a failed restart").await;
     let mut events = client.events().await.unwrap();
     let requested = tokio::spawn({
         let client = sandbox.client().await;

@@ -85,6 +85,14 @@ impl Sandbox {
         status
     }
 
+    /// A sandbox whose browser is ready, with its status and a client.
+    pub(crate) async fn with_browser(config: &AgentConfig, label: &str) -> (Self, Status, AgentClient) {
+        let sandbox = Self::start(config);
+        let status = sandbox.ready(label).await;
+        let client = sandbox.client().await;
+        (sandbox, status, client)
+    }
+
     /// The processes in the sandbox whose command line has `word`.
     pub(crate) fn processes(&self, word: &str) -> Vec<u32> {
         let mut parents = HashMap::new();

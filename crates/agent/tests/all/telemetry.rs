@@ -123,9 +123,7 @@ pub(crate) async fn press(cdp: &mut Cdp, page: &str, key: &str) {
 /// One browser for all of this: starting one is what costs.
 #[tokio::test]
 async fn everything_that_happens_on_a_page_is_reported() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("telemetry").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&begun(), "telemetry").await;
     // What comes next is the first that this page opens while it is captured.
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
@@ -230,9 +228,7 @@ async fn its_requests(received: &Received, target: &str) {
 /// Where the address of a page, a request, a script or a frame may show up.
 #[tokio::test]
 async fn no_event_shows_a_query_of_an_address_if_that_is_requested() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("addresses").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&begun(), "addresses").await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     for (addresses, reported) in [(Addresses::Full, true), (Addresses::WithoutQuery, false)] {
         let before = Received::after(&sandbox, 0).await;

@@ -11,9 +11,7 @@ use crate::telemetry::*;
 
 #[tokio::test]
 async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {
-    let sandbox = Sandbox::start(&config(true));
-    let status = sandbox.ready("hostile").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config(true), "hostile").await;
     let received = Received::after(&sandbox, 0).await;
     capture(&client, &EVERYTHING).await;
     client.handout(Some("http://site.test/telemetry/hostile".to_owned()), None, SLOWLY).await.unwrap();
@@ -54,9 +52,7 @@ const TABS: u64 = 190;
 
 #[tokio::test]
 async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bounds() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("tabs").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&begun(), "tabs").await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     let received = Received::after(&sandbox, 0).await;
     let everything = EVERYTHING.into_iter().filter(|category| *category != Category::Screenshot);
@@ -96,9 +92,7 @@ const BREATHS: u64 = 5;
 
 #[tokio::test]
 async fn a_burst_stays_bounded_and_its_losses_are_counted() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("burst").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&begun(), "burst").await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     capture(&client, &[Category::Console]).await;
     let before = resident(&sandbox);

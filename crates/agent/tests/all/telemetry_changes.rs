@@ -40,9 +40,7 @@ fn begun() -> AgentConfig {
 
 #[tokio::test]
 async fn disabled_categories_are_not_captured_and_without_any_there_is_no_connection() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("turned off").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&begun(), "turned off").await;
     let received = Received::after(&sandbox, 0).await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     cdp.evaluate(&page, "document.body.style = 'margin: 0; height: 100vh'").await;
@@ -99,9 +97,7 @@ async fn crashes_of_programs_beside_the_browser_are_reported() {
 
 #[tokio::test]
 async fn a_browser_that_is_started_anew_is_captured_again() {
-    let sandbox = Sandbox::start(&config(true));
-    sandbox.ready("before a restart").await;
-    let client = sandbox.client().await;
+    let (sandbox, _, client) = Sandbox::with_browser(&config(true), "before a restart").await;
     let received = Received::after(&sandbox, 0).await;
     capture(&client, &[Category::Page, Category::Console]).await;
     let status = client.restart(&RestartRequest::default()).await.unwrap();
@@ -118,9 +114,7 @@ async fn a_browser_that_is_started_anew_is_captured_again() {
 
 #[tokio::test]
 async fn a_browser_that_does_not_come_back_is_reported() {
-    let sandbox = Sandbox::start(&config(true));
-    sandbox.ready("for the last time").await;
-    let client = sandbox.client().await;
+    let (sandbox, _, client) = Sandbox::with_browser(&config(true), "for the last time").await;
     let received = Received::after(&sandbox, 0).await;
     capture(&client, &[Category::Page, Category::System]).await;
     let requested_state = RestartRequest::default();
@@ -176,9 +170,7 @@ const PLAYWRIGHT: &str = r#"
 #[tokio::test]
 async fn other_clients_of_the_browser_are_not_disturbed_and_what_they_do_is_reported() {
     let config = AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(true) };
-    let sandbox = Sandbox::start(&config);
-    sandbox.ready("with Playwright").await;
-    let client = sandbox.client().await;
+    let (sandbox, _, client) = Sandbox::with_browser(&config, "with Playwright").await;
     let received = Received::after(&sandbox, 0).await;
     capture(&client, &EVERYTHING).await;
     for _ in 0..2 {
