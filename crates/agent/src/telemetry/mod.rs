@@ -103,13 +103,15 @@ impl Telemetry {
         let categories = CapturedCategories::of(&request.categories);
         self.events.set_addresses(request.addresses);
         let number = self.request_capture(categories);
-        if categories.any() {
+        let can_apply = if categories.any() {
             self.start().map_err(|error| Refusal::new(ErrorCode::Internal, error))?;
-            if self.browser.ready().is_some() {
-                let mut applied = self.applied.subscribe();
-                let is_applied = applied.wait_for(|applied| *applied >= number);
-                drop(tokio::time::timeout(APPLY_TIMEOUT, is_applied).await);
-            }
+            self.browser.ready().is_some()
+        } else {
+            // What a page does after the response is not captured any more.
+            *self.is_running.lock()
+        };
+        if can_apply {
+            drop(tokio::time::timeout(APPLY_TIMEOUT, self.wait_until_applied(number)).await);
         }
         Ok(empty())
     }
@@ -149,9 +151,11 @@ impl Telemetry {
             loop {
                 runtime.block_on(telemetry.capture());
                 let mut is_running = telemetry.is_running.lock();
+                let request = telemetry.request.borrow().clone();
                 // A new request may have come meanwhile.
-                if !telemetry.request.borrow().categories.any() {
+                if !request.categories.any() {
                     *is_running = false;
+                    telemetry.applied.send_replace(request.number);
                     break;
                 }
             }
@@ -191,7 +195,6 @@ impl Telemetry {
                 tokio::time::sleep(RETRY_BACKOFF).await;
             }
         }
-        self.applied.send_replace(request.borrow().number);
     }
 
     /// Waits until the browser is ready; returns `None` if the request changes meanwhile or the browser does not come back.
@@ -237,9 +240,11 @@ impl Telemetry {
         if !*self.is_running.lock() {
             return;
         }
-        let mut applied = self.applied.subscribe();
-        let number = self.request_capture(CapturedCategories::default());
-        drop(applied.wait_for(|applied| *applied >= number).await);
+        self.wait_until_applied(self.request_capture(CapturedCategories::default())).await;
+    }
+
+    async fn wait_until_applied(&self, number: u64) {
+        drop(self.applied.subscribe().wait_for(|applied| *applied >= number).await);
     }
 
     /// Reports that a restarting browser does not come back.
